@@ -1,1 +1,19 @@
-//! 
+//! The engine of Mainstay: everything that is not SQL.
+//!
+//! Applications use the `mainstay` crate, which re-exports this one beside the providers. What a provider
+//! must supply is in [`store`]; what an application sees is in [`outbox`], [`queue`] and [`runtime`].
+//! No database crate is in this crate's tree.
+
+pub mod backoff;
+pub mod error;
+pub mod id;
+pub mod outbox;
+pub mod queue;
+pub mod runtime;
+pub mod store;
+pub mod telemetry;
+pub mod text;
+pub mod trace;
+
+pub use error::{Error, ErrorKind, Result};
+pub use id::{MessageId, OwnerToken, WorkItemId};

@@ -1,0 +1,158 @@
+//! The one error type of the library.
+//!
+//! An error says what was being done, what is wrong and what to do next. It never holds a payload, a password
+//! or a connection string: providers pass only what is safe to log.
+
+use std::fmt;
+
+/// A `Result` with Mainstay's [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+type Source = Box<dyn std::error::Error + Send + Sync>;
+
+/// What kind of thing went wrong. Match on this; the text is for people.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// An argument is outside its contract. Nothing was written.
+    InvalidArgument,
+    /// What was asked for does not exist.
+    NotFound,
+    /// The schema is not there, or is of another version.
+    Schema,
+    /// The database can't be reached, or broke off. Trying again may help.
+    Unavailable,
+    /// The database refused because of something concurrent (serialisation, deadlock). Trying again may help.
+    Conflict,
+    /// The database refused for lack of permission.
+    Denied,
+    /// The database has no room left.
+    Full,
+    /// The database can't be written to.
+    ReadOnly,
+    /// The claim is no longer held: its lease lapsed and somebody else may have it.
+    ClaimLost,
+    /// The store, or the service, has been closed.
+    Closed,
+    /// The configuration is wrong.
+    Config,
+    /// The provider can't do this; see its capabilities.
+    Unsupported,
+    /// Something that should not happen.
+    Internal,
+}
+
+/// What went wrong, during which operation, and whether trying again may help.
+pub struct Error(Box<Inner>);
+
+struct Inner {
+    kind: ErrorKind,
+    operation: &'static str,
+    message: String,
+    field: Option<&'static str>,
+    source: Option<Source>,
+    retryable: bool,
+}
+
+impl Error {
+    /// An error of `kind` in `operation`; `message` says what is wrong and what to do next.
+    pub fn new(kind: ErrorKind, operation: &'static str, message: impl Into<String>) -> Self {
+        let retryable = matches!(kind, ErrorKind::Unavailable | ErrorKind::Conflict);
+        Self(Box::new(Inner {
+            kind,
+            operation,
+            message: message.into(),
+            field: None,
+            source: None,
+            retryable,
+        }))
+    }
+
+    /// An argument outside its contract: `field` names it, `reason` gives the bound and the value found.
+    pub fn invalid(operation: &'static str, field: &'static str, reason: impl fmt::Display) -> Self {
+        let mut error = Self::new(ErrorKind::InvalidArgument, operation, format!("{field} {reason}"));
+        error.0.field = Some(field);
+        error
+    }
+
+    /// Keeps the error underneath, for the chain.
+    #[must_use]
+    pub fn with_source(mut self, source: impl Into<Source>) -> Self {
+        self.0.source = Some(source.into());
+        self
+    }
+
+    /// Overrides whether trying again may help.
+    #[must_use]
+    pub fn with_retryable(mut self, retryable: bool) -> Self {
+        self.0.retryable = retryable;
+        self
+    }
+
+    /// What kind of thing went wrong.
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// The operation that failed, as `primitive.verb`.
+    pub fn operation(&self) -> &'static str {
+        self.0.operation
+    }
+
+    /// The argument or setting at fault, where there is one.
+    pub fn field(&self) -> Option<&'static str> {
+        self.0.field
+    }
+
+    /// The message without the operation in front.
+    pub fn message(&self) -> &str {
+        &self.0.message
+    }
+
+    /// Whether the same call may succeed later.
+    pub fn is_retryable(&self) -> bool {
+        self.0.retryable
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.0.operation, self.0.message)
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Error")
+            .field("kind", &self.0.kind)
+            .field("operation", &self.0.operation)
+            .field("message", &self.0.message)
+            .field("field", &self.0.field)
+            .field("retryable", &self.0.retryable)
+            .field("source", &self.0.source)
+            .finish()
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match &self.0.source {
+            Some(source) => Some(source.as_ref()),
+            None => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_invalid_argument_names_the_field_and_the_bound() {
+        let error = Error::invalid("outbox.claim", "batch", "must be at least 1, got 0");
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        assert_eq!(error.field(), Some("batch"));
+        assert_eq!(error.to_string(), "outbox.claim: batch must be at least 1, got 0");
+        assert!(!error.is_retryable());
+    }
+}

@@ -1,0 +1,84 @@
+//! The identifiers. Each is its own type, so that one can't be passed for another.
+
+use std::fmt;
+use std::str::FromStr;
+
+use uuid::Uuid;
+
+use crate::error::{Error, Result};
+
+macro_rules! identifier {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(Uuid);
+
+        impl $name {
+            /// A new identifier, ordered by the time of its making (UUIDv7).
+            #[allow(clippy::new_without_default, reason = "each call gives another value")]
+            pub fn new() -> Self {
+                Self(Uuid::now_v7())
+            }
+
+            /// The identifier with this value.
+            pub const fn from_uuid(value: Uuid) -> Self {
+                Self(value)
+            }
+
+            /// The bare value.
+            pub const fn as_uuid(&self) -> Uuid {
+                self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{}({})", stringify!($name), self.0)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = Error;
+
+            fn from_str(text: &str) -> Result<Self> {
+                Uuid::parse_str(text).map(Self).map_err(|_| {
+                    Error::invalid("id.parse", "id", format_args!("must be a UUID, got {text:?}"))
+                })
+            }
+        }
+    };
+}
+
+identifier!(
+    /// One row in a work queue: what workers claim and settle.
+    WorkItemId
+);
+identifier!(
+    /// The message itself. It stays the same over all retries, so receivers can deduplicate by it.
+    MessageId
+);
+identifier!(
+    /// A worker. Only the owner of a claim can settle it.
+    OwnerToken
+);
+
+impl OwnerToken {
+    /// Refuses the nil token, which the contract forbids as an owner (R10).
+    pub fn validate(&self, operation: &'static str) -> Result<()> {
+        if self.0.is_nil() {
+            return Err(Error::invalid(
+                operation,
+                "owner",
+                "must not be the nil UUID; make one with OwnerToken::new()",
+            ));
+        }
+        Ok(())
+    }
+}

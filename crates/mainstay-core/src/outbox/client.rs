@@ -1,0 +1,282 @@
+//! The application's handle on an outbox.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+use crate::id::{OwnerToken, WorkItemId};
+use crate::queue::{
+    ClaimBatch, ClaimHandle, ClaimRequest, Outcome, Settled, Settlement, validate_settlements,
+};
+use crate::store::OutboxStore;
+use crate::telemetry;
+use crate::text::validate_name;
+
+use super::{
+    Enqueued, Limits, Message, MessageFilter, OutboxMessage, OutboxStats, Page, PreparedMessage, Retention,
+};
+
+/// A transaction of a driver that an outbox can enqueue in.
+///
+/// `Marker` is a type of the provider's crate; it is inferred and only lets providers implement this for
+/// drivers' own types. The implementation neither commits nor rolls back (OBX-003).
+pub trait EnqueueIn<Marker> {
+    /// Adds the messages within the caller's transaction.
+    fn enqueue_in(
+        &mut self,
+        store: &dyn OutboxStore,
+        messages: &[PreparedMessage],
+    ) -> impl Future<Output = Result<Vec<Enqueued>>>;
+}
+
+/// The same for drivers that block.
+pub trait EnqueueInBlocking<Marker> {
+    /// Adds the messages within the caller's transaction.
+    fn enqueue_in(&mut self, store: &dyn OutboxStore, messages: &[PreparedMessage]) -> Result<Vec<Enqueued>>;
+}
+
+/// The application's handle on an outbox. Cheap to clone.
+///
+/// All rules are checked here, once, before any provider sees a call. Dropping any of the futures is
+/// harmless: the operation either happened as a whole or not at all.
+#[derive(Clone)]
+pub struct Outbox {
+    store: Arc<dyn OutboxStore>,
+    limits: Limits,
+}
+
+impl Outbox {
+    /// An outbox over a provider's store.
+    pub fn new(store: Arc<dyn OutboxStore>) -> Self {
+        let limits = Limits { nul_in_payload: store.capabilities().nul_in_payload, ..Limits::default() };
+        Self { store, limits }
+    }
+
+    /// Bounds payloads to this many bytes. Defaults to 64 MiB.
+    #[must_use]
+    pub fn with_payload_limit(mut self, bytes: usize) -> Self {
+        self.limits.payload_bytes = bytes;
+        self
+    }
+
+    /// The provider's store.
+    pub fn store(&self) -> &Arc<dyn OutboxStore> {
+        &self.store
+    }
+
+    /// Enqueues one message in a transaction of its own. It is durable when this returns.
+    pub async fn enqueue(&self, message: Message) -> Result<Enqueued> {
+        let prepared = [message.prepare(&self.limits)?];
+        let enqueued = only(self.store.enqueue(&prepared).await?)?;
+        telemetry::enqueued(self.store.identifier(), &prepared, &[enqueued]);
+        Ok(enqueued)
+    }
+
+    /// Enqueues many messages: all or none. The results are in the order of the messages.
+    pub async fn enqueue_many(&self, messages: Vec<Message>) -> Result<Vec<Enqueued>> {
+        let prepared = self.prepare(messages)?;
+        if prepared.is_empty() {
+            return Ok(Vec::new());
+        }
+        let enqueued = self.store.enqueue(&prepared).await?;
+        telemetry::enqueued(self.store.identifier(), &prepared, &enqueued);
+        Ok(enqueued)
+    }
+
+    /// Enqueues one message in the caller's transaction: it is there if and only if the caller commits.
+    pub async fn enqueue_in<Tx, Marker>(&self, tx: &mut Tx, message: Message) -> Result<Enqueued>
+    where
+        Tx: EnqueueIn<Marker>,
+    {
+        only(self.enqueue_many_in(tx, vec![message]).await?)
+    }
+
+    /// Enqueues many messages in the caller's transaction.
+    pub async fn enqueue_many_in<Tx, Marker>(
+        &self,
+        tx: &mut Tx,
+        messages: Vec<Message>,
+    ) -> Result<Vec<Enqueued>>
+    where
+        Tx: EnqueueIn<Marker>,
+    {
+        let prepared = self.prepare(messages)?;
+        if prepared.is_empty() {
+            return Ok(Vec::new());
+        }
+        let enqueued = tx.enqueue_in(self.store.as_ref(), &prepared).await?;
+        telemetry::enqueued(self.store.identifier(), &prepared, &enqueued);
+        Ok(enqueued)
+    }
+
+    /// Enqueues one message in the caller's transaction on a driver that blocks.
+    pub fn enqueue_in_blocking<Tx, Marker>(&self, tx: &mut Tx, message: Message) -> Result<Enqueued>
+    where
+        Tx: EnqueueInBlocking<Marker>,
+    {
+        let prepared = [message.prepare(&self.limits)?];
+        let enqueued = only(tx.enqueue_in(self.store.as_ref(), &prepared)?)?;
+        telemetry::enqueued(self.store.identifier(), &prepared, &[enqueued]);
+        Ok(enqueued)
+    }
+
+    /// Claims due messages for `request.owner`.
+    pub async fn claim(&self, request: &ClaimRequest) -> Result<ClaimBatch> {
+        request.validate()?;
+        let batch = self.store.claim(request).await?;
+        telemetry::claimed(self.store.identifier(), &batch);
+        Ok(batch)
+    }
+
+    /// Marks claimed messages as handled.
+    pub async fn ack(&self, owner: OwnerToken, claims: &[ClaimHandle]) -> Result<Settled> {
+        self.settle_all(owner, claims, &Outcome::Ack).await
+    }
+
+    /// Gives claimed messages back to be tried again after `delay`, or after the default backoff.
+    pub async fn abandon(
+        &self,
+        owner: OwnerToken,
+        claims: &[ClaimHandle],
+        delay: Option<Duration>,
+        error: Option<String>,
+    ) -> Result<Settled> {
+        self.settle_all(owner, claims, &Outcome::Abandon { delay, error }).await
+    }
+
+    /// Gives claimed messages back without counting the delivery, at once or after `delay`.
+    pub async fn release(
+        &self,
+        owner: OwnerToken,
+        claims: &[ClaimHandle],
+        delay: Option<Duration>,
+    ) -> Result<Settled> {
+        self.settle_all(owner, claims, &Outcome::Release { delay, error: None }).await
+    }
+
+    /// Fails claimed messages for good.
+    pub async fn fail(
+        &self,
+        owner: OwnerToken,
+        claims: &[ClaimHandle],
+        error: Option<String>,
+    ) -> Result<Settled> {
+        self.settle_all(owner, claims, &Outcome::Fail { error }).await
+    }
+
+    /// Settles claimed messages, each with its own outcome, in one transaction.
+    pub async fn settle(&self, owner: OwnerToken, settlements: &[Settlement]) -> Result<Settled> {
+        owner.validate("outbox.settle")?;
+        let settlements = validate_settlements(settlements)?;
+        if settlements.is_empty() {
+            return Ok(Settled::default());
+        }
+        let settled = self.store.settle(owner, &settlements).await?;
+        telemetry::settled(self.store.identifier(), &settlements, &settled);
+        Ok(settled)
+    }
+
+    async fn settle_all(
+        &self,
+        owner: OwnerToken,
+        claims: &[ClaimHandle],
+        outcome: &Outcome,
+    ) -> Result<Settled> {
+        let settlements: Vec<_> =
+            claims.iter().map(|claim| Settlement { claim: *claim, outcome: outcome.clone() }).collect();
+        self.settle(owner, &settlements).await
+    }
+
+    /// Extends claims to `lease` from now.
+    pub async fn renew(&self, owner: OwnerToken, claims: &[ClaimHandle], lease: Duration) -> Result<Settled> {
+        owner.validate("outbox.renew")?;
+        ClaimRequest::validate_lease("outbox.renew", lease)?;
+        if claims.is_empty() {
+            return Ok(Settled::default());
+        }
+        self.store.renew(owner, claims, lease).await
+    }
+
+    /// Frees messages whose lease has lapsed. Claims take those anyway; this makes them visible as ready (R2).
+    pub async fn reap_expired(&self) -> Result<u64> {
+        let reaped = self.store.reap_expired().await?;
+        telemetry::reaped(self.store.identifier(), reaped);
+        Ok(reaped)
+    }
+
+    /// One message, open or settled.
+    pub async fn get(&self, id: WorkItemId) -> Result<Option<OutboxMessage>> {
+        self.store.get(id).await
+    }
+
+    /// Messages that match, newest first.
+    pub async fn list(&self, filter: &MessageFilter, page: Page) -> Result<Vec<OutboxMessage>> {
+        page.validate()?;
+        self.store.list(filter, page).await
+    }
+
+    /// Cancels messages that have not started: they end Failed with reason `cancelled`. Returns those that changed.
+    pub async fn cancel(&self, ids: &[WorkItemId]) -> Result<Vec<WorkItemId>> {
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.store.cancel(ids).await
+    }
+
+    /// Makes failed messages ready again, with all their attempts. Returns those that changed.
+    pub async fn requeue(&self, ids: &[WorkItemId]) -> Result<Vec<WorkItemId>> {
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.store.requeue(ids).await
+    }
+
+    /// Makes up to `limit` failed messages that match ready again, oldest failure first.
+    pub async fn requeue_where(&self, filter: &MessageFilter, limit: u32) -> Result<Vec<WorkItemId>> {
+        if limit == 0 {
+            return Err(Error::invalid("outbox.requeue", "limit", "must be at least 1, got 0"));
+        }
+        self.store.requeue_where(filter, limit).await
+    }
+
+    /// Lets an ordering key that a failed message holds go on without it. False when it was not held.
+    pub async fn release_key(&self, key: &str) -> Result<bool> {
+        validate_name("outbox.release_key", "ordering_key", key)?;
+        self.store.release_key(key).await
+    }
+
+    /// How many messages stand where.
+    pub async fn stats(&self) -> Result<OutboxStats> {
+        self.store.stats().await
+    }
+
+    /// Deletes settled messages past their age, batch by batch, until none is left. Returns how many.
+    pub async fn purge(&self, retention: &Retention) -> Result<u64> {
+        retention.validate()?;
+        let mut purged = 0;
+        loop {
+            let batch = self.store.purge(retention).await?;
+            purged += batch;
+            if batch < u64::from(retention.batch) {
+                telemetry::purged(self.store.identifier(), purged);
+                return Ok(purged);
+            }
+        }
+    }
+
+    fn prepare(&self, messages: Vec<Message>) -> Result<Vec<PreparedMessage>> {
+        messages.into_iter().map(|message| message.prepare(&self.limits)).collect()
+    }
+}
+
+impl fmt::Debug for Outbox {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Outbox").field("store", &self.store.identifier()).finish_non_exhaustive()
+    }
+}
+
+fn only(enqueued: Vec<Enqueued>) -> Result<Enqueued> {
+    let missing = || Error::new(crate::ErrorKind::Internal, "outbox.enqueue", "the store returned no ids");
+    enqueued.into_iter().next().ok_or_else(missing)
+}

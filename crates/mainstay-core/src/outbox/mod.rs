@@ -1,0 +1,17 @@
+//! The transactional outbox: messages enqueued in the application's own transaction, handled at least once.
+
+mod client;
+mod enqueued;
+mod filter;
+mod message;
+mod record;
+mod retention;
+mod stats;
+
+pub use client::{EnqueueIn, EnqueueInBlocking, Outbox};
+pub use enqueued::Enqueued;
+pub use filter::{MessageFilter, Page};
+pub use message::{Headers, Limits, Message, OnFailure, PreparedMessage, Priority, When};
+pub use record::OutboxMessage;
+pub use retention::Retention;
+pub use stats::{OutboxStats, TopicStats};

@@ -1,0 +1,166 @@
+//! Ending a claim: what became of the work, and what the database made of that.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::error::{Error, Result};
+use crate::id::WorkItemId;
+use crate::text::error_text;
+
+use super::ClaimHandle;
+
+/// What became of a claimed work item.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// Handled.
+    Ack,
+    /// To be tried again. The delivery counts.
+    Abandon {
+        /// Above zero; none means the default backoff.
+        delay: Option<Duration>,
+        /// What went wrong.
+        error: Option<String>,
+    },
+    /// Given back. The delivery does not count.
+    Release {
+        /// Above zero; none means at once.
+        delay: Option<Duration>,
+        /// Why, if there is something to say.
+        error: Option<String>,
+    },
+    /// Failed for good.
+    Fail {
+        /// What went wrong.
+        error: Option<String>,
+    },
+}
+
+impl Outcome {
+    /// The delay asked for.
+    pub fn delay(&self) -> Option<Duration> {
+        match self {
+            Self::Abandon { delay, .. } | Self::Release { delay, .. } => *delay,
+            Self::Ack | Self::Fail { .. } => None,
+        }
+    }
+
+    /// The error text.
+    pub fn error(&self) -> Option<&str> {
+        match self {
+            Self::Ack => None,
+            Self::Abandon { error, .. } | Self::Release { error, .. } | Self::Fail { error } => {
+                error.as_deref()
+            }
+        }
+    }
+
+    /// The number in the SQL functions: 0 ack, 1 abandon, 2 fail, 3 release.
+    pub const fn code(&self) -> i16 {
+        match self {
+            Self::Ack => 0,
+            Self::Abandon { .. } => 1,
+            Self::Fail { .. } => 2,
+            Self::Release { .. } => 3,
+        }
+    }
+
+    fn set_error(&mut self, text: Option<String>) {
+        match self {
+            Self::Ack => {}
+            Self::Abandon { error, .. } | Self::Release { error, .. } | Self::Fail { error } => *error = text,
+        }
+    }
+}
+
+/// A claim and what became of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settlement {
+    /// The claim.
+    pub claim: ClaimHandle,
+    /// What became of it.
+    pub outcome: Outcome,
+}
+
+/// What a settle or renew really changed (R4).
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Settled {
+    /// Changed, because the claim still held.
+    pub changed: Vec<WorkItemId>,
+    /// Left alone, because the claim no longer held: the lease lapsed and somebody else took or settled it.
+    pub stale: Vec<WorkItemId>,
+}
+
+impl Settled {
+    /// Sorts the claims asked for into those that changed and the rest.
+    pub fn from_changed(asked: impl IntoIterator<Item = WorkItemId>, changed: Vec<WorkItemId>) -> Self {
+        let hit: HashSet<WorkItemId> = changed.iter().copied().collect();
+        let mut seen = HashSet::new();
+        let stale = asked.into_iter().filter(|id| !hit.contains(id) && seen.insert(*id)).collect();
+        Self { changed, stale }
+    }
+}
+
+/// Checks settlements and brings them into stored form: bounded error texts, each claim once (the first wins).
+pub fn validate_settlements(settlements: &[Settlement]) -> Result<Cow<'_, [Settlement]>> {
+    for settlement in settlements {
+        if settlement.outcome.delay().is_some_and(|delay| delay.is_zero()) {
+            return Err(Error::invalid(
+                "queue.settle",
+                "delay",
+                "must be above zero; leave it out for the default",
+            ));
+        }
+    }
+    let mut seen = HashSet::with_capacity(settlements.len());
+    let clean = settlements.iter().all(|s| seen.insert(s.claim) && is_stored_form(s.outcome.error()));
+    if clean {
+        return Ok(Cow::Borrowed(settlements));
+    }
+    seen.clear();
+    let owned = settlements.iter().filter(|s| seen.insert(s.claim)).cloned().map(|mut settlement| {
+        let text = settlement.outcome.error().and_then(error_text);
+        settlement.outcome.set_error(text);
+        settlement
+    });
+    Ok(Cow::Owned(owned.collect()))
+}
+
+fn is_stored_form(error: Option<&str>) -> bool {
+    error.is_none_or(|text| !text.is_empty() && text.len() <= crate::text::ERROR_MAX && !text.contains('\0'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ack(id: WorkItemId) -> Settlement {
+        Settlement { claim: ClaimHandle::new(id, 1), outcome: Outcome::Ack }
+    }
+
+    #[test]
+    fn repeated_claims_count_once_and_the_first_wins() {
+        let id = WorkItemId::new();
+        let fail = Settlement { claim: ClaimHandle::new(id, 1), outcome: Outcome::Fail { error: None } };
+        let settlements = [ack(id), fail];
+        let kept = validate_settlements(&settlements).unwrap();
+        assert_eq!(kept.as_ref(), &[ack(id)]);
+    }
+
+    #[test]
+    fn error_texts_are_bounded() {
+        let outcome = Outcome::Fail { error: Some("x".repeat(5_000)) };
+        let settlements = [Settlement { claim: ClaimHandle::new(WorkItemId::new(), 1), outcome }];
+        let kept = validate_settlements(&settlements).unwrap();
+        assert_eq!(kept[0].outcome.error().unwrap().len(), 2_048);
+    }
+
+    #[test]
+    fn what_did_not_change_is_stale() {
+        let (a, b) = (WorkItemId::new(), WorkItemId::new());
+        let settled = Settled::from_changed([a, b, b], vec![a]);
+        assert_eq!(settled, Settled { changed: vec![a], stale: vec![b] });
+    }
+}

@@ -1,0 +1,1 @@
+//! The runtime: services with one start, started, stop contract, and the builder that puts them together.

@@ -1,0 +1,179 @@
+//! Versions of the schema: what there is, what is wanted, what to do about it. The same for every provider;
+//! providers only supply the lock, the reading and the running.
+
+use std::fmt;
+
+use sha2::{Digest, Sha256};
+
+use crate::error::{Error, ErrorKind, Result};
+
+const DEPLOY: &str = "schema.deploy";
+
+/// A step from one version of the schema to the next.
+#[derive(Debug, Clone, Copy)]
+pub struct Migration {
+    /// From 1, without gaps.
+    pub version: i32,
+    /// A short name.
+    pub name: &'static str,
+    /// The template of its SQL.
+    pub sql: &'static str,
+}
+
+/// A step that the database says was taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Applied {
+    /// Its version.
+    pub version: i32,
+    /// Its name.
+    pub name: String,
+    /// The checksum of its template.
+    pub checksum: String,
+}
+
+/// The checksum of a template. It is taken before names are filled in, so it is the same under every name.
+pub fn checksum(template: &str) -> String {
+    // Line ends must not matter: the same file may be checked out either way.
+    let digest = Sha256::digest(template.replace("\r\n", "\n").as_bytes());
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// What a database's schema is, against what this version of Mainstay wants.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SchemaStatus {
+    /// As wanted.
+    Current {
+        /// Its version.
+        version: i32,
+    },
+    /// Nothing is there.
+    Missing {
+        /// The version this program wants.
+        wanted: i32,
+    },
+    /// Older than this program, or its functions are.
+    Outdated {
+        /// The version found.
+        found: i32,
+        /// The version wanted.
+        wanted: i32,
+    },
+    /// Newer than this program.
+    Newer {
+        /// The version found.
+        found: i32,
+        /// The version wanted.
+        wanted: i32,
+    },
+    /// A step that was taken is not the step this program knows under that number.
+    Drifted {
+        /// The step's version.
+        version: i32,
+        /// The step's name in this program.
+        name: String,
+    },
+}
+
+impl fmt::Display for SchemaStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Current { version } => write!(f, "the schema is at version {version}, as wanted"),
+            Self::Missing { wanted } => write!(
+                f,
+                "the schema is not there (version {wanted} is wanted); run `mainstay migrate`, or switch schema deployment on"
+            ),
+            Self::Outdated { found, wanted } => write!(
+                f,
+                "the schema is at version {found} and version {wanted} is wanted; run `mainstay migrate`, or switch schema deployment on"
+            ),
+            Self::Newer { found, wanted } => write!(
+                f,
+                "the schema is at version {found}, newer than this program's {wanted}; update this program"
+            ),
+            Self::Drifted { version, name } => write!(
+                f,
+                "step {version} ({name}) in the database is not the one this program knows; was it edited by hand, or made by another build?"
+            ),
+        }
+    }
+}
+
+/// What is to be done to a schema.
+#[derive(Debug)]
+pub struct MigrationPlan<'a> {
+    /// What is there now.
+    pub status: SchemaStatus,
+    /// The steps to take, in order.
+    pub steps: Vec<&'a Migration>,
+}
+
+/// Compares what was applied with what is known. `known` is in the order of its versions.
+pub fn plan_migrations<'a>(known: &'a [Migration], applied: &[Applied]) -> MigrationPlan<'a> {
+    let wanted = known.last().map_or(0, |step| step.version);
+    let found = applied.iter().map(|step| step.version).max().unwrap_or(0);
+    let drifted = known.iter().find(|step| {
+        let taken = applied.iter().find(|taken| taken.version == step.version);
+        taken.is_some_and(|taken| taken.checksum != checksum(step.sql))
+    });
+    let status = match drifted {
+        Some(step) => SchemaStatus::Drifted { version: step.version, name: step.name.to_owned() },
+        None if found == 0 => SchemaStatus::Missing { wanted },
+        None if found > wanted => SchemaStatus::Newer { found, wanted },
+        None if found < wanted => SchemaStatus::Outdated { found, wanted },
+        None => SchemaStatus::Current { version: found },
+    };
+    let steps = known.iter().filter(|step| step.version > found).collect();
+    MigrationPlan { status, steps }
+}
+
+impl MigrationPlan<'_> {
+    /// Refuses to touch a schema that is newer or not ours.
+    pub fn check(&self) -> Result<()> {
+        match &self.status {
+            SchemaStatus::Newer { .. } | SchemaStatus::Drifted { .. } => {
+                Err(Error::new(ErrorKind::Schema, DEPLOY, self.status.to_string()))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KNOWN: [Migration; 2] = [
+        Migration { version: 1, name: "one", sql: "create table one" },
+        Migration { version: 2, name: "two", sql: "create table two" },
+    ];
+
+    fn applied(version: i32, sql: &str) -> Applied {
+        Applied { version, name: String::new(), checksum: checksum(sql) }
+    }
+
+    #[test]
+    fn each_state_is_told_apart() {
+        let one = applied(1, KNOWN[0].sql);
+        let two = applied(2, KNOWN[1].sql);
+        let three = applied(3, "?");
+        let cases = [
+            (vec![], SchemaStatus::Missing { wanted: 2 }, 2, true),
+            (vec![one.clone()], SchemaStatus::Outdated { found: 1, wanted: 2 }, 1, true),
+            (vec![one.clone(), two.clone()], SchemaStatus::Current { version: 2 }, 0, true),
+            (vec![one, two, three], SchemaStatus::Newer { found: 3, wanted: 2 }, 0, false),
+            (vec![applied(1, "edited")], SchemaStatus::Drifted { version: 1, name: "one".into() }, 1, false),
+        ];
+        for (applied, status, steps, may_deploy) in cases {
+            let plan = plan_migrations(&KNOWN, &applied);
+            assert_eq!(plan.status, status);
+            assert_eq!(plan.steps.len(), steps);
+            assert_eq!(plan.check().is_ok(), may_deploy);
+        }
+    }
+
+    #[test]
+    fn line_ends_do_not_change_a_checksum() {
+        assert_eq!(checksum("a\r\nb"), checksum("a\nb"));
+    }
+}

@@ -1,0 +1,20 @@
+//! The seam: what a provider supplies. Small object-safe traits, one per primitive.
+//!
+//! Arguments are validated before they get here. Every method is one transaction, uses the database's
+//! clock, and is safe to drop at any await: it then happened as a whole or not at all.
+
+mod capabilities;
+mod migration;
+mod names;
+mod outbox;
+mod provider;
+mod queue;
+mod transaction;
+
+pub use capabilities::Capabilities;
+pub use migration::{Applied, Migration, MigrationPlan, SchemaStatus, checksum, plan_migrations};
+pub use names::{Names, render};
+pub use outbox::OutboxStore;
+pub use provider::{Provider, SchemaStore};
+pub use queue::{QueueStore, Wake};
+pub use transaction::StoreTransaction;

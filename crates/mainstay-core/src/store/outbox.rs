@@ -1,0 +1,45 @@
+//! What an outbox needs beyond the engine.
+
+use std::any::Any;
+
+use async_trait::async_trait;
+
+use crate::error::Result;
+use crate::id::WorkItemId;
+use crate::outbox::{Enqueued, MessageFilter, OutboxMessage, OutboxStats, Page, PreparedMessage, Retention};
+
+use super::QueueStore;
+
+/// An outbox in a database.
+#[async_trait]
+pub trait OutboxStore: QueueStore {
+    /// Adds messages, all or none, durably. Results in the order of the messages.
+    async fn enqueue(&self, messages: &[PreparedMessage]) -> Result<Vec<Enqueued>>;
+
+    /// One message, open or settled.
+    async fn get(&self, id: WorkItemId) -> Result<Option<OutboxMessage>>;
+
+    /// Messages that match, newest first by id.
+    async fn list(&self, filter: &MessageFilter, page: Page) -> Result<Vec<OutboxMessage>>;
+
+    /// Fails Ready messages with reason `cancelled`. Returns those that changed.
+    async fn cancel(&self, ids: &[WorkItemId]) -> Result<Vec<WorkItemId>>;
+
+    /// Makes Failed messages Ready with attempts 0. Returns those that changed.
+    async fn requeue(&self, ids: &[WorkItemId]) -> Result<Vec<WorkItemId>>;
+
+    /// The same for up to `limit` failed messages that match, oldest failure first.
+    async fn requeue_where(&self, filter: &MessageFilter, limit: u32) -> Result<Vec<WorkItemId>>;
+
+    /// Ends the hold on an ordering key. False when there was none.
+    async fn release_key(&self, key: &str) -> Result<bool>;
+
+    /// How many messages stand where.
+    async fn stats(&self) -> Result<OutboxStats>;
+
+    /// Deletes one batch of settled messages past their age. Returns how many.
+    async fn purge(&self, retention: &Retention) -> Result<u64>;
+
+    /// The provider's own type, for `enqueue_in`.
+    fn as_any(&self) -> &dyn Any;
+}

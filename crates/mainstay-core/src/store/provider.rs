@@ -1,0 +1,53 @@
+//! A database as a whole.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+
+use crate::error::{Error, ErrorKind, Result};
+
+use super::{Capabilities, OutboxStore, SchemaStatus};
+
+/// A database with Mainstay's tables in it.
+#[async_trait]
+pub trait Provider: Send + Sync + 'static {
+    /// `sqlite`, `postgres`, …
+    fn kind(&self) -> &'static str;
+
+    /// What it can do.
+    fn capabilities(&self) -> Capabilities;
+
+    /// The outbox.
+    fn outbox(&self) -> Arc<dyn OutboxStore>;
+
+    /// The schema.
+    fn schema(&self) -> Arc<dyn SchemaStore>;
+
+    /// The database's clock. Also the cheapest way to see whether the database answers.
+    async fn now(&self) -> Result<Timestamp>;
+
+    /// Lets go of all connections. Later calls fail with `Closed`.
+    async fn close(&self);
+}
+
+/// The deployment of Mainstay's tables and functions (R28).
+#[async_trait]
+pub trait SchemaStore: Send + Sync + 'static {
+    /// What is there. Read-only.
+    async fn status(&self) -> Result<SchemaStatus>;
+
+    /// Brings the schema up to date: idempotent, and safe when many instances do it at once.
+    async fn deploy(&self) -> Result<SchemaStatus>;
+
+    /// All of it as one script that a person can read and run.
+    fn script(&self) -> String;
+
+    /// Refuses anything but the current version, with what to do about it. Creates nothing.
+    async fn require(&self) -> Result<()> {
+        match self.status().await? {
+            SchemaStatus::Current { .. } => Ok(()),
+            other => Err(Error::new(ErrorKind::Schema, "schema.require", other.to_string())),
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! A transaction a handler takes.
+
+use std::any::Any;
+
+use async_trait::async_trait;
+
+use crate::error::Result;
+use crate::id::OwnerToken;
+use crate::outbox::{Enqueued, PreparedMessage};
+use crate::queue::{Settled, Settlement};
+
+/// A transaction of a provider. Dropping it rolls back.
+#[async_trait]
+pub trait StoreTransaction: Send + 'static {
+    /// Adds messages within the transaction.
+    async fn enqueue(&mut self, messages: &[PreparedMessage]) -> Result<Vec<Enqueued>>;
+
+    /// Ends claims within the transaction.
+    async fn settle(&mut self, owner: OwnerToken, settlements: &[Settlement]) -> Result<Settled>;
+
+    /// Commits.
+    async fn commit(self: Box<Self>) -> Result<()>;
+
+    /// Rolls back.
+    async fn rollback(self: Box<Self>) -> Result<()>;
+
+    /// The provider's own type, for the handler's statements.
+    fn as_any_mut(&mut self) -> &mut dyn Any;
+}

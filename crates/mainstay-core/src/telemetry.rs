@@ -1,0 +1,182 @@
+//! Every metric and every log line of the engine, in one file that is also their reference (R26, R27).
+//!
+//! Counters count rows that really changed. Levels follow OBX-085 to OBX-090. A payload or a header never gets here:
+//! functions take counts, ids and topics.
+
+use std::time::Duration;
+
+use metrics::{counter, gauge, histogram};
+
+use crate::error::Error;
+use crate::id::{MessageId, OwnerToken, WorkItemId};
+use crate::outbox::{Enqueued, OutboxStats, PreparedMessage};
+use crate::queue::{ClaimBatch, FailureReason, Outcome, Settled, Settlement};
+
+/// The names of all metrics. Each carries the label `store`.
+pub mod names {
+    /// Counter, by `topic`: messages added.
+    pub const ENQUEUED: &str = "mainstay_outbox_enqueued_total";
+    /// Counter: messages claimed.
+    pub const CLAIMED: &str = "mainstay_outbox_claimed_total";
+    /// Counter, by `outcome` (ack, abandon, release, fail): messages settled.
+    pub const SETTLED: &str = "mainstay_outbox_settled_total";
+    /// Counter: settles that came too late, because the claim was no longer held.
+    pub const STALE: &str = "mainstay_outbox_stale_settles_total";
+    /// Counter, by `reason` (delivery-limit, expired): messages failed by a claim instead of being handed out.
+    pub const REJECTED: &str = "mainstay_outbox_rejected_total";
+    /// Counter: claims released because their lease had lapsed.
+    pub const REAPED: &str = "mainstay_outbox_reaped_total";
+    /// Counter: settled messages deleted by retention.
+    pub const PURGED: &str = "mainstay_outbox_purged_total";
+    /// Counter, by `topic`: deliveries for which this process has no handler.
+    pub const NO_HANDLER: &str = "mainstay_outbox_no_handler_total";
+    /// Counter, by `topic`: claims lost while their handler was running.
+    pub const CLAIM_LOST: &str = "mainstay_outbox_claims_lost_total";
+    /// Histogram in seconds, by `topic` and `outcome`: how long handlers ran.
+    pub const HANDLER_SECONDS: &str = "mainstay_outbox_handler_seconds";
+    /// Histogram in seconds, by `topic`: from due to the start of the handler, first deliveries only.
+    pub const LAG_SECONDS: &str = "mainstay_outbox_lag_seconds";
+    /// Gauge: messages ready or scheduled.
+    pub const PENDING: &str = "outbox_pending_messages";
+    /// Gauge: messages held by workers.
+    pub const PROCESSING: &str = "outbox_processing_messages";
+    /// Gauge: messages failed for good.
+    pub const FAILED: &str = "outbox_failed_messages";
+    /// Gauge in seconds: how long the oldest due message has waited.
+    pub const OLDEST_SECONDS: &str = "mainstay_outbox_oldest_ready_seconds";
+    /// Counter, by `operation`: database operations of the engine that failed and are tried again.
+    pub const RETRIED: &str = "mainstay_store_retries_total";
+}
+
+pub(crate) fn enqueued(store: &str, messages: &[PreparedMessage], results: &[Enqueued]) {
+    for (message, enqueued) in messages.iter().zip(results) {
+        tracing::info!(
+            store,
+            topic = message.topic(),
+            correlation_id = message.correlation_id(),
+            work_item = %enqueued.work_item,
+            added = enqueued.added,
+            "enqueued"
+        );
+        if enqueued.added {
+            counter!(names::ENQUEUED, "store" => store.to_owned(), "topic" => message.topic().to_owned())
+                .increment(1);
+        }
+    }
+}
+
+pub(crate) fn claimed(store: &str, batch: &ClaimBatch) {
+    let count = batch.items.len();
+    tracing::debug!(store, count, "claimed");
+    if count > 0 {
+        counter!(names::CLAIMED, "store" => store.to_owned()).increment(count as u64);
+    }
+    for rejected in &batch.rejected {
+        let reason = rejected.reason.as_str();
+        tracing::error!(store, topic = %rejected.topic, work_item = %rejected.id, reason, "failed without delivery");
+        counter!(names::REJECTED, "store" => store.to_owned(), "reason" => reason).increment(1);
+    }
+}
+
+fn outcome_name(outcome: &Outcome) -> &'static str {
+    match outcome {
+        Outcome::Ack => "ack",
+        Outcome::Abandon { .. } => "abandon",
+        Outcome::Release { .. } => "release",
+        Outcome::Fail { .. } => "fail",
+    }
+}
+
+pub(crate) fn settled(store: &str, settlements: &[Settlement], settled: &Settled) {
+    let changed: std::collections::HashSet<WorkItemId> = settled.changed.iter().copied().collect();
+    let mut counts = [0u64; 4];
+    let mut names = [""; 4];
+    for settlement in settlements.iter().filter(|s| changed.contains(&s.claim.id())) {
+        let code = settlement.outcome.code() as usize;
+        counts[code] += 1;
+        names[code] = outcome_name(&settlement.outcome);
+    }
+    for (count, outcome) in counts.into_iter().zip(names).filter(|(count, _)| *count > 0) {
+        counter!(names::SETTLED, "store" => store.to_owned(), "outcome" => outcome).increment(count);
+    }
+    if !settled.stale.is_empty() {
+        counter!(names::STALE, "store" => store.to_owned()).increment(settled.stale.len() as u64);
+        for id in &settled.stale {
+            tracing::warn!(store, work_item = %id, "the claim was no longer held; its outcome was not recorded");
+        }
+    }
+}
+
+pub(crate) fn reaped(store: &str, count: u64) {
+    tracing::info!(store, count, "reaped lapsed leases");
+    counter!(names::REAPED, "store" => store.to_owned()).increment(count);
+}
+
+pub(crate) fn purged(store: &str, count: u64) {
+    if count > 0 {
+        tracing::info!(store, count, "deleted settled messages past their retention");
+        counter!(names::PURGED, "store" => store.to_owned()).increment(count);
+    }
+}
+
+/// Publishes the gauges of an outbox.
+pub fn gauges(store: &str, stats: &OutboxStats) {
+    let label = || store.to_owned();
+    gauge!(names::PENDING, "store" => label()).set((stats.ready + stats.scheduled) as f64);
+    gauge!(names::PROCESSING, "store" => label()).set(stats.in_progress as f64);
+    gauge!(names::FAILED, "store" => label()).set(stats.failed as f64);
+    let oldest = stats.oldest_ready.map_or(0.0, |age| age.as_secs_f64());
+    gauge!(names::OLDEST_SECONDS, "store" => label()).set(oldest);
+}
+
+pub(crate) fn no_handler(store: &str, topic: &str, id: WorkItemId, delay: Duration) {
+    tracing::warn!(store, topic, work_item = %id, ?delay, "no handler for this topic; put back without counting");
+    counter!(names::NO_HANDLER, "store" => store.to_owned(), "topic" => topic.to_owned()).increment(1);
+}
+
+pub(crate) fn handler_started(store: &str, topic: &str, message: MessageId, lag: Option<Duration>) {
+    tracing::info!(store, topic, message = %message, "handling");
+    if let Some(lag) = lag {
+        histogram!(names::LAG_SECONDS, "store" => store.to_owned(), "topic" => topic.to_owned()).record(lag);
+    }
+}
+
+pub(crate) fn handler_ended(store: &str, topic: &str, message: MessageId, outcome: &Outcome, took: Duration) {
+    match outcome {
+        Outcome::Abandon { error, delay } => {
+            tracing::error!(store, topic, message = %message, ?delay, error, "the handler failed; to be tried again");
+        }
+        Outcome::Fail { error } => {
+            tracing::error!(store, topic, message = %message, error, "the handler failed; given up");
+        }
+        Outcome::Ack | Outcome::Release { .. } => {
+            tracing::debug!(store, topic, message = %message, outcome = outcome_name(outcome), "handled");
+        }
+    }
+    let labels = [
+        ("store", store.to_owned()),
+        ("topic", topic.to_owned()),
+        ("outcome", outcome_name(outcome).to_owned()),
+    ];
+    histogram!(names::HANDLER_SECONDS, &labels).record(took);
+}
+
+pub(crate) fn claim_lost(store: &str, topic: &str, id: WorkItemId) {
+    tracing::warn!(store, topic, work_item = %id, "the claim was lost; its handler is cancelled");
+    counter!(names::CLAIM_LOST, "store" => store.to_owned(), "topic" => topic.to_owned()).increment(1);
+}
+
+pub(crate) fn expired_before_handling(store: &str, topic: &str, id: WorkItemId) {
+    let reason = FailureReason::Expired.as_str();
+    tracing::error!(store, topic, work_item = %id, reason, "failed without delivery");
+    counter!(names::REJECTED, "store" => store.to_owned(), "reason" => reason).increment(1);
+}
+
+pub(crate) fn retrying(store: &str, operation: &'static str, error: &Error, delay: Duration) {
+    tracing::warn!(store, operation, %error, ?delay, "the database did not do it; trying again");
+    counter!(names::RETRIED, "store" => store.to_owned(), "operation" => operation).increment(1);
+}
+
+pub(crate) fn service(store: &str, service: &'static str, owner: Option<OwnerToken>, event: &'static str) {
+    tracing::info!(store, service, owner = owner.map(tracing::field::display), "{event}");
+}
