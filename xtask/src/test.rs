@@ -1,0 +1,101 @@
+use crate::cargo::cargo;
+use crate::failure::Failure;
+use crate::interrupt::Interrupt;
+use crate::run::run;
+use crate::tools::start_servers;
+
+pub(crate) const USAGE: &str = "\
+test [-p <package>]... [--<option of cargo test>]... [<filter>]... [-- <option of the tests>...]
+    Run all tests, or those of the packages, whose name contains one of the filters, on
+    SQLite and on a PostgreSQL and a PgBouncer started for them. Missing programs are
+    installed. An option of cargo test that takes a value is written with `=`";
+
+pub(crate) fn main(arguments: &[String]) -> Result<(), Failure> {
+    let request = Request::parse(arguments)?;
+    test(&request, &Interrupt::watch()?)
+}
+
+/// Starts the servers, runs the tests, stops the servers.
+pub(crate) fn test(request: &Request, interrupt: &Interrupt) -> Result<(), Failure> {
+    // Dropped, and with that stopped, on every way out.
+    let servers = start_servers(interrupt)?;
+    let mut command = cargo();
+    command.arg("test");
+    if request.packages.is_empty() {
+        command.arg("--workspace");
+    }
+    for package in &request.packages {
+        command.args(["--package", package]);
+    }
+    // The features clippy and the documentation are built with, so that one build of the
+    // dependencies' build scripts and macros serves all.
+    command.arg("--all-features").args(&request.for_cargo);
+    command
+        .arg("--")
+        .args(&request.filters)
+        .args(&request.for_tests);
+    run(command.envs(servers.environment()), interrupt)
+}
+
+/// Which tests to run, and how.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Request {
+    packages: Vec<String>,
+    for_cargo: Vec<String>,
+    filters: Vec<String>,
+    for_tests: Vec<String>,
+}
+
+impl Request {
+    fn parse(arguments: &[String]) -> Result<Self, Failure> {
+        let mut request = Self::default();
+        let mut arguments = arguments.iter();
+        while let Some(argument) = arguments.next() {
+            if argument == "--" {
+                request.for_tests = arguments.cloned().collect();
+                break;
+            }
+            if argument == "-p" || argument == "--package" {
+                let package = arguments
+                    .next()
+                    .ok_or_else(|| Failure::usage(format!("{argument} takes a package")))?;
+                request.packages.push(package.clone());
+            } else if argument.starts_with('-') {
+                request.for_cargo.push(argument.clone());
+            } else {
+                request.filters.push(argument.clone());
+            }
+        }
+        Ok(request)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Request;
+
+    fn strings(words: &str) -> Vec<String> {
+        words.split_whitespace().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn arguments_go_to_whom_they_are_for() {
+        let words = strings("claim -p a --no-fail-fast --test=x reap --package b -- --nocapture");
+        let request = Request::parse(&words).unwrap();
+        assert_eq!(
+            request,
+            Request {
+                packages: strings("a b"),
+                for_cargo: strings("--no-fail-fast --test=x"),
+                filters: strings("claim reap"),
+                for_tests: strings("--nocapture"),
+            }
+        );
+    }
+
+    #[test]
+    fn an_option_without_its_package_is_an_error() {
+        let failure = Request::parse(&strings("-p")).unwrap_err();
+        assert_eq!(failure.code, crate::failure::USAGE);
+    }
+}
