@@ -89,8 +89,8 @@ fn outcome_name(outcome: &Outcome) -> &'static str {
 
 pub(crate) fn settled(store: &str, settlements: &[Settlement], settled: &Settled) {
     let changed: std::collections::HashSet<WorkItemId> = settled.changed.iter().copied().collect();
-    let mut counts = [0u64; 4];
-    let mut names = [""; 4];
+    let mut counts = [0u64; 7];
+    let mut names = [""; 7];
     for settlement in settlements.iter().filter(|s| changed.contains(&s.claim.id())) {
         let code = settlement.outcome.code() as usize;
         counts[code] += 1;
@@ -146,8 +146,8 @@ pub(crate) fn handler_ended(store: &str, topic: &str, message: MessageId, outcom
         Outcome::Abandon { error, delay } => {
             tracing::error!(store, topic, message = %message, ?delay, error, "the handler failed; to be tried again");
         }
-        Outcome::Fail { error } => {
-            tracing::error!(store, topic, message = %message, error, "the handler failed; given up");
+        Outcome::Fail { error, reason } => {
+            tracing::error!(store, topic, message = %message, %reason, error, "the handler failed; given up");
         }
         Outcome::Ack | Outcome::Release { .. } => {
             tracing::debug!(store, topic, message = %message, outcome = outcome_name(outcome), "handled");

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::error::{Error, Result};
 use crate::id::{OwnerToken, WorkItemId};
 use crate::queue::{
-    ClaimBatch, ClaimHandle, ClaimRequest, Outcome, Settled, Settlement, validate_settlements,
+    ClaimBatch, ClaimHandle, ClaimRequest, FailureReason, Outcome, Settled, Settlement, validate_settlements,
 };
 use crate::store::OutboxStore;
 use crate::telemetry;
@@ -162,7 +162,7 @@ impl Outbox {
         claims: &[ClaimHandle],
         error: Option<String>,
     ) -> Result<Settled> {
-        self.settle_all(owner, claims, &Outcome::Fail { error }).await
+        self.settle_all(owner, claims, &Outcome::Fail { reason: FailureReason::Handler, error }).await
     }
 
     /// Settles claimed messages, each with its own outcome, in one transaction.

@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::id::WorkItemId;
 use crate::text::error_text;
 
-use super::ClaimHandle;
+use super::{ClaimHandle, FailureReason};
 
 /// What became of a claimed work item.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,12 +33,19 @@ pub enum Outcome {
     },
     /// Failed for good.
     Fail {
+        /// Why it is given up.
+        reason: FailureReason,
         /// What went wrong.
         error: Option<String>,
     },
 }
 
 impl Outcome {
+    /// Failed for good by its handler.
+    pub fn fail(error: impl Into<String>) -> Self {
+        Self::Fail { reason: FailureReason::Handler, error: Some(error.into()) }
+    }
+
     /// The delay asked for.
     pub fn delay(&self) -> Option<Duration> {
         match self {
@@ -57,12 +64,16 @@ impl Outcome {
         }
     }
 
-    /// The number in the SQL functions: 0 ack, 1 abandon, 2 fail, 3 release.
+    /// The number in the SQL functions: 0 ack, 1 abandon, 2 fail, 3 release, and the other reasons of a failure:
+    /// 4 delivery limit, 5 expired, 6 cancelled.
     pub const fn code(&self) -> i16 {
         match self {
             Self::Ack => 0,
             Self::Abandon { .. } => 1,
-            Self::Fail { .. } => 2,
+            Self::Fail { reason: FailureReason::Handler, .. } => 2,
+            Self::Fail { reason: FailureReason::DeliveryLimit, .. } => 4,
+            Self::Fail { reason: FailureReason::Expired, .. } => 5,
+            Self::Fail { reason: FailureReason::Cancelled, .. } => 6,
             Self::Release { .. } => 3,
         }
     }
@@ -70,7 +81,9 @@ impl Outcome {
     fn set_error(&mut self, text: Option<String>) {
         match self {
             Self::Ack => {}
-            Self::Abandon { error, .. } | Self::Release { error, .. } | Self::Fail { error } => *error = text,
+            Self::Abandon { error, .. } | Self::Release { error, .. } | Self::Fail { error, .. } => {
+                *error = text
+            }
         }
     }
 }
@@ -143,7 +156,7 @@ mod tests {
     #[test]
     fn repeated_claims_count_once_and_the_first_wins() {
         let id = WorkItemId::new();
-        let fail = Settlement { claim: ClaimHandle::new(id, 1), outcome: Outcome::Fail { error: None } };
+        let fail = Settlement { claim: ClaimHandle::new(id, 1), outcome: Outcome::fail("") };
         let settlements = [ack(id), fail];
         let kept = validate_settlements(&settlements).unwrap();
         assert_eq!(kept.as_ref(), &[ack(id)]);
@@ -151,7 +164,7 @@ mod tests {
 
     #[test]
     fn error_texts_are_bounded() {
-        let outcome = Outcome::Fail { error: Some("x".repeat(5_000)) };
+        let outcome = Outcome::fail("x".repeat(5_000));
         let settlements = [Settlement { claim: ClaimHandle::new(WorkItemId::new(), 1), outcome }];
         let kept = validate_settlements(&settlements).unwrap();
         assert_eq!(kept[0].outcome.error().unwrap().len(), 2_048);
