@@ -25,11 +25,7 @@ pub(crate) fn main(arguments: &[String]) -> Result<(), Failure> {
     let run = |mut command: Command| run(&mut command, &interrupt);
 
     timed("format", || run(step("fmt --all --check")))?;
-    timed("clippy", || {
-        run(step(
-            "clippy --workspace --all-targets --all-features -- -D warnings",
-        ))
-    })?;
+    timed("clippy", || run(step("clippy --workspace --all-targets --all-features -- -D warnings")))?;
     timed("documentation", || {
         let mut command = step("doc --workspace --all-features --no-deps");
         command.env("RUSTDOCFLAGS", "-D warnings");
@@ -43,9 +39,6 @@ fn timed(name: &str, step: impl FnOnce() -> Result<(), Failure>) -> Result<(), F
     let start = Instant::now();
     let result = step();
     let outcome = if result.is_ok() { "ok" } else { "FAILED" };
-    println!(
-        "{name}: {outcome} in {:.1} s",
-        start.elapsed().as_secs_f64()
-    );
+    println!("{name}: {outcome} in {:.1} s", start.elapsed().as_secs_f64());
     result
 }

@@ -11,24 +11,15 @@ pub(crate) struct Failure {
 
 impl Failure {
     pub(crate) fn new(message: impl Into<String>) -> Self {
-        Self {
-            code: 1,
-            message: Some(message.into()),
-        }
+        Self { code: 1, message: Some(message.into()) }
     }
 
     pub(crate) fn usage(message: impl Into<String>) -> Self {
-        Self {
-            code: USAGE,
-            message: Some(message.into()),
-        }
+        Self { code: USAGE, message: Some(message.into()) }
     }
 
     pub(crate) fn code(code: u8) -> Self {
-        Self {
-            code,
-            message: None,
-        }
+        Self { code, message: None }
     }
 }
 

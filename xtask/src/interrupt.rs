@@ -29,10 +29,6 @@ impl Interrupt {
 
     /// Fails if this program was asked to end.
     pub(crate) fn check(&self) -> Result<(), Failure> {
-        if self.is_raised() {
-            Err(Failure::code(INTERRUPTED))
-        } else {
-            Ok(())
-        }
+        if self.is_raised() { Err(Failure::code(INTERRUPTED)) } else { Ok(()) }
     }
 }

@@ -17,11 +17,7 @@ use std::process::ExitCode;
 use failure::Failure;
 
 /// A chore: its name, its part of the usage text, and what it does with its arguments.
-type Command = (
-    &'static str,
-    &'static str,
-    fn(&[String]) -> Result<(), Failure>,
-);
+type Command = (&'static str, &'static str, fn(&[String]) -> Result<(), Failure>);
 
 /// One file per command, one line here.
 const COMMANDS: &[Command] = &[
@@ -40,8 +36,7 @@ fn main() -> ExitCode {
         println!("{}", usage());
         return ExitCode::SUCCESS;
     }
-    let Some((_, usage_of_command, command)) = COMMANDS.iter().find(|(known, ..)| known == name)
-    else {
+    let Some((_, usage_of_command, command)) = COMMANDS.iter().find(|(known, ..)| known == name) else {
         eprintln!("error: unknown command `{name}`\n\n{}", usage());
         return ExitCode::from(2);
     };

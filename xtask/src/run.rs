@@ -24,9 +24,8 @@ pub(crate) fn run(command: &mut Command, interrupt: &Interrupt) -> Result<(), Fa
         .map_err(|error| Failure::new(format!("cannot run {name}: {error}")))?;
 
     loop {
-        let ended = child
-            .try_wait()
-            .map_err(|error| Failure::new(format!("cannot wait for {name}: {error}")))?;
+        let ended =
+            child.try_wait().map_err(|error| Failure::new(format!("cannot wait for {name}: {error}")))?;
         if let Some(status) = ended {
             interrupt.check()?;
             if status.success() {

@@ -30,10 +30,7 @@ pub(crate) fn test(request: &Request, interrupt: &Interrupt) -> Result<(), Failu
     // The features clippy and the documentation are built with, so that one build of the
     // dependencies' build scripts and macros serves all.
     command.arg("--all-features").args(&request.for_cargo);
-    command
-        .arg("--")
-        .args(&request.filters)
-        .args(&request.for_tests);
+    command.arg("--").args(&request.filters).args(&request.for_tests);
     run(command.envs(servers.environment()), interrupt)
 }
 
@@ -56,9 +53,8 @@ impl Request {
                 break;
             }
             if argument == "-p" || argument == "--package" {
-                let package = arguments
-                    .next()
-                    .ok_or_else(|| Failure::usage(format!("{argument} takes a package")))?;
+                let package =
+                    arguments.next().ok_or_else(|| Failure::usage(format!("{argument} takes a package")))?;
                 request.packages.push(package.clone());
             } else if argument.starts_with('-') {
                 request.for_cargo.push(argument.clone());

@@ -64,14 +64,8 @@ fn install(packages: &[&str], interrupt: &Interrupt) -> Result<(), Failure> {
         )));
     };
     eprintln!("installing {list}");
-    run(
-        command.arg("-c").arg(INSTALL).arg("install").args(packages),
-        interrupt,
-    )
-    .map_err(|failure| Failure {
-        message: Some(by_hand()),
-        ..failure
-    })
+    run(command.arg("-c").arg(INSTALL).arg("install").args(packages), interrupt)
+        .map_err(|failure| Failure { message: Some(by_hand()), ..failure })
 }
 
 /// A shell that may install packages.

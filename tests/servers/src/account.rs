@@ -20,9 +20,7 @@ impl Account {
         if !rustix::process::geteuid().is_root() {
             return Ok(Self { ids: None });
         }
-        Ok(Self {
-            ids: Some((id_of("-u")?, id_of("-g")?)),
-        })
+        Ok(Self { ids: Some((id_of("-u")?, id_of("-g")?)) })
     }
 
     /// A command that runs `program` under this account, in `directory`.
@@ -78,14 +76,10 @@ impl Account {
 }
 
 fn id_of(kind: &str) -> Result<u32> {
-    let output = Command::new("id")
-        .args([kind, "postgres"])
-        .output()
-        .context(|| "cannot run id".to_owned())?;
+    let output =
+        Command::new("id").args([kind, "postgres"]).output().context(|| "cannot run id".to_owned())?;
     String::from_utf8_lossy(&output.stdout)
         .trim()
         .parse()
-        .map_err(|_| {
-            Error::new("PostgreSQL does not run as root, and there is no account `postgres`")
-        })
+        .map_err(|_| Error::new("PostgreSQL does not run as root, and there is no account `postgres`"))
 }

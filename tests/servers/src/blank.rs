@@ -34,18 +34,12 @@ impl Blank {
         initdb.arg("--no-sync");
         complete(initdb)?;
         certificates::create(account, &directory)?;
-        Ok(Self {
-            directory,
-            _owned: Some(owned),
-        })
+        Ok(Self { directory, _owned: Some(owned) })
     }
 
     /// The blank cluster another process created.
     pub fn open(directory: &Path) -> Self {
-        Self {
-            directory: directory.to_owned(),
-            _owned: None,
-        }
+        Self { directory: directory.to_owned(), _owned: None }
     }
 
     /// Where it is, for [`Blank::open`].

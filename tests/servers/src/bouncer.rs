@@ -33,10 +33,7 @@ impl Bouncer {
         let directory = account.directory()?;
         let port = free_port()?;
         let path = directory.path();
-        account.write(
-            &path.join("users"),
-            &format!("\"postgres\" \"{}\"\n", cluster.password()),
-        )?;
+        account.write(&path.join("users"), &format!("\"postgres\" \"{}\"\n", cluster.password()))?;
         account.write(
             &path.join("pgbouncer.ini"),
             &configuration(port, cluster.port(), has_prepared_statements(pgbouncer)),
@@ -48,12 +45,7 @@ impl Bouncer {
             process.kill();
             return Err(error);
         }
-        Ok(Self {
-            port,
-            password: cluster.password().to_owned(),
-            process,
-            _directory: directory,
-        })
+        Ok(Self { port, password: cluster.password().to_owned(), process, _directory: directory })
     }
 
     /// URL of a database through the pooler, as superuser.
@@ -71,11 +63,7 @@ impl Drop for Bouncer {
 fn configuration(port: u16, server_port: u16, prepared_statements: bool) -> String {
     // The parameter is an error before PgBouncer knew prepared statements, and there nothing
     // has to be turned off.
-    let prepared_statements = if prepared_statements {
-        "max_prepared_statements = 0\n"
-    } else {
-        ""
-    };
+    let prepared_statements = if prepared_statements { "max_prepared_statements = 0\n" } else { "" };
     // The query for passwords lets roles that tests create log in, too. A pooler that waits
     // a long time after a failed login would make tests that restart things wait with it.
     format!(
@@ -125,10 +113,7 @@ fn wait_until_ready(process: &mut Process, port: u16) -> Result<()> {
     loop {
         // The port alone proves nothing: it may be another's, taken after it was found free.
         if let Some(status) = process.exited() {
-            return Err(Error::new(format!(
-                "PgBouncer did not start ({status}):\n{}",
-                process.output()
-            )));
+            return Err(Error::new(format!("PgBouncer did not start ({status}):\n{}", process.output())));
         }
         if TcpStream::connect(("127.0.0.1", port)).is_ok() {
             return Ok(());

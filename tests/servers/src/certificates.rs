@@ -46,8 +46,6 @@ pub(crate) fn create(account: Account, directory: &Path) -> Result<()> {
         "req -new -config openssl.cnf -subj /CN=localhost {key} \
          -keyout data/server.key -out server.csr"
     ))?;
-    run(
-        "x509 -req -in server.csr -CA ca.crt -CAkey ca.key -set_serial 1 -days 30 \
-         -extfile openssl.cnf -extensions server -out data/server.crt",
-    )
+    run("x509 -req -in server.csr -CA ca.crt -CAkey ca.key -set_serial 1 -days 30 \
+         -extfile openssl.cnf -extensions server -out data/server.crt")
 }

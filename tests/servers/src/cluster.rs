@@ -31,11 +31,7 @@ impl Default for ClusterOptions {
 impl ClusterOptions {
     /// No more than all have in common.
     pub fn new(group: Group) -> Self {
-        Self {
-            group,
-            settings: Vec::new(),
-            environment: Vec::new(),
-        }
+        Self { group, settings: Vec::new(), environment: Vec::new() }
     }
 
     /// With a configuration parameter set to `value`.
@@ -112,10 +108,7 @@ impl Cluster {
 
     /// What the server has logged since it was last started.
     pub fn log(&self) -> String {
-        self.server
-            .as_ref()
-            .map(Process::output)
-            .unwrap_or_default()
+        self.server.as_ref().map(Process::output).unwrap_or_default()
     }
 
     /// Starts the server and waits until it takes connections; nothing if it runs.
@@ -128,21 +121,14 @@ impl Cluster {
                 return Ok(());
             }
             let server = self.server.insert(Process::spawn(
-                command(
-                    self.account,
-                    &self.postgres,
-                    self.directory.path(),
-                    self.port,
-                    &self.options,
-                ),
+                command(self.account, &self.postgres, self.directory.path(), self.port, &self.options),
                 &self.directory.path().join("log"),
                 self.options.group,
             )?);
             match wait_until_ready(server, self.directory.path(), deadline) {
                 // After a crash the last of the old server's processes may still be ending.
                 Err(error)
-                    if Instant::now() < deadline
-                        && error.to_string().contains("shared memory block") =>
+                    if Instant::now() < deadline && error.to_string().contains("shared memory block") =>
                 {
                     std::thread::sleep(Duration::from_millis(20));
                 }
@@ -229,10 +215,7 @@ fn wait_until_ready(server: &mut Process, directory: &Path, deadline: Instant) -
     let status = directory.join("data/postmaster.pid");
     loop {
         if let Some(status) = server.exited() {
-            return Err(Error::new(format!(
-                "PostgreSQL did not start ({status}):\n{}",
-                server.output()
-            )));
+            return Err(Error::new(format!("PostgreSQL did not start ({status}):\n{}", server.output())));
         }
         if is_ready(&status, server.id()) {
             return Ok(());

@@ -15,7 +15,5 @@ pub(crate) fn free_port() -> Result<u16> {
             return Ok(port);
         }
     }
-    Err(Error::new(
-        "no free port between 20000 and 32000 on 127.0.0.1",
-    ))
+    Err(Error::new("no free port between 20000 and 32000 on 127.0.0.1"))
 }

@@ -34,25 +34,14 @@ impl Process {
             .append(true)
             .open(log)
             .context(|| format!("cannot open {}", log.display()))?;
-        let log_start = file
-            .metadata()
-            .context(|| format!("cannot read {}", log.display()))?
-            .len();
-        let stderr = file
-            .try_clone()
-            .context(|| format!("cannot open {}", log.display()))?;
+        let log_start = file.metadata().context(|| format!("cannot read {}", log.display()))?.len();
+        let stderr = file.try_clone().context(|| format!("cannot open {}", log.display()))?;
         command.stdin(Stdio::null()).stdout(file).stderr(stderr);
         if group == Group::Own {
             command.process_group(0);
         }
-        let child = command
-            .spawn()
-            .context(|| format!("cannot run {}", command.get_program().display()))?;
-        Ok(Self {
-            child,
-            log: log.to_owned(),
-            log_start,
-        })
+        let child = command.spawn().context(|| format!("cannot run {}", command.get_program().display()))?;
+        Ok(Self { child, log: log.to_owned(), log_start })
     }
 
     pub(crate) fn id(&self) -> u32 {
@@ -134,10 +123,7 @@ fn parent_of(id: u32) -> Option<u32> {
 /// Runs a command to its end; on failure the error holds what it wrote.
 pub(crate) fn complete(mut command: Command) -> Result<()> {
     let name = command.get_program().display().to_string();
-    let output = command
-        .stdin(Stdio::null())
-        .output()
-        .context(|| format!("cannot run {name}"))?;
+    let output = command.stdin(Stdio::null()).output().context(|| format!("cannot run {name}"))?;
     if output.status.success() {
         return Ok(());
     }

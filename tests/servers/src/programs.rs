@@ -100,11 +100,7 @@ fn find(program: &str) -> Option<PathBuf> {
 }
 
 fn entries(directory: &Path) -> impl Iterator<Item = PathBuf> {
-    std::fs::read_dir(directory)
-        .into_iter()
-        .flatten()
-        .flatten()
-        .map(|entry| entry.path())
+    std::fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path())
 }
 
 fn output_of(command: &mut Command) -> Option<String> {

@@ -26,12 +26,7 @@ impl SharedServers {
         let options = ClusterOptions::new(Group::Own).setting("max_connections", "300");
         let cluster = Cluster::create(bin, &blank, options)?;
         let bouncer = Bouncer::create(pgbouncer, &cluster, Group::Own)?;
-        Ok(Self {
-            bin: bin.to_owned(),
-            bouncer,
-            cluster,
-            blank,
-        })
+        Ok(Self { bin: bin.to_owned(), bouncer, cluster, blank })
     }
 
     /// The environment that tells tests where the servers are.
@@ -43,8 +38,7 @@ impl SharedServers {
             (variables::PG_BIN, self.bin.clone().into()),
             (variables::BLANK, self.blank.directory().into()),
         ];
-        environment
-            .extend(find_faketime().map(|library| (variables::FAKETIME, library.into_os_string())));
+        environment.extend(find_faketime().map(|library| (variables::FAKETIME, library.into_os_string())));
         environment
     }
 }

@@ -1,0 +1,118 @@
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use mainstay_servers::{Blank, Cluster, ClusterOptions, find_postgres, variables};
+use tokio_postgres::Client;
+
+use crate::postgres::connect;
+
+/// A PostgreSQL server of a test's own, which the test may stop, crash and start again.
+///
+/// It keeps its port and its data, and is removed at the end of the test.
+#[derive(Debug)]
+pub struct OwnCluster {
+    cluster: Arc<Mutex<Cluster>>,
+    url: String,
+    ca: PathBuf,
+    // Held until the end when this process made it, because the certificate is in it.
+    _blank: Arc<Blank>,
+}
+
+impl OwnCluster {
+    /// Starts a server.
+    ///
+    /// # Panics
+    ///
+    /// If that fails.
+    pub async fn create() -> Self {
+        Self::create_with(ClusterOptions::default()).await
+    }
+
+    /// Starts a server with settings or an environment of its own.
+    ///
+    /// # Panics
+    ///
+    /// If that fails.
+    pub async fn create_with(options: ClusterOptions) -> Self {
+        blocking(move || {
+            let bin = find_postgres().unwrap_or_else(|error| panic!("{error}"));
+            let blank = blank(&bin);
+            let cluster = Cluster::create(&bin, &blank, options).unwrap_or_else(|error| panic!("{error}"));
+            Self {
+                url: cluster.url("postgres"),
+                ca: blank.ca(),
+                cluster: Arc::new(Mutex::new(cluster)),
+                _blank: blank,
+            }
+        })
+        .await
+    }
+
+    /// URL of the administrative database, as superuser.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The certificate of the authority that signed the server's certificate.
+    pub fn ca(&self) -> &Path {
+        &self.ca
+    }
+
+    /// A new connection to the administrative database.
+    pub async fn client(&self) -> Client {
+        connect(&self.url).await
+    }
+
+    /// Kills all processes of the server at once: a crash.
+    pub async fn kill(&self) {
+        self.with(Cluster::kill).await;
+    }
+
+    /// Shuts the server down in good order, disconnecting its clients.
+    pub async fn stop(&self) {
+        self.with(Cluster::stop).await;
+    }
+
+    /// Starts the server again, on the same port, and waits until it takes connections.
+    ///
+    /// # Panics
+    ///
+    /// If that fails.
+    pub async fn start(&self) {
+        self.with(|cluster| cluster.start().unwrap_or_else(|error| panic!("{error}"))).await;
+    }
+
+    /// What the server has logged since it was last started.
+    pub async fn log(&self) -> String {
+        self.with(|cluster| cluster.log()).await
+    }
+
+    /// Works on the cluster beside the runtime, so that what the test observes goes on.
+    async fn with<T: Send + 'static>(&self, work: impl FnOnce(&mut Cluster) -> T + Send + 'static) -> T {
+        let cluster = Arc::clone(&self.cluster);
+        blocking(move || {
+            // A failed start leaves the cluster stopped, not broken.
+            let mut cluster = cluster.lock().unwrap_or_else(PoisonError::into_inner);
+            work(&mut cluster)
+        })
+        .await
+    }
+}
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(value) => value,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            Err(error) => panic!("the runtime ends: {error}"),
+        },
+    }
+}
+
+/// The blank cluster all tests share, or else one for this server alone.
+fn blank(bin: &Path) -> Arc<Blank> {
+    Arc::new(match std::env::var_os(variables::BLANK) {
+        Some(directory) => Blank::open(Path::new(&directory)),
+        None => Blank::create(bin).unwrap_or_else(|error| panic!("{error}")),
+    })
+}
