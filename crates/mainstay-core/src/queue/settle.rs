@@ -58,7 +58,7 @@ impl Outcome {
     pub fn error(&self) -> Option<&str> {
         match self {
             Self::Ack => None,
-            Self::Abandon { error, .. } | Self::Release { error, .. } | Self::Fail { error } => {
+            Self::Abandon { error, .. } | Self::Release { error, .. } | Self::Fail { error, .. } => {
                 error.as_deref()
             }
         }
