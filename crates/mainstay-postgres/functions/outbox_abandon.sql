@@ -1,0 +1,19 @@
+-- One outcome for all: try again later.
+
+create or replace function "{{schema}}"."{{outbox}}_abandon"(
+    owner uuid, ids uuid[], generations bigint[] default null, delay_seconds double precision default null, error text default null
+) returns setof uuid
+language plpgsql volatile
+as $mainstay$
+begin
+    if not (delay_seconds > 0 and delay_seconds <= 1e9) then
+        raise exception using errcode = '22023',
+            message = '{{outbox:literal}}_abandon: delay_seconds must be more than 0 and at most 1000000000, got ' || delay_seconds;
+    end if;
+    return query select "{{schema}}"."{{outbox}}_settle"(
+        $1, ids, generations, array_fill(1::smallint, array[coalesce(cardinality(ids), 0)]),
+        array_fill(delay_seconds, array[coalesce(cardinality(ids), 0)]), array_fill(error, array[coalesce(cardinality(ids), 0)]));
+end
+$mainstay$;
+comment on function "{{schema}}"."{{outbox}}_abandon"(uuid, uuid[], bigint[], double precision, text) is
+    'Gives claimed items back for another attempt, after delay_seconds or else 1, 2, 4, 8, 16, 32, 60 seconds. Returns the ids that changed.';

@@ -1,0 +1,93 @@
+-- How a consumer goes to sleep without missing anything, each step in a transaction of its own:
+--   1. LISTEN on the channel          2. idle(), commit          3. horizon := horizon()
+--   4. poll at the short interval until horizon_passed(horizon)
+--   5. claim once more; if that is empty too, sleep until notified, until next_due_in_seconds, or until the declaration runs out.
+-- Why: a producer reads the waiters inside its transaction. One that read "nobody" before step 2 committed had its xid by then,
+-- and so lies below a horizon that is taken after step 2. Once everything below it has ended, whatever comes notifies.
+-- A horizon taken in the same transaction as idle() would be too early: a producer can start between the two. So would the
+-- upper end of a snapshot be: it follows the last transaction that ended, and producers above it may be running already.
+
+create or replace function "{{schema}}"."{{outbox}}_idle"(
+    consumer uuid, seconds double precision, only_topics text[] default null, except_topics text[] default null
+) returns double precision
+language plpgsql volatile
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set plan_cache_mode = force_generic_plan
+as $mainstay$
+#variable_conflict use_column
+declare
+    moment constant timestamptz := statement_timestamp();
+    probe constant integer := 1000;
+    level smallint;
+    seen bigint;
+    earliest timestamptz;
+    nearest timestamptz;
+    cut boolean := false;
+begin
+    if $1 is null or $1 = '00000000-0000-0000-0000-000000000000' then
+        raise exception using errcode = '22023', message = '{{outbox:literal}}_idle: consumer must not be null or nil';
+    end if;
+    if seconds is null or not (seconds > 0 and seconds <= 1e9) then
+        raise exception using errcode = '22023',
+            message = '{{outbox:literal}}_idle: seconds must be more than 0 and at most 1000000000, got ' || coalesce(seconds::text, 'null');
+    end if;
+
+    insert into "{{schema}}"."{{outbox}}_waiter" as w (consumer, until)
+    values ($1, moment + make_interval(secs => seconds))
+    on conflict (consumer) do update set until = excluded.until;
+
+    select max(q.priority) into level from "{{schema}}"."{{outbox}}" q where not q.parked;
+    while level is not null loop
+        -- Everything in progress is past its due time, so the front of the range holds the leases; more than the probe reads is
+        -- possible and answered below by "look again soon".
+        select count(*), min(case when x.status = 0 then x.due_at else greatest(x.due_at, x.locked_until) end) into seen, nearest
+          from (select q.status, q.due_at, q.locked_until from "{{schema}}"."{{outbox}}" q
+                 where not q.parked and q.priority = level and q.due_at <= moment
+                   and (only_topics is null or q.topic = any (only_topics))
+                   and (except_topics is null or q.topic <> all (except_topics))
+                 order by q.due_at, q.seq limit probe) x;
+        cut := cut or seen >= probe;
+        earliest := least(earliest, nearest);
+        select q.due_at into nearest from "{{schema}}"."{{outbox}}" q
+         where not q.parked and q.priority = level and q.due_at > moment
+           and (only_topics is null or q.topic = any (only_topics))
+           and (except_topics is null or q.topic <> all (except_topics))
+         order by q.due_at, q.seq limit 1;
+        earliest := least(earliest, nearest);
+        select max(q.priority) into level from "{{schema}}"."{{outbox}}" q where not q.parked and q.priority < level;
+    end loop;
+
+    if cut then
+        earliest := least(earliest, moment + interval '1 second');
+    end if;
+    return greatest(extract(epoch from earliest - moment), 0)::double precision;
+end
+$mainstay$;
+comment on function "{{schema}}"."{{outbox}}_idle"(uuid, double precision, text[], text[]) is
+    'Declares the consumer idle for so many seconds: enqueues notify it. Returns the seconds until the next item becomes claimable (0 = now), null if there is none.';
+
+create or replace function "{{schema}}"."{{outbox}}_busy"(consumer uuid) returns void
+language plpgsql volatile
+as $mainstay$
+#variable_conflict use_column
+begin
+    delete from "{{schema}}"."{{outbox}}_waiter" w where w.consumer = $1;
+end
+$mainstay$;
+comment on function "{{schema}}"."{{outbox}}_busy"(uuid) is 'Ends the declaration of idle().';
+
+create or replace function "{{schema}}"."{{outbox}}_horizon"() returns bigint
+language sql volatile
+as $mainstay$
+    -- A new xid: above every transaction that has one by now.
+    select pg_current_xact_id()::text::bigint
+$mainstay$;
+comment on function "{{schema}}"."{{outbox}}_horizon"() is
+    'The transaction horizon to wait for. Take it in a transaction that begins after the one with idle() has committed.';
+
+create or replace function "{{schema}}"."{{outbox}}_horizon_passed"(horizon bigint) returns boolean
+language sql volatile
+as $mainstay$
+    select pg_snapshot_xmin(pg_current_snapshot())::text::bigint >= $1
+$mainstay$;
+comment on function "{{schema}}"."{{outbox}}_horizon_passed"(bigint) is
+    'Whether every transaction below the horizon has ended. Then claim once more, and sleep only if that is empty.';

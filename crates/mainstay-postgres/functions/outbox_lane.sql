@@ -1,0 +1,52 @@
+-- Ordering keys. A claim that meets an item which has to wait for its turn parks it, so that the next claims do not walk it
+-- again; without that, one key with a long backlog would make every claim as slow as that backlog is long.
+--
+-- Nothing may stay parked for ever. The rule: whoever takes an item out of a lane, or releases a held key, unparks the first
+-- parked item of that lane in a later statement of the same transaction. And whoever parks holds a lock on the item (or the
+-- hold) that it parks behind, so that the one who removes it comes after, and sees what was parked. Unparking too much is
+-- harmless, order is checked again at each claim. Reap repairs lanes that were changed by hand.
+
+create or replace function "{{schema}}"."{{outbox}}_advance"(ordering_keys text[]) returns void
+language plpgsql volatile
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
+as $mainstay$
+#variable_conflict use_column
+declare
+    waiting boolean;
+begin
+    -- By key, so that two callers that touch the same lanes wait for each other in the same order.
+    with first_parked as materialized (
+        select p.id
+          from (select distinct u.key from unnest(ordering_keys) u(key) where u.key is not null order by u.key) k
+          cross join lateral (select q.id from "{{schema}}"."{{outbox}}" q
+                               where q.parked and q.ordering_key = k.key order by q.seq limit 1) p)
+    update "{{schema}}"."{{outbox}}" m set parked = false from first_parked f where m.id = f.id and m.parked;
+
+    select exists (select from unnest(ordering_keys) u(key)
+                    where exists (select from "{{schema}}"."{{outbox}}" q where q.ordering_key = u.key and not q.parked)) into waiting;
+    if waiting then
+        perform "{{schema}}"."{{outbox}}_wake"();
+    end if;
+end
+$mainstay$;
+comment on function "{{schema}}"."{{outbox}}_advance"(text[]) is 'Internal: lets the next item of each ordering key come forward.';
+
+create or replace function "{{schema}}"."{{outbox}}_release_key"(ordering_key text) returns boolean
+language plpgsql volatile
+as $mainstay$
+#variable_conflict use_column
+begin
+    if $1 is null or length($1) not between 1 and 255 then
+        raise exception using errcode = '22023',
+            message = '{{outbox:literal}}_release_key: ordering_key must be 1 to 255 characters, got ' || coalesce(length($1)::text, 'null');
+    end if;
+    delete from "{{schema}}"."{{outbox}}_hold" h where h.ordering_key = $1;
+    if not found then
+        return false;
+    end if;
+    perform "{{schema}}"."{{outbox}}_advance"(array[$1]);
+    return true;
+end
+$mainstay$;
+comment on function "{{schema}}"."{{outbox}}_release_key"(text) is
+    'Releases a held ordering key: the items behind the failed one go on, the failed one stays failed. Returns whether it was held.';

@@ -1,0 +1,53 @@
+-- Retention, one batch per call: many short transactions instead of one long one.
+
+create or replace function "{{schema}}"."{{outbox}}_purge"(
+    done_older_than_seconds double precision, failed_older_than_seconds double precision default null, max_rows integer default 1000
+) returns integer
+language plpgsql volatile
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set plan_cache_mode = force_generic_plan
+as $mainstay$
+#variable_conflict use_column
+declare
+    moment constant timestamptz := statement_timestamp();
+    limits double precision[] := array[done_older_than_seconds, failed_older_than_seconds];
+    names constant text[] := '{done_older_than_seconds,failed_older_than_seconds}';
+    purged integer := 0;
+    removed integer;
+    doomed tid[];
+begin
+    for i in 1 .. 2 loop
+        if not (limits[i] >= 0 and limits[i] <= 1e10) then
+            raise exception using errcode = '22023',
+                message = '{{outbox:literal}}_purge: ' || names[i] || ' must be 0 to 10000000000, or null to keep them, got ' || limits[i];
+        end if;
+    end loop;
+    if max_rows is null or max_rows < 1 then
+        raise exception using errcode = '22023', message = '{{outbox:literal}}_purge: max_rows must be 1 or more, got ' || coalesce(max_rows::text, 'null');
+    end if;
+
+    for i in 1 .. 2 loop
+        continue when limits[i] is null or purged >= max_rows;
+        -- The status is spelt out in each, or the partial indexes could not be used.
+        if i = 1 then
+            doomed := array(select h.ctid from "{{schema}}"."{{outbox}}_history" h
+                             where h.status = 2 and h.processed_at <= moment - make_interval(secs => limits[i])
+                             order by h.processed_at limit max_rows - purged for update skip locked);
+        else
+            doomed := array(select h.ctid from "{{schema}}"."{{outbox}}_history" h
+                             where h.status = 3 and h.processed_at <= moment - make_interval(secs => limits[i])
+                             order by h.processed_at limit max_rows - purged for update skip locked);
+        end if;
+        with gone as (
+            delete from "{{schema}}"."{{outbox}}_history" h where h.ctid = any (doomed) returning h.id, h.idempotency_key),
+        forgotten as (
+            delete from "{{schema}}"."{{outbox}}_idempotency" k using gone g where k.idempotency_key = g.idempotency_key and k.work_item_id = g.id)
+        select count(*) into removed from gone;
+        purged := purged + removed;
+    end loop;
+    -- Consumers that died asleep.
+    delete from "{{schema}}"."{{outbox}}_waiter" w where w.until < moment - interval '1 hour';
+    return purged;
+end
+$mainstay$;
+comment on function "{{schema}}"."{{outbox}}_purge"(double precision, double precision, integer) is
+    'Deletes up to max_rows of the oldest settled items older than so many seconds, with their idempotency keys; null keeps that kind. Open items are never touched. Call until it returns less than max_rows.';

@@ -1,0 +1,43 @@
+-- Tidying up after crashed workers. Claims take lapsed items by themselves; this makes them visible as ready.
+
+create or replace function "{{schema}}"."{{outbox}}_reap_expired"(max_rows integer default 1000) returns integer
+language plpgsql volatile
+set jit = off
+as $mainstay$
+#variable_conflict use_column
+declare
+    moment constant timestamptz := statement_timestamp();
+    reaped integer;
+    stuck_keys text[];
+begin
+    if max_rows is null or max_rows < 1 then
+        raise exception using errcode = '22023',
+            message = '{{outbox:literal}}_reap_expired: max_rows must be 1 or more, got ' || coalesce(max_rows::text, 'null');
+    end if;
+    with lapsed as materialized (
+        select q.id from "{{schema}}"."{{outbox}}" q where q.status = 1 and q.locked_until <= moment limit max_rows for update skip locked)
+    update "{{schema}}"."{{outbox}}" m set status = 0, owner = null, locked_until = null from lapsed l where m.id = l.id;
+    get diagnostics reaped = row_count;
+
+    -- Lanes in which everything is parked though nothing holds them: someone deleted rows by hand, or settled under an
+    -- isolation level that cannot see what was parked meanwhile. One probe for each key that has parked items.
+    with recursive parked_key(key) as (
+        (select q.ordering_key from "{{schema}}"."{{outbox}}" q where q.parked order by q.ordering_key limit 1)
+        union all
+        select (select q.ordering_key from "{{schema}}"."{{outbox}}" q where q.parked and q.ordering_key > k.key order by q.ordering_key limit 1)
+          from parked_key k where k.key is not null)
+    select array_agg(k.key) into stuck_keys from parked_key k
+     where k.key is not null
+       and not exists (select from "{{schema}}"."{{outbox}}" q where q.ordering_key = k.key and not q.parked)
+       and not exists (select from "{{schema}}"."{{outbox}}_hold" h where h.ordering_key = k.key);
+    if stuck_keys is not null then
+        perform "{{schema}}"."{{outbox}}_advance"(stuck_keys);
+    end if;
+    if reaped > 0 then
+        perform "{{schema}}"."{{outbox}}_wake"();
+    end if;
+    return reaped;
+end
+$mainstay$;
+comment on function "{{schema}}"."{{outbox}}_reap_expired"(integer) is
+    'Makes up to max_rows items with a lapsed lease ready again, at once; the lapsed delivery stays counted. Returns how many.';

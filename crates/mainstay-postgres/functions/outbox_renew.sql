@@ -1,0 +1,42 @@
+-- Keeping a claim while its handler runs.
+
+create or replace function "{{schema}}"."{{outbox}}_renew"(
+    owner uuid, ids uuid[], generations bigint[] default null, lease_seconds integer default 30
+) returns setof uuid
+language plpgsql volatile
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan
+as $mainstay$
+#variable_conflict use_column
+declare
+    moment constant timestamptz := statement_timestamp();
+begin
+    if $1 is null or $1 = '00000000-0000-0000-0000-000000000000' then
+        raise exception using errcode = '22023', message = '{{outbox:literal}}_renew: owner must not be null or nil';
+    end if;
+    if ids is null then
+        raise exception using errcode = '22023', message = '{{outbox:literal}}_renew: ids must not be null';
+    end if;
+    if cardinality(generations) <> cardinality(ids) then
+        raise exception using errcode = '22023', message = '{{outbox:literal}}_renew: generations must have as many elements as ids ('
+            || cardinality(ids) || '), got ' || cardinality(generations);
+    end if;
+    if lease_seconds is null or lease_seconds not between 1 and 1000000000 then
+        raise exception using errcode = '22023',
+            message = '{{outbox:literal}}_renew: lease_seconds must be 1 to 1000000000, got ' || coalesce(lease_seconds::text, 'null');
+    end if;
+
+    return query
+    with asked as materialized (
+        select distinct on (u.id) u.id, u.generation from unnest(ids, generations) with ordinality as u(id, generation, n) order by u.id, u.n)
+    update "{{schema}}"."{{outbox}}" m set locked_until = moment + make_interval(secs => lease_seconds)
+      from asked a
+     where m.id = a.id and m.owner = $1 and m.status = 1 and (generations is null or m.generation = a.generation)
+       -- A lapsed claim that nobody took over is still good. Not so with an ordering key: another item of the key may have
+       -- been started on the strength of the lapse, and this one would run beside it.
+       and (m.ordering_key is null or m.locked_until > moment)
+    returning m.id;
+end
+$mainstay$;
+comment on function "{{schema}}"."{{outbox}}_renew"(uuid, uuid[], bigint[], integer) is
+    'Extends claims to lease_seconds from now. Returns the ids still held; the claim of any other is lost and its handler must stop.';

@@ -1,0 +1,70 @@
+-- Giving failed items another life.
+
+create or replace function "{{schema}}"."{{outbox}}_requeue"(ids uuid[]) returns setof uuid
+language plpgsql volatile
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan
+as $mainstay$
+#variable_conflict use_column
+declare
+    moment constant timestamptz := statement_timestamp();
+    changed uuid[];
+    freed_keys text[];
+begin
+    if ids is null then
+        raise exception using errcode = '22023', message = '{{outbox:literal}}_requeue: ids must not be null';
+    end if;
+    with asked as materialized (select distinct u.id from unnest(ids) u(id) order by u.id),
+    gone as (
+        delete from "{{schema}}"."{{outbox}}_history" h using asked a where h.id = a.id and h.status = 3 returning h.*),
+    again as (
+        -- Same place in its ordering key, and generations go on counting: a worker that still has the old claim cannot settle it.
+        insert into "{{schema}}"."{{outbox}}" (
+            seq, created_at, due_at, requested_due_at, expires_at, generation, priority, id, message_id, hold_on_failure,
+            topic, ordering_key, idempotency_key, correlation_id, last_error, headers, payload)
+        overriding system value
+        select g.seq, g.created_at, moment, g.requested_due_at, case when g.expires_at > moment then g.expires_at end, g.generation, g.priority, g.id,
+               g.message_id, g.hold_on_failure, g.topic, g.ordering_key, g.idempotency_key, g.correlation_id, g.last_error, g.headers, g.payload
+          from gone g
+        on conflict do nothing
+        returning id, ordering_key)
+    select array_agg(a.id), array_agg(a.ordering_key) filter (where a.ordering_key is not null) into changed, freed_keys from again a;
+    if freed_keys is not null then
+        delete from "{{schema}}"."{{outbox}}_hold" h where h.ordering_key = any (freed_keys);
+        perform "{{schema}}"."{{outbox}}_advance"(freed_keys);
+    end if;
+    if changed is not null then
+        perform "{{schema}}"."{{outbox}}_wake"();
+    end if;
+    return query select u.id from unnest(changed) u(id);
+end
+$mainstay$;
+comment on function "{{schema}}"."{{outbox}}_requeue"(uuid[]) is
+    'Makes failed items ready again, due now, with no attempts spent and past expiry lifted, at their old place in their ordering key, and releases that key. Returns the ids that changed.';
+
+create or replace function "{{schema}}"."{{outbox}}_requeue_where"(
+    topic text default null, reason text default null, failed_after timestamptz default null, failed_before timestamptz default null,
+    max_rows integer default 1000
+) returns setof uuid
+language plpgsql volatile
+set jit = off
+as $mainstay$
+#variable_conflict use_column
+begin
+    if $2 not in ('handler', 'delivery-limit', 'expired', 'cancelled') then
+        raise exception using errcode = '22023',
+            message = '{{outbox:literal}}_requeue_where: reason must be handler, delivery-limit, expired or cancelled, got ' || left($2, 64);
+    end if;
+    if max_rows is null or max_rows < 1 then
+        raise exception using errcode = '22023',
+            message = '{{outbox:literal}}_requeue_where: max_rows must be 1 or more, got ' || coalesce(max_rows::text, 'null');
+    end if;
+    return query select "{{schema}}"."{{outbox}}_requeue"(array(
+        select h.id from "{{schema}}"."{{outbox}}_history" h
+         where h.status = 3 and ($1 is null or h.topic = $1) and ($2 is null or h.reason = $2)
+           and h.processed_at >= coalesce(failed_after, '-infinity') and h.processed_at < coalesce(failed_before, 'infinity')
+         order by h.processed_at limit max_rows));
+end
+$mainstay$;
+comment on function "{{schema}}"."{{outbox}}_requeue_where"(text, text, timestamptz, timestamptz, integer) is
+    'Requeues up to max_rows failed items, oldest first, by topic, reason and time of failure (from, inclusive, to, exclusive). Null means any. Returns the ids that changed.';

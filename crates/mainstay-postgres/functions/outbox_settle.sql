@@ -1,0 +1,112 @@
+-- Ending claims, many at once and each in its own way.
+-- An item changes only if id, owner and generation are those of the claim that holds it; a worker that lost its claim changes nothing.
+
+create or replace function "{{schema}}"."{{outbox}}_settle"(
+    owner uuid,
+    ids uuid[],
+    generations bigint[],
+    outcomes smallint[],
+    delays double precision[] default null,
+    errors text[] default null,
+    keep_payload boolean default true
+) returns setof uuid
+language plpgsql volatile
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan
+as $mainstay$
+#variable_conflict use_column
+declare
+    moment constant timestamptz := statement_timestamp();
+    size constant integer := coalesce(cardinality(ids), 0);
+    known boolean;
+    changed uuid[];
+    returned bigint;
+    left_keys text[];
+begin
+    if $1 is null or $1 = '00000000-0000-0000-0000-000000000000' then
+        raise exception using errcode = '22023', message = '{{outbox:literal}}_settle: owner must not be null or nil';
+    end if;
+    if ids is null then
+        raise exception using errcode = '22023', message = '{{outbox:literal}}_settle: ids must not be null';
+    end if;
+    if outcomes is null or cardinality(outcomes) <> size then
+        raise exception using errcode = '22023',
+            message = '{{outbox:literal}}_settle: outcomes must have as many elements as ids (' || size || '), got ' || coalesce(cardinality(outcomes)::text, 'null');
+    end if;
+    if cardinality(generations) <> size then
+        raise exception using errcode = '22023',
+            message = '{{outbox:literal}}_settle: generations must have as many elements as ids (' || size || '), got ' || cardinality(generations);
+    end if;
+    if cardinality(delays) <> size then
+        raise exception using errcode = '22023',
+            message = '{{outbox:literal}}_settle: delays must have as many elements as ids (' || size || '), got ' || cardinality(delays);
+    end if;
+    if cardinality(errors) <> size then
+        raise exception using errcode = '22023',
+            message = '{{outbox:literal}}_settle: errors must have as many elements as ids (' || size || '), got ' || cardinality(errors);
+    end if;
+    if size = 0 then
+        return;
+    end if;
+    select bool_and(o.outcome between 0 and 3) and count(o.outcome) = size into known from unnest(outcomes) o(outcome);
+    if not known then
+        raise exception using errcode = '22023', message = '{{outbox:literal}}_settle: outcomes must be 0 (ack), 1 (abandon), 2 (fail) or 3 (release)';
+    end if;
+    if delays is not null and exists (select from unnest(delays) d(delay) where not (d.delay > 0 and d.delay <= 1e9)) then
+        raise exception using errcode = '22023', message = '{{outbox:literal}}_settle: delays must be more than 0 and at most 1000000000 seconds';
+    end if;
+
+    -- One per id, the first wins. In order of id: two callers that wait for each other's rows do so in one order.
+    with asked as materialized (
+        select distinct on (u.id) u.id, u.generation, u.outcome, u.delay, nullif(left(u.error, 2048), '') as error
+          from unnest(ids, generations, outcomes, delays, errors) with ordinality as u(id, generation, outcome, delay, error, n)
+         order by u.id, u.n),
+    gone as (
+        delete from "{{schema}}"."{{outbox}}" m using asked a
+         where m.id = a.id and m.owner = $1 and m.status = 1 and (generations is null or m.generation = a.generation) and a.outcome in (0, 2)
+        returning m.*, a.outcome, a.error),
+    kept as (
+        -- An id that its caller has used twice is in the history already; the first ending stands, and the batch goes on.
+        insert into "{{schema}}"."{{outbox}}_history" (
+            seq, created_at, due_at, requested_due_at, processed_at, expires_at, generation, attempts, priority, status, id, message_id,
+            processed_by, hold_on_failure, topic, reason, ordering_key, idempotency_key, correlation_id, last_error, headers, payload)
+        select g.seq, g.created_at, g.due_at, g.requested_due_at, moment, g.expires_at, g.generation, g.attempts, g.priority,
+               case g.outcome when 0 then 2 else 3 end, g.id, g.message_id, g.owner, g.hold_on_failure, g.topic,
+               case g.outcome when 2 then 'handler' end, g.ordering_key, g.idempotency_key, g.correlation_id,
+               coalesce(g.error, g.last_error), g.headers, case when keep_payload or g.outcome = 2 then g.payload end
+          from gone g
+        on conflict do nothing),
+    stopped as (
+        insert into "{{schema}}"."{{outbox}}_hold" (ordering_key, work_item_id, held_at)
+        select g.ordering_key, g.id, moment from gone g where g.outcome = 2 and g.hold_on_failure and g.ordering_key is not null
+        order by g.ordering_key
+        on conflict do nothing),
+    back as (
+        update "{{schema}}"."{{outbox}}" m
+           set status = 0, owner = null, locked_until = null,
+               -- A release was no delivery.
+               attempts = case a.outcome when 3 then greatest(m.attempts - 1, 0) else m.attempts end,
+               -- 1, 2, 4 … 60 seconds by the number of deliveries before this one; the exponent is capped to stay in range.
+               due_at = moment + make_interval(secs => coalesce(a.delay, case a.outcome when 3 then 0 else least(2 ^ least(greatest(m.attempts - 1, 0), 6), 60) end)),
+               last_error = coalesce(a.error, m.last_error)
+          from asked a
+         where m.id = a.id and m.owner = $1 and m.status = 1 and (generations is null or m.generation = a.generation) and a.outcome in (1, 3)
+        returning m.id)
+    select array_agg(e.id), count(*) filter (where e.again), array_agg(e.ordering_key) filter (where e.ordering_key is not null)
+      into changed, returned, left_keys
+      from (select g.id, false as again, g.ordering_key from gone g union all select b.id, true, null from back b) e;
+
+    -- Statements of their own: what was parked behind these items while the statement above waited is visible only now.
+    if left_keys is not null then
+        perform "{{schema}}"."{{outbox}}_advance"(left_keys);
+    end if;
+    if returned > 0 then
+        perform "{{schema}}"."{{outbox}}_wake"();
+    end if;
+    return query select u.id from unnest(changed) u(id);
+end
+$mainstay$;
+comment on function "{{schema}}"."{{outbox}}_settle"(uuid, uuid[], bigint[], smallint[], double precision[], text[], boolean) is
+    'Ends claims: outcome 0 ack, 1 abandon (counts as a delivery; delay in seconds, null = backoff), 2 fail, 3 release (does not count; null = at once). '
+    'Returns the ids that changed; the others were not held by this owner and generation. generations as a whole may be null: owner alone is compared. '
+    'Error texts are cut to 2048 characters. keep_payload = false drops the payload of acknowledged items.';

@@ -1,0 +1,264 @@
+-- Claiming. Short transactions only: the rows and keys that a claim looks at are locked until its transaction ends.
+--
+-- Order of events, each a statement with its own snapshot: lock due rows (skipping what others have locked); for rows with an
+-- ordering key, lock the keys and look again; end what is expired or was delivered too often; mark the rest as claimed.
+-- The second look is what keeps a key's items apart: a transaction that commits late can bring in an item in front of one that
+-- was claimed a moment ago, and a snapshot from before that claim would run both.
+
+create or replace function "{{schema}}"."{{outbox}}_take"(
+    owner uuid,
+    lease_seconds double precision,
+    batch integer,
+    delivery_limit integer default 10,
+    only_topics text[] default null,
+    except_topics text[] default null
+) returns table (
+    verdict smallint, reason text,
+    id uuid, message_id uuid, topic text, payload text, correlation_id text, attempt integer, generation bigint,
+    created_at timestamptz, due_at timestamptz, expires_at timestamptz, ordering_key text, priority smallint, headers jsonb,
+    locked_until timestamptz, claimed_at timestamptz, last_error text, requested_due_at timestamptz
+)
+language plpgsql volatile
+-- The plan must not depend on statistics: a queue is empty when it is analysed and full when it matters. Index ranges in
+-- index order are right at any size. JIT alone can cost more than a hundred claims.
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set enable_hashjoin = off
+set enable_mergejoin = off set plan_cache_mode = force_generic_plan
+as $mainstay$
+#variable_conflict use_column
+declare
+    claimant constant uuid := $1;
+    moment constant timestamptz := statement_timestamp();
+    lease_end timestamptz;
+    levels smallint[];
+    level smallint;
+    depth integer;
+    share integer;
+    visits integer[];           -- positions in levels, in the order they are visited
+    quotas integer[];           -- how much each visit may take
+    after_due timestamptz[];    -- per level: how far this call has looked
+    after_seq bigint[];
+    emptied boolean[];
+    at integer;
+    want integer;
+    room integer;
+    walked bigint;
+    got tid[];
+    got_count integer;
+    got_keyed boolean;
+    got_over boolean;
+    got_due timestamptz;
+    got_seq bigint;
+    my_keys text[];
+    behind tid[];
+    held tid[];
+    go tid[];
+    over tid[];
+    picked tid[];
+    ended tid[];
+    ended_keys text[];
+begin
+    if claimant is null or claimant = '00000000-0000-0000-0000-000000000000' then
+        raise exception using errcode = '22023', message = '{{outbox:literal}}_claim: owner must not be null or nil';
+    end if;
+    if lease_seconds is null or not (lease_seconds > 0 and lease_seconds <= 1e9) then
+        raise exception using errcode = '22023',
+            message = '{{outbox:literal}}_claim: lease_seconds must be more than 0 and at most 1000000000, got ' || coalesce(lease_seconds::text, 'null');
+    end if;
+    if batch is null or batch not between 1 and 100000 then
+        raise exception using errcode = '22023', message = '{{outbox:literal}}_claim: batch must be 1 to 100000, got ' || coalesce(batch::text, 'null');
+    end if;
+    if delivery_limit is null or delivery_limit < 1 then
+        raise exception using errcode = '22023',
+            message = '{{outbox:literal}}_claim: delivery_limit must be 1 or more, got ' || coalesce(delivery_limit::text, 'null');
+    end if;
+    if current_setting('transaction_isolation') <> 'read committed' then
+        raise exception using errcode = '25001',
+            message = '{{outbox:literal}}_claim: needs READ COMMITTED, the transaction is ' || upper(current_setting('transaction_isolation')),
+            hint = 'One old snapshot cannot show that an ordering key is free. Claim in a transaction of its own.';
+    end if;
+    lease_end := moment + make_interval(secs => lease_seconds);
+
+    loop
+        room := batch;
+        walked := 0;
+        picked := '{}';
+        ended := '{}';
+
+        -- The levels in use, highest first: one index probe each.
+        levels := '{}';
+        select max(q.priority) into level from "{{schema}}"."{{outbox}}" q where not q.parked;
+        while level is not null loop
+            levels := levels || level;
+            select max(q.priority) into level from "{{schema}}"."{{outbox}}" q where not q.parked and q.priority < level;
+        end loop;
+        depth := cardinality(levels);
+        exit when depth = 0;
+
+        if depth = 1 then
+            visits := '{1}';
+            quotas := array[batch];
+        else
+            -- Every lower level first takes a small share, all of them at most half of the batch, then the highest goes first.
+            -- Where the batch is too small to share, one claim in ten starts at a random level instead, so no level waits for ever.
+            share := least(greatest(batch / 10, 1), batch / 2 / (depth - 1));
+            select array_agg(v.place order by v.turn), array_agg(v.quota order by v.turn) into visits, quotas
+              from (select s as place, share as quota, s as turn from generate_series(2, depth) s where share > 0
+                    union all
+                    select 1 + floor(random() * depth)::integer, batch, 50 where share = 0 and random() < 0.1
+                    union all
+                    select s, batch, 100 + s from generate_series(1, depth) s) v;
+        end if;
+        after_due := array_fill('-infinity'::timestamptz, array[depth]);
+        after_seq := array_fill(0::bigint, array[depth]);
+        emptied := array_fill(false, array[depth]);
+
+        for visit in 1 .. cardinality(visits) loop
+            at := visits[visit];
+            want := least(room, quotas[visit]);
+            level := levels[at];
+            got_due := after_due[at];
+            got_seq := after_seq[at];
+            while want > 0 and not emptied[at] loop
+                select array_agg(x.ctid), count(*), bool_or(x.ordering_key is not null),
+                       bool_or(x.attempts >= delivery_limit or x.expires_at <= moment),
+                       (array_agg(x.due_at))[count(*)::integer], (array_agg(x.seq))[count(*)::integer]
+                  into got, got_count, got_keyed, got_over, got_due, got_seq
+                  from (select q.ctid, q.due_at, q.seq, q.ordering_key, q.attempts, q.expires_at
+                          from "{{schema}}"."{{outbox}}" q
+                         where not q.parked and q.priority = level and q.due_at <= moment and (q.due_at, q.seq) > (got_due, got_seq)
+                           and (q.status = 0 or q.locked_until <= moment)
+                           and (only_topics is null or q.topic = any (only_topics))
+                           and (except_topics is null or q.topic <> all (except_topics))
+                         order by q.due_at, q.seq
+                         limit want for update skip locked) x;
+                emptied[at] := got_count < want;
+                exit when got_count = 0;
+                after_due[at] := got_due;
+                after_seq[at] := got_seq;
+                walked := walked + got_count;
+
+                if not (got_keyed or got_over is true) then
+                    picked := picked || got;
+                    room := room - got_count;
+                    want := want - got_count;
+                    continue;
+                end if;
+
+                my_keys := '{}';
+                if got_keyed then
+                    -- Tried, never waited for: who holds a key is claiming from it right now. Keys share 1024 locks, so that
+                    -- claims of any size, however many at once, cannot fill the server's lock table.
+                    select coalesce(array_agg(k.ordering_key), '{}') into my_keys
+                      from (select distinct m.tableoid, m.ordering_key from "{{schema}}"."{{outbox}}" m
+                             where m.ctid = any (got) and m.ordering_key is not null) k
+                     where pg_try_advisory_xact_lock(k.tableoid::integer, hashtext(k.ordering_key) & 1023);
+                end if;
+
+                -- A new snapshot: it shows whatever was committed by those who held the keys before.
+                select coalesce(array_agg(c.ctid) filter (where c.turn and not c.over), '{}'),
+                       coalesce(array_agg(c.ctid) filter (where c.turn and c.over), '{}'),
+                       array_agg(c.ctid) filter (where c.behind), array_agg(c.ctid) filter (where c.held)
+                  into go, over, behind, held
+                  from (select m.ctid, m.attempts >= delivery_limit or coalesce(m.expires_at <= moment, false) as over,
+                               m.ordering_key is null or (k.mine and not k.held and not k.behind and not k.overtaken) as turn,
+                               k.mine and k.held as held,
+                               k.mine and not k.held and k.behind as behind
+                          from "{{schema}}"."{{outbox}}" m
+                          left join lateral (
+                               select m.ordering_key = any (my_keys) as mine,
+                                      exists (select from "{{schema}}"."{{outbox}}_hold" h where h.ordering_key = m.ordering_key) as held,
+                                      exists (select from "{{schema}}"."{{outbox}}" a
+                                               where not a.parked and a.ordering_key = m.ordering_key and a.seq < m.seq)
+                                      or exists (select from "{{schema}}"."{{outbox}}" a
+                                                  where a.parked and a.ordering_key = m.ordering_key and a.seq < m.seq) as behind,
+                                      -- Committed late: a later item of the key was free to go and is running.
+                                      exists (select from "{{schema}}"."{{outbox}}" a
+                                               where not a.parked and a.ordering_key = m.ordering_key and a.seq > m.seq
+                                                 and a.status = 1 and a.locked_until > moment) as overtaken
+                               ) k on m.ordering_key is not null
+                         where m.ctid = any (got)) c;
+                picked := picked || go;
+                ended := ended || over;
+                room := room - cardinality(go);
+                want := want - cardinality(go);
+
+                -- Park what has to wait, behind something that cannot go away before this commits.
+                if behind is not null then
+                    with first_behind as (
+                        select m.ordering_key, min(m.seq) as seq from "{{schema}}"."{{outbox}}" m where m.ctid = any (behind) group by m.ordering_key),
+                    anchored as materialized (
+                        select b.ordering_key from first_behind b
+                         cross join lateral (select from "{{schema}}"."{{outbox}}" a
+                                              where not a.parked and a.ordering_key = b.ordering_key and a.seq < b.seq
+                                              order by a.seq limit 1 for key share skip locked) l)
+                    update "{{schema}}"."{{outbox}}" m set parked = true, status = 0, owner = null, locked_until = null
+                      from anchored a where m.ctid = any (behind) and m.ordering_key = a.ordering_key;
+                end if;
+                if held is not null then
+                    with anchored as materialized (
+                        select h.ordering_key from "{{schema}}"."{{outbox}}_hold" h
+                         where h.ordering_key in (select m.ordering_key from "{{schema}}"."{{outbox}}" m where m.ctid = any (held))
+                           for key share skip locked)
+                    update "{{schema}}"."{{outbox}}" m set parked = true, status = 0, owner = null, locked_until = null
+                      from anchored a where m.ctid = any (held) and m.ordering_key = a.ordering_key;
+                end if;
+
+                -- Go on past items that could not be taken, but with something in hand don't keep the caller waiting for more.
+                exit when walked > 2000 + 4 * batch::bigint and picked <> '{}';
+            end loop;
+            exit when room <= 0;
+        end loop;
+
+        ended_keys := null;
+        if ended <> '{}' then
+            select array_agg(m.ordering_key) filter (where m.ordering_key is not null) into ended_keys
+              from "{{schema}}"."{{outbox}}" m where m.ctid = any (ended);
+            return query
+            with gone as (
+                delete from "{{schema}}"."{{outbox}}" m where m.ctid = any (ended) returning m.*),
+            ruled as (
+                select g.*, case when g.expires_at <= moment then 'expired' else 'delivery-limit' end as why,
+                       left(case when g.expires_at <= moment then 'expired at ' || to_char(g.expires_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')
+                                 else 'delivery limit of ' || delivery_limit || ' reached' end
+                            || coalesce('; last error: ' || g.last_error, ''), 2048) as complaint
+                  from gone g),
+            kept as (
+                insert into "{{schema}}"."{{outbox}}_history" (
+                    seq, created_at, due_at, requested_due_at, processed_at, expires_at, generation, attempts, priority, status, id, message_id,
+                    processed_by, hold_on_failure, topic, reason, ordering_key, idempotency_key, correlation_id, last_error, headers, payload)
+                select g.seq, g.created_at, g.due_at, g.requested_due_at, moment, g.expires_at, g.generation, g.attempts, g.priority, 3, g.id, g.message_id,
+                       g.owner, g.hold_on_failure, g.topic, g.why, g.ordering_key, g.idempotency_key, g.correlation_id, g.complaint, g.headers, g.payload
+                  from ruled g
+                on conflict do nothing),
+            stopped as (
+                insert into "{{schema}}"."{{outbox}}_hold" (ordering_key, work_item_id, held_at)
+                select g.ordering_key, g.id, moment from ruled g where g.hold_on_failure and g.ordering_key is not null
+                on conflict do nothing)
+            select 3::smallint, g.why, g.id, g.message_id, g.topic, g.payload, g.correlation_id, g.attempts, g.generation,
+                   g.created_at, g.due_at, g.expires_at, g.ordering_key, g.priority, g.headers,
+                   null::timestamptz, moment, g.complaint, g.requested_due_at
+              from ruled g;
+            if ended_keys is not null then
+                perform "{{schema}}"."{{outbox}}_advance"(ended_keys);
+            end if;
+        end if;
+        -- With nothing in hand, the items behind those that ended may have their turn now.
+        exit when picked <> '{}' or ended_keys is null;
+    end loop;
+
+    if picked <> '{}' then
+        return query
+        with claimed as (
+            update "{{schema}}"."{{outbox}}" m
+               set status = 1, owner = claimant, generation = m.generation + 1, attempts = m.attempts + 1, locked_until = lease_end
+             where m.ctid = any (picked)
+            returning m.*)
+        select 1::smallint, null::text, c.id, c.message_id, c.topic, c.payload, c.correlation_id, c.attempts, c.generation,
+               c.created_at, c.due_at, c.expires_at, c.ordering_key, c.priority, c.headers,
+               c.locked_until, moment, c.last_error, c.requested_due_at
+          from claimed c order by c.priority desc, c.due_at, c.seq;
+    end if;
+end
+$mainstay$;
+comment on function "{{schema}}"."{{outbox}}_take"(uuid, double precision, integer, integer, text[], text[]) is
+    'Internal: what claim does, and also tells what it ended on the way. verdict 1 = claimed, 3 = failed now (reason expired or delivery-limit).';
