@@ -2,7 +2,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
@@ -45,23 +45,26 @@ pub(crate) fn run(command: &mut Command, interrupt: &Interrupt) -> Result<(), Fa
     }
 }
 
+/// Ends a program and all it started: what a killed test started goes on otherwise.
 fn end(child: &mut Child) {
-    signal(child, Signal::TERM);
+    let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) else {
+        return;
+    };
+    // What Ctrl-C sends: PostgreSQL ends its clients' sessions for it, but waits for them when
+    // it is told to terminate. All these fail only when the group is gone, which is wanted.
+    let _ = kill_process_group(group, Signal::INT);
     let deadline = Instant::now() + PATIENCE;
-    while matches!(child.try_wait(), Ok(None)) {
+    loop {
+        // The group exists until the end of its first process is noted, too.
+        let _ = child.try_wait();
+        if test_kill_process_group(group).is_err() {
+            return;
+        }
         if Instant::now() > deadline {
-            signal(child, Signal::KILL);
-            // Fails only when it is gone already.
+            let _ = kill_process_group(group, Signal::KILL);
             let _ = child.wait();
             return;
         }
         std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
-fn signal(child: &Child, signal: Signal) {
-    if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
-        // Fails when the whole group is gone, which is what is wanted.
-        let _ = kill_process_group(group, signal);
     }
 }

@@ -31,7 +31,8 @@ pub(crate) fn test(request: &Request, interrupt: &Interrupt) -> Result<(), Failu
     // dependencies' build scripts and macros serves all.
     command.arg("--all-features").args(&request.for_cargo);
     command.arg("--").args(&request.filters).args(&request.for_tests);
-    run(command.envs(servers.environment()), interrupt)
+    command.envs(servers.environment()).env("TMPDIR", servers.scratch());
+    run(&mut command, interrupt)
 }
 
 /// Which tests to run, and how.

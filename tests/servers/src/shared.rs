@@ -1,6 +1,9 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use tempfile::TempDir;
+
+use crate::account::Account;
 use crate::blank::Blank;
 use crate::bouncer::Bouncer;
 use crate::cluster::{Cluster, ClusterOptions};
@@ -17,16 +20,24 @@ pub struct SharedServers {
     bouncer: Bouncer,
     cluster: Cluster,
     blank: Blank,
+    scratch: TempDir,
 }
 
 impl SharedServers {
     /// Starts a cluster with the PostgreSQL programs in `bin`, and a pooler for it.
     pub fn start(bin: &Path, pgbouncer: &Path) -> Result<Self> {
+        let scratch = Account::for_servers()?.directory()?;
         let blank = Blank::create(bin)?;
         let options = ClusterOptions::new(Group::Own).setting("max_connections", "300");
         let cluster = Cluster::create(bin, &blank, options)?;
         let bouncer = Bouncer::create(pgbouncer, &cluster, Group::Own)?;
-        Ok(Self { bin: bin.to_owned(), bouncer, cluster, blank })
+        Ok(Self { bin: bin.to_owned(), bouncer, cluster, blank, scratch })
+    }
+
+    /// A directory for the temporary files of the tests. It goes with the servers, so that a
+    /// test that is killed leaves nothing behind.
+    pub fn scratch(&self) -> &Path {
+        self.scratch.path()
     }
 
     /// The environment that tells tests where the servers are.
