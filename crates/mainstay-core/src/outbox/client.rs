@@ -60,6 +60,11 @@ impl Outbox {
         self
     }
 
+    /// The bounds on messages.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
     /// The provider's store.
     pub fn store(&self) -> &Arc<dyn OutboxStore> {
         &self.store

@@ -1,9 +1,19 @@
 //! The engine: claim, run, renew, settle, reap. Outbox, inbox, timers and job runs are all this queue.
 
 mod claim;
+mod context;
+mod dispatcher;
+mod handler;
+mod policy;
+mod registry;
 mod settle;
 mod status;
 
 pub use claim::{ClaimBatch, ClaimHandle, ClaimRequest, Claimed, Rejected};
+pub use context::{Context, HandlerTransaction};
+pub use dispatcher::Dispatcher;
+pub use handler::{Handler, HandlerError, HandlerOutput, HandlerResult};
+pub use policy::{DispatcherOptions, TopicPolicy};
+pub use registry::{Registered, Registry};
 pub use settle::{Outcome, Settled, Settlement, validate_settlements};
 pub use status::{FailureReason, Status};

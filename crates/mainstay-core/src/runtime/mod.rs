@@ -1,1 +1,11 @@
 //! The runtime: services with one start, started, stop contract, and the builder that puts them together.
+
+mod builder;
+mod lifecycle;
+mod mainstay;
+mod maintenance;
+
+pub use builder::{MainstayBuilder, OutboxBuilder};
+pub use lifecycle::{Lifecycle, Running, Service, start};
+pub use mainstay::{Mainstay, RunningMainstay};
+pub use maintenance::{Gauges, Reaper, RetentionSweep};

@@ -1,0 +1,208 @@
+//! What a handler is given: the message, its claim, and the means to commit together with it.
+
+use std::any::Any;
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use tokio_util::sync::CancellationToken;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::{MessageId, OwnerToken, WorkItemId};
+use crate::outbox::{Enqueued, Headers, Message, Outbox};
+use crate::store::StoreTransaction;
+use crate::telemetry;
+use crate::trace::TraceContext;
+
+use super::{Claimed, Outcome, Settlement};
+
+/// A message in the hands of its handler. Cheap to clone.
+#[derive(Clone)]
+pub struct Context(Arc<Delivery>);
+
+struct Delivery {
+    claimed: Claimed,
+    outbox: Outbox,
+    owner: OwnerToken,
+    trace: TraceContext,
+    parent: Option<TraceContext>,
+    stopping: CancellationToken,
+    /// How far the handler's own transaction has come; see the constants below.
+    completion: AtomicU8,
+}
+
+/// The handler has not acked by itself.
+const OPEN: u8 = 0;
+/// The handler's transaction is committing its ack. Its claim may look lost from outside, because it is settled.
+const COMPLETING: u8 = 1;
+/// The ack has been committed in the handler's own transaction.
+const COMPLETED: u8 = 2;
+
+impl Context {
+    pub(crate) fn new(
+        claimed: Claimed,
+        outbox: Outbox,
+        owner: OwnerToken,
+        stopping: CancellationToken,
+    ) -> Self {
+        let parent = TraceContext::from_headers(&claimed.headers);
+        let trace = parent.map_or_else(TraceContext::root, |parent| parent.child());
+        let completion = AtomicU8::new(OPEN);
+        Self(Arc::new(Delivery { claimed, outbox, owner, trace, parent, stopping, completion }))
+    }
+
+    /// The row's id.
+    pub fn id(&self) -> WorkItemId {
+        self.0.claimed.id()
+    }
+    /// The message's id, the same over all deliveries: deduplicate by this.
+    pub fn message_id(&self) -> MessageId {
+        self.0.claimed.message_id
+    }
+    /// The topic.
+    pub fn topic(&self) -> &str {
+        &self.0.claimed.topic
+    }
+    /// The payload.
+    pub fn payload(&self) -> &str {
+        &self.0.claimed.payload
+    }
+    /// The headers.
+    pub fn headers(&self) -> &Headers {
+        &self.0.claimed.headers
+    }
+    /// The correlation id.
+    pub fn correlation_id(&self) -> Option<&str> {
+        self.0.claimed.correlation_id.as_deref()
+    }
+    /// Which delivery this is, from 1.
+    pub fn attempt(&self) -> u32 {
+        self.0.claimed.attempt
+    }
+    /// All that was claimed.
+    pub fn message(&self) -> &Claimed {
+        &self.0.claimed
+    }
+    /// The trace of this delivery: a child of the one the message was enqueued in.
+    pub fn trace(&self) -> TraceContext {
+        self.0.trace
+    }
+    /// The trace the message was enqueued in.
+    pub fn parent_trace(&self) -> Option<TraceContext> {
+        self.0.parent
+    }
+    /// The outbox the message came from.
+    pub fn outbox(&self) -> &Outbox {
+        &self.0.outbox
+    }
+    /// Cancelled when the process is stopping. The handler may go on until the grace period ends.
+    pub fn stopping(&self) -> &CancellationToken {
+        &self.0.stopping
+    }
+
+    /// Begins a transaction in which the handler's writes, the messages it enqueues and the ack commit together.
+    ///
+    /// `T` is the provider's transaction type. Dropping it rolls back.
+    pub async fn transaction<T: StoreTransaction>(&self) -> Result<HandlerTransaction<T>> {
+        let mut inner = self.0.outbox.store().begin().await?;
+        if !inner.as_any_mut().is::<T>() {
+            let wanted = std::any::type_name::<T>();
+            let store = self.0.outbox.store().identifier();
+            return Err(Error::invalid(
+                "handler.transaction",
+                "transaction type",
+                format_args!("{wanted} is not what the store {store} uses"),
+            ));
+        }
+        Ok(HandlerTransaction { inner, context: self.clone(), kind: PhantomData })
+    }
+
+    /// Whether the ack was committed in the handler's own transaction.
+    pub(crate) fn is_completed(&self) -> bool {
+        self.0.completion.load(Ordering::Acquire) == COMPLETED
+    }
+
+    /// Whether the handler's own transaction has begun to ack.
+    pub(crate) fn is_completing(&self) -> bool {
+        self.0.completion.load(Ordering::Acquire) != OPEN
+    }
+
+    fn set_completion(&self, state: u8) {
+        self.0.completion.store(state, Ordering::Release);
+    }
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Context").field(&self.0.claimed).finish()
+    }
+}
+
+/// A transaction that ends a delivery: exactly-once effects within one database (MST-030, MST-031).
+#[must_use = "dropping the transaction rolls it back"]
+pub struct HandlerTransaction<T> {
+    inner: Box<dyn StoreTransaction>,
+    context: Context,
+    kind: PhantomData<fn() -> T>,
+}
+
+impl<T: StoreTransaction> HandlerTransaction<T> {
+    /// The provider's transaction, for the handler's own statements.
+    #[allow(clippy::expect_used, reason = "the type was checked when the transaction was begun")]
+    pub fn driver(&mut self) -> &mut T {
+        let any: &mut dyn Any = self.inner.as_any_mut();
+        any.downcast_mut().expect("the type was checked when the transaction was begun")
+    }
+
+    /// Enqueues a message that is there if and only if this transaction commits.
+    pub async fn enqueue(&mut self, message: Message) -> Result<Enqueued> {
+        let store = self.context.outbox().store();
+        let prepared = [message.prepare(self.context.outbox().limits())?];
+        let enqueued = self.inner.enqueue(&prepared).await?;
+        telemetry::enqueued(store.identifier(), &prepared, &enqueued);
+        enqueued
+            .into_iter()
+            .next()
+            .ok_or_else(|| Error::new(ErrorKind::Internal, "handler.enqueue", "the store returned no ids"))
+    }
+
+    /// Acks the message and commits, both or neither. When the claim is no longer held nothing is committed and the
+    /// error is `ClaimLost`: somebody else has the message.
+    pub async fn complete(self) -> Result<()> {
+        let context = self.context.clone();
+        context.set_completion(COMPLETING);
+        let result = self.ack_and_commit().await;
+        context.set_completion(if result.is_ok() { COMPLETED } else { OPEN });
+        result
+    }
+
+    async fn ack_and_commit(mut self) -> Result<()> {
+        let claim = self.context.0.claimed.handle;
+        let settlement = [Settlement { claim, outcome: Outcome::Ack }];
+        let settled = self.inner.settle(self.context.0.owner, &settlement).await?;
+        if settled.changed.is_empty() {
+            self.inner.rollback().await?;
+            telemetry::settled(self.context.outbox().store().identifier(), &settlement, &settled);
+            return Err(Error::new(
+                ErrorKind::ClaimLost,
+                "handler.complete",
+                "the claim is no longer held; the transaction was rolled back",
+            ));
+        }
+        self.inner.commit().await?;
+        telemetry::settled(self.context.outbox().store().identifier(), &settlement, &settled);
+        Ok(())
+    }
+
+    /// Rolls back. The delivery goes on.
+    pub async fn rollback(self) -> Result<()> {
+        self.inner.rollback().await
+    }
+}
+
+impl<T> fmt::Debug for HandlerTransaction<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("HandlerTransaction").field(&self.context).finish()
+    }
+}

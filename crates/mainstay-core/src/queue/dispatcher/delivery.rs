@@ -1,0 +1,120 @@
+//! One delivery: the handler run to its end, whatever that end is.
+
+use std::panic::AssertUnwindSafe;
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt;
+use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
+
+use crate::queue::{ClaimHandle, Context, FailureReason, HandlerError, HandlerResult, Outcome, Registered};
+use crate::telemetry;
+
+/// How a delivery ended.
+#[derive(Debug)]
+pub(super) struct Ended {
+    pub(super) claim: ClaimHandle,
+    pub(super) end: End,
+}
+
+/// What is left to do.
+#[derive(Debug)]
+pub(super) enum End {
+    /// Settle it so.
+    Settle(Outcome),
+    /// The handler's own transaction has settled it.
+    Completed,
+    /// The handler was dropped before its end: the claim was lost, or the grace period is over.
+    Cancelled,
+}
+
+/// Runs a handler. Never panics, and drops the handler at once when `cancel` fires.
+pub(super) async fn run(
+    context: Context,
+    registered: Registered,
+    attempts: u32,
+    cancel: CancellationToken,
+) -> Ended {
+    let claim = context.message().handle;
+    let store = context.outbox().store().identifier().to_owned();
+    let started = Instant::now();
+    let span = span(&context, &store);
+    let work = call(&context, &registered);
+    let work = context.trace().scope(work).instrument(span);
+    let result = tokio::select! {
+        biased;
+        () = cancel.cancelled() => None,
+        result = work => Some(result),
+    };
+    let end = match result {
+        _ if context.is_completed() => End::Completed,
+        None => End::Cancelled,
+        Some(result) => {
+            let outcome = outcome(result, &context, &registered, attempts);
+            let (topic, message) = (context.topic(), context.message_id());
+            telemetry::handler_ended(&store, topic, message, &outcome, started.elapsed());
+            End::Settle(outcome)
+        }
+    };
+    Ended { claim, end }
+}
+
+/// The span of the handler: a child of the trace the message was enqueued in (MST-032).
+fn span(context: &Context, store: &str) -> tracing::Span {
+    let trace = context.trace();
+    tracing::info_span!(
+        "handle",
+        store,
+        topic = context.topic(),
+        message = %context.message_id(),
+        attempt = context.attempt(),
+        trace_id = trace.trace_id(),
+        span_id = trace.span_id(),
+        parent_span_id = context.parent_trace().map(|parent| parent.span_id()),
+    )
+}
+
+async fn call(context: &Context, registered: &Registered) -> HandlerResult {
+    let handler = registered.handler.clone();
+    let context = context.clone();
+    // The call itself may panic too, before there is a future.
+    let guarded = AssertUnwindSafe(async move { handler.call(context).await }).catch_unwind();
+    let limited = async {
+        match registered.policy.timeout {
+            None => Ok(guarded.await),
+            Some(timeout) => tokio::time::timeout(timeout, guarded).await.map_err(|_| timeout),
+        }
+    };
+    match limited.await {
+        Ok(Ok(result)) => result,
+        Ok(Err(panic)) => Err(HandlerError::Retry(format!("the handler panicked: {}", panic_text(&*panic)))),
+        Err(timeout) => Err(HandlerError::Retry(format!("the handler did not end within {timeout:?}"))),
+    }
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("(no text)")
+}
+
+/// What becomes of a message whose handler has answered.
+fn outcome(result: HandlerResult, context: &Context, registered: &Registered, attempts: u32) -> Outcome {
+    let retry = |delay: Duration, error: String| {
+        if context.attempt() >= attempts {
+            return Outcome::Fail { reason: FailureReason::DeliveryLimit, error: Some(error) };
+        }
+        // The store refuses a delay of zero; a handler that asks for one means "soon".
+        Outcome::Abandon { delay: Some(delay.max(Duration::from_millis(1))), error: Some(error) }
+    };
+    match result {
+        Ok(()) => Outcome::Ack,
+        Err(HandlerError::Retry(error)) => {
+            retry(registered.policy.backoff.delay(context.message().retry_count()), error)
+        }
+        Err(HandlerError::RetryAfter(delay, error)) => retry(delay, error),
+        Err(HandlerError::Snooze(delay)) => {
+            Outcome::Release { delay: Some(delay).filter(|delay| !delay.is_zero()), error: None }
+        }
+        Err(HandlerError::Fail(error)) => Outcome::fail(error),
+    }
+}

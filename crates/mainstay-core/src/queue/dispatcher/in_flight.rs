@@ -1,0 +1,306 @@
+//! All claims this dispatcher holds, from the claim to the settle.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::time::{Duration, Instant};
+
+use tokio_util::sync::CancellationToken;
+
+use crate::id::WorkItemId;
+use crate::queue::{ClaimHandle, Claimed, Context};
+
+/// Where a claim stands.
+#[derive(Debug)]
+pub(super) enum Stage {
+    /// Waiting for a free handler.
+    Waiting(Box<Claimed>),
+    /// Its handler is running.
+    Running(Context),
+    /// Its handler has ended; it is being settled.
+    Ended,
+}
+
+/// A claim this dispatcher holds.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) stage: Stage,
+    pub(super) topic: String,
+    pub(super) keyed: bool,
+    /// When the request that claimed it was sent. No later than the database's own `claimed_at`.
+    pub(super) asked_at: Instant,
+    /// When to renew it.
+    pub(super) renew_at: Instant,
+    /// From when on the database may have given it to somebody else.
+    pub(super) deadline: Instant,
+    /// Drops the handler.
+    pub(super) cancel: CancellationToken,
+    /// Whether the claim is known, or must be assumed, to be lost.
+    pub(super) lost: bool,
+}
+
+/// When claims made or renewed by a request sent at `asked_at` are to be renewed, and when they are gone.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LeaseTimes {
+    lease: Duration,
+    renew_at: f64,
+}
+
+impl LeaseTimes {
+    pub(super) fn new(lease: Duration, renew_at: f64) -> Self {
+        Self { lease, renew_at }
+    }
+
+    fn renewal(&self, asked_at: Instant) -> Instant {
+        asked_at + self.lease.mul_f64(self.renew_at)
+    }
+
+    /// A little before the lease ends, so that the handler is gone when another worker may start.
+    fn deadline(&self, asked_at: Instant) -> Instant {
+        let margin = (self.lease / 10).min(Duration::from_secs(1));
+        asked_at + self.lease - margin
+    }
+}
+
+/// The table of claims. A handle is a key: the same row claimed twice is two entries.
+#[derive(Debug)]
+pub(super) struct InFlight {
+    entries: HashMap<ClaimHandle, Entry>,
+    waiting: VecDeque<ClaimHandle>,
+    running: HashSet<WorkItemId>,
+    by_topic: HashMap<String, usize>,
+    running_by_topic: HashMap<String, usize>,
+    times: LeaseTimes,
+    next_renewal: Option<Instant>,
+    next_deadline: Option<Instant>,
+}
+
+impl InFlight {
+    pub(super) fn new(times: LeaseTimes) -> Self {
+        Self {
+            entries: HashMap::new(),
+            waiting: VecDeque::new(),
+            running: HashSet::new(),
+            by_topic: HashMap::new(),
+            running_by_topic: HashMap::new(),
+            times,
+            next_renewal: None,
+            next_deadline: None,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// How many claims of a topic are held.
+    pub(super) fn of_topic(&self, topic: &str) -> usize {
+        self.by_topic.get(topic).copied().unwrap_or(0)
+    }
+
+    /// How many handlers of a topic are running.
+    pub(super) fn running_of_topic(&self, topic: &str) -> usize {
+        self.running_by_topic.get(topic).copied().unwrap_or(0)
+    }
+
+    /// The next moment at which [`Self::due_renewals`] or [`Self::lapsed`] may have something.
+    pub(super) fn next_event(&self) -> Option<Instant> {
+        [self.next_renewal, self.next_deadline].into_iter().flatten().min()
+    }
+
+    /// Takes in a claim that was asked for at `asked_at`.
+    pub(super) fn add(&mut self, claimed: Claimed, asked_at: Instant) {
+        let handle = claimed.handle;
+        let (renew_at, deadline) = (self.times.renewal(asked_at), self.times.deadline(asked_at));
+        let topic = claimed.topic.clone();
+        *self.by_topic.entry(topic.clone()).or_default() += 1;
+        let entry = Entry {
+            topic,
+            keyed: claimed.ordering_key.is_some(),
+            stage: Stage::Waiting(Box::new(claimed)),
+            asked_at,
+            renew_at,
+            deadline,
+            cancel: CancellationToken::new(),
+            lost: false,
+        };
+        self.entries.insert(handle, entry);
+        self.waiting.push_back(handle);
+        self.note_times(renew_at, deadline);
+    }
+
+    fn note_times(&mut self, renew_at: Instant, deadline: Instant) {
+        self.next_renewal = Some(self.next_renewal.map_or(renew_at, |next| next.min(renew_at)));
+        self.next_deadline = Some(self.next_deadline.map_or(deadline, |next| next.min(deadline)));
+    }
+
+    /// The next waiting claim whose topic `may_run` and whose row has no handler running from an earlier claim.
+    pub(super) fn pop_waiting(
+        &mut self,
+        may_run: impl Fn(&Self, &str) -> bool,
+    ) -> Option<(ClaimHandle, Box<Claimed>, Instant)> {
+        let ready = |handle: &ClaimHandle| {
+            let entry = self.entries.get(handle);
+            entry.is_some_and(|entry| !self.running.contains(&handle.id()) && may_run(self, &entry.topic))
+        };
+        let at = self.waiting.iter().position(ready)?;
+        let handle = self.waiting.remove(at)?;
+        let entry = self.entries.get_mut(&handle)?;
+        match std::mem::replace(&mut entry.stage, Stage::Ended) {
+            Stage::Waiting(claimed) => Some((handle, claimed, entry.asked_at)),
+            other => {
+                entry.stage = other;
+                None
+            }
+        }
+    }
+
+    /// Notes that the handler of a claim runs. Returns what drops it.
+    pub(super) fn set_running(&mut self, handle: ClaimHandle, context: Context) -> CancellationToken {
+        self.running.insert(handle.id());
+        *self.running_by_topic.entry(context.topic().to_owned()).or_default() += 1;
+        match self.entries.get_mut(&handle) {
+            Some(entry) => {
+                entry.stage = Stage::Running(context);
+                entry.cancel.clone()
+            }
+            None => CancellationToken::new(),
+        }
+    }
+
+    /// Notes that the handler of a claim has ended. True when the claim was lost meanwhile.
+    pub(super) fn set_ended(&mut self, handle: ClaimHandle) -> bool {
+        self.running.remove(&handle.id());
+        let Some(entry) = self.entries.get_mut(&handle) else { return true };
+        entry.stage = Stage::Ended;
+        let lost = entry.lost;
+        decrement(&mut self.running_by_topic, &entry.topic);
+        lost
+    }
+
+    /// Forgets a claim. True when it had an ordering key, so that its next message may be claimable now.
+    pub(super) fn remove(&mut self, handle: ClaimHandle) -> bool {
+        let Some(entry) = self.entries.remove(&handle) else { return false };
+        decrement(&mut self.by_topic, &entry.topic);
+        if self.entries.is_empty() {
+            (self.next_renewal, self.next_deadline) = (None, None);
+        }
+        entry.keyed
+    }
+
+    /// All waiting claims, taken out of the queue; they stay in the table until they are settled.
+    pub(super) fn drain_waiting(&mut self) -> Vec<ClaimHandle> {
+        let handles: Vec<_> = self.waiting.drain(..).collect();
+        for handle in &handles {
+            if let Some(entry) = self.entries.get_mut(handle) {
+                entry.stage = Stage::Ended;
+            }
+        }
+        handles
+    }
+
+    /// Drops every running handler.
+    pub(super) fn cancel_running(&self) {
+        for entry in self.entries.values() {
+            if matches!(entry.stage, Stage::Running(_)) {
+                entry.cancel.cancel();
+            }
+        }
+    }
+
+    /// Claims whose renewal is due, or nearly so: close ones share a request. Those that have ended are left out,
+    /// because they are being settled.
+    pub(super) fn due_renewals(&mut self, now: Instant) -> Vec<ClaimHandle> {
+        if self.next_renewal.is_none_or(|next| next > now) {
+            return Vec::new();
+        }
+        let horizon = now + self.times.lease / 20;
+        let far = now + self.times.lease * 10;
+        let mut due = Vec::new();
+        for (handle, entry) in &mut self.entries {
+            if entry.renew_at <= horizon && !entry.lost && !matches!(entry.stage, Stage::Ended) {
+                // Until the answer comes, which sets it anew.
+                entry.renew_at = far;
+                due.push(*handle);
+            }
+        }
+        self.recompute();
+        due
+    }
+
+    /// Notes that claims were renewed by a request sent at `asked_at`.
+    pub(super) fn renewed(&mut self, ids: &[WorkItemId], asked: &[ClaimHandle], asked_at: Instant) {
+        let changed: HashSet<_> = ids.iter().copied().collect();
+        let (renew_at, deadline) = (self.times.renewal(asked_at), self.times.deadline(asked_at));
+        for handle in asked.iter().filter(|handle| changed.contains(&handle.id())) {
+            if let Some(entry) = self.entries.get_mut(handle) {
+                (entry.renew_at, entry.deadline) = (renew_at, deadline);
+            }
+        }
+        self.recompute();
+    }
+
+    /// Notes that a renewal did not go through and is to be tried again at `when`.
+    pub(super) fn renew_again(&mut self, asked: &[ClaimHandle], when: Instant) {
+        for handle in asked {
+            if let Some(entry) = self.entries.get_mut(handle) {
+                entry.renew_at = when;
+            }
+        }
+        self.recompute();
+    }
+
+    /// Claims that may have lapsed by now.
+    pub(super) fn lapsed(&mut self, now: Instant) -> Vec<ClaimHandle> {
+        if self.next_deadline.is_none_or(|next| next > now) {
+            return Vec::new();
+        }
+        let is_lapsed =
+            |entry: &Entry| entry.deadline <= now && !entry.lost && !matches!(entry.stage, Stage::Ended);
+        self.entries.iter().filter(|(_, entry)| is_lapsed(entry)).map(|(handle, _)| *handle).collect()
+    }
+
+    /// Gives a claim up as lost: a waiting one is forgotten, a running handler is dropped. Returns the topic when there
+    /// was something to lose. A handler whose own transaction is committing the ack is left alone: the claim is gone
+    /// because it is settled.
+    pub(super) fn lose(&mut self, handle: ClaimHandle) -> Option<String> {
+        let entry = self.entries.get_mut(&handle)?;
+        match &entry.stage {
+            Stage::Ended => return None,
+            Stage::Running(context) if context.is_completing() => {
+                // Looked at again a little later, should the commit get stuck.
+                entry.deadline = Instant::now() + self.times.lease / 10;
+                return None;
+            }
+            Stage::Running(_) => {
+                entry.lost = true;
+                entry.cancel.cancel();
+                return Some(entry.topic.clone());
+            }
+            Stage::Waiting(_) => {}
+        }
+        let topic = entry.topic.clone();
+        self.waiting.retain(|waiting| *waiting != handle);
+        self.remove(handle);
+        Some(topic)
+    }
+
+    /// Computes the next events anew after claims were renewed or lost.
+    pub(super) fn recompute(&mut self) {
+        let open =
+            || self.entries.values().filter(|entry| !entry.lost && !matches!(entry.stage, Stage::Ended));
+        self.next_renewal = open().map(|entry| entry.renew_at).min();
+        self.next_deadline = open().map(|entry| entry.deadline).min();
+    }
+}
+
+fn decrement(counts: &mut HashMap<String, usize>, topic: &str) {
+    if let Some(count) = counts.get_mut(topic) {
+        *count = count.saturating_sub(1);
+        if *count == 0 {
+            counts.remove(topic);
+        }
+    }
+}

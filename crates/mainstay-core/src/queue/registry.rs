@@ -1,0 +1,66 @@
+//! Which handler takes which topic.
+
+use std::collections::HashMap;
+
+use crate::error::{Error, Result};
+use crate::text::validate_name;
+
+use super::{DispatcherOptions, Handler, TopicPolicy};
+
+/// Handlers by topic. Topics are matched exactly, with case (OBX-010, OBX-054).
+#[derive(Debug, Default)]
+pub struct Registry {
+    topics: HashMap<String, Registered>,
+}
+
+/// A handler and how its topic is handled.
+#[derive(Debug, Clone)]
+pub struct Registered {
+    /// The handler.
+    pub handler: Handler,
+    /// How its topic is handled.
+    pub policy: TopicPolicy,
+}
+
+impl Registry {
+    /// Adds a handler. A topic has one.
+    pub fn add(&mut self, topic: impl Into<String>, handler: Handler, policy: TopicPolicy) -> Result<()> {
+        const HANDLER: &str = "dispatcher.handler";
+        let topic = topic.into();
+        validate_name(HANDLER, "topic", &topic)?;
+        policy.validate()?;
+        if self.topics.contains_key(&topic) {
+            return Err(Error::invalid(HANDLER, "topic", format_args!("{topic:?} has a handler already")));
+        }
+        self.topics.insert(topic, Registered { handler, policy });
+        Ok(())
+    }
+
+    /// The handler of a topic.
+    pub fn get(&self, topic: &str) -> Option<&Registered> {
+        self.topics.get(topic)
+    }
+
+    /// Whether there is no handler at all.
+    pub fn is_empty(&self) -> bool {
+        self.topics.is_empty()
+    }
+
+    /// Deliveries a message of this topic may have.
+    pub fn attempts(&self, topic: &str, options: &DispatcherOptions) -> u32 {
+        self.get(topic).and_then(|registered| registered.policy.attempts).unwrap_or(options.delivery_limit)
+    }
+
+    /// The most generous limit of all: what a claim may still hand out. Stricter topics are checked one by one.
+    pub fn most_attempts(&self, options: &DispatcherOptions) -> u32 {
+        let limits = self.topics.values().filter_map(|registered| registered.policy.attempts);
+        limits.fold(options.delivery_limit, u32::max)
+    }
+
+    /// Topics that bound their own concurrency, with that bound.
+    pub fn bounded(&self) -> impl Iterator<Item = (&str, usize)> {
+        self.topics
+            .iter()
+            .filter_map(|(topic, registered)| Some((topic.as_str(), registered.policy.concurrency?)))
+    }
+}

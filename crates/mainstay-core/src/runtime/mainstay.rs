@@ -1,0 +1,136 @@
+//! Mainstay as an application holds it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::select_all;
+
+use crate::error::Result;
+use crate::outbox::Outbox;
+use crate::store::Provider;
+use crate::telemetry;
+
+use super::MainstayBuilder;
+use super::lifecycle::{Running, Service, start};
+
+/// The pause between looks at a database that can't be reached at the start.
+const START_RETRY: Duration = Duration::from_millis(500);
+
+/// Mainstay over one database. Cheap to clone.
+#[derive(Clone)]
+pub struct Mainstay(Arc<Inner>);
+
+struct Inner {
+    provider: Arc<dyn Provider>,
+    outbox: Outbox,
+    services: Vec<Arc<dyn Service>>,
+    deploy_schema: bool,
+}
+
+impl Mainstay {
+    /// Begins to put one together over `provider`.
+    pub fn builder(provider: impl Provider) -> MainstayBuilder {
+        Self::builder_over(Arc::new(provider))
+    }
+
+    /// The same over a provider that is shared.
+    pub fn builder_over(provider: Arc<dyn Provider>) -> MainstayBuilder {
+        MainstayBuilder::new(provider)
+    }
+
+    pub(super) fn new(
+        provider: Arc<dyn Provider>,
+        outbox: Outbox,
+        services: Vec<Arc<dyn Service>>,
+        deploy_schema: bool,
+    ) -> Self {
+        Self(Arc::new(Inner { provider, outbox, services, deploy_schema }))
+    }
+
+    /// The outbox.
+    pub fn outbox(&self) -> &Outbox {
+        &self.0.outbox
+    }
+
+    /// The database.
+    pub fn provider(&self) -> &Arc<dyn Provider> {
+        &self.0.provider
+    }
+
+    /// Checks the schema (or deploys it, if so set up) and starts all background work. Waits for a database that is
+    /// down to come up; a schema that is missing or of another version is an error at once.
+    pub async fn start(&self) -> Result<RunningMainstay> {
+        self.ready_schema().await?;
+        let mut services: Vec<Running> = self.0.services.iter().cloned().map(start).collect();
+        for service in &mut services {
+            service.started().await;
+        }
+        Ok(RunningMainstay { services })
+    }
+
+    /// Starts, runs until `shutdown` completes, and stops gracefully.
+    pub async fn run(&self, shutdown: impl Future<Output = ()>) -> Result<()> {
+        tokio::pin!(shutdown);
+        let mut running = tokio::select! {
+            () = &mut shutdown => return Ok(()),
+            started = self.start() => started?,
+        };
+        tokio::select! {
+            () = &mut shutdown => running.stop().await,
+            result = running.broken() => result,
+        }
+    }
+
+    async fn ready_schema(&self) -> Result<()> {
+        let schema = self.0.provider.schema();
+        loop {
+            let ready =
+                if self.0.deploy_schema { schema.deploy().await.map(drop) } else { schema.require().await };
+            match ready {
+                Err(error) if error.is_retryable() => {
+                    telemetry::retrying(self.outbox().store().identifier(), "start", &error, START_RETRY);
+                    tokio::time::sleep(START_RETRY).await;
+                }
+                other => return other,
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Mainstay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let services: Vec<_> = self.0.services.iter().map(|service| service.name()).collect();
+        f.debug_struct("Mainstay").field("outbox", &self.0.outbox).field("services", &services).finish()
+    }
+}
+
+/// Mainstay with its background work running. Dropping it ends the work at once, as a crash would: claims then lapse.
+#[derive(Debug)]
+#[must_use = "dropping it ends the background work"]
+pub struct RunningMainstay {
+    services: Vec<Running>,
+}
+
+impl RunningMainstay {
+    /// Stops gracefully: no new claims, running handlers get their grace period, the rest is released at once (R12).
+    pub async fn stop(self) -> Result<()> {
+        for service in &self.services {
+            service.request_stop();
+        }
+        let mut result = Ok(());
+        for service in self.services {
+            result = result.and(service.stop().await);
+        }
+        result
+    }
+
+    /// Completes only when a service ends by itself, which it never should.
+    async fn broken(&mut self) -> Result<()> {
+        if self.services.is_empty() {
+            return std::future::pending().await;
+        }
+        let ends = self.services.iter_mut().map(|service| Box::pin(service.ended()));
+        select_all(ends).await.0
+    }
+}

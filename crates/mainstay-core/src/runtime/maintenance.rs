@@ -1,0 +1,126 @@
+//! Chores on a timer: freeing lapsed leases, deleting old rows, publishing gauges.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use crate::error::Result;
+use crate::outbox::{Outbox, Retention};
+use crate::telemetry;
+
+use super::{Lifecycle, Service};
+
+/// Runs `chore` now and then every `interval`, until stopped. A chore that fails is logged and tried again next time.
+async fn every<F, Fut>(
+    interval: Duration,
+    store: &str,
+    name: &'static str,
+    lifecycle: Lifecycle,
+    chore: F,
+) -> Result<()>
+where
+    F: Fn() -> Fut,
+    Fut: Future<Output = Result<()>>,
+{
+    lifecycle.started();
+    let stop = lifecycle.stopping();
+    loop {
+        // Each chore is made of short transactions, so dropping it midway is harmless.
+        let done = stop.run_until_cancelled(chore()).await;
+        match done {
+            None => return Ok(()),
+            Some(Err(error)) => telemetry::retrying(store, name, &error, interval),
+            Some(Ok(())) => {}
+        }
+        if stop.run_until_cancelled(tokio::time::sleep(interval)).await.is_none() {
+            return Ok(());
+        }
+    }
+}
+
+/// Frees messages whose lease has lapsed (OBX-053). Claims take them anyway; this makes them visible as ready.
+#[derive(Debug)]
+pub struct Reaper {
+    outbox: Outbox,
+    interval: Duration,
+}
+
+impl Reaper {
+    /// Reaps `outbox` every `interval`.
+    pub fn new(outbox: Outbox, interval: Duration) -> Self {
+        Self { outbox, interval }
+    }
+}
+
+#[async_trait]
+impl Service for Reaper {
+    fn name(&self) -> &'static str {
+        "reaper"
+    }
+
+    async fn run(&self, lifecycle: Lifecycle) -> Result<()> {
+        let store = self.outbox.store().identifier();
+        every(self.interval, store, "reap", lifecycle, || async {
+            self.outbox.reap_expired().await.map(drop)
+        })
+        .await
+    }
+}
+
+/// Deletes settled messages past their age (R29).
+#[derive(Debug)]
+pub struct RetentionSweep {
+    outbox: Outbox,
+    retention: Retention,
+}
+
+impl RetentionSweep {
+    /// Sweeps `outbox` as `retention` says.
+    pub fn new(outbox: Outbox, retention: Retention) -> Self {
+        Self { outbox, retention }
+    }
+}
+
+#[async_trait]
+impl Service for RetentionSweep {
+    fn name(&self) -> &'static str {
+        "retention"
+    }
+
+    async fn run(&self, lifecycle: Lifecycle) -> Result<()> {
+        let store = self.outbox.store().identifier();
+        let chore = || async { self.outbox.purge(&self.retention).await.map(drop) };
+        every(self.retention.interval, store, "purge", lifecycle, chore).await
+    }
+}
+
+/// Publishes the outbox's gauges (R26).
+#[derive(Debug)]
+pub struct Gauges {
+    outbox: Outbox,
+    interval: Duration,
+}
+
+impl Gauges {
+    /// Publishes the gauges of `outbox` every `interval`.
+    pub fn new(outbox: Outbox, interval: Duration) -> Self {
+        Self { outbox, interval }
+    }
+}
+
+#[async_trait]
+impl Service for Gauges {
+    fn name(&self) -> &'static str {
+        "gauges"
+    }
+
+    async fn run(&self, lifecycle: Lifecycle) -> Result<()> {
+        let store = self.outbox.store().identifier();
+        let chore = || async {
+            let stats = self.outbox.stats().await?;
+            telemetry::gauges(store, &stats);
+            Ok(())
+        };
+        every(self.interval, store, "stats", lifecycle, chore).await
+    }
+}
