@@ -1,1 +1,24 @@
-//! 
+//! Reliable background work on the database you already run.
+//!
+//! A transactional outbox over embedded SQLite or PostgreSQL: enqueue inside your own transaction, with the driver you
+//! already use, and every message is handled at least once, whatever crashes.
+//!
+//! Providers are features: `sqlite`, `postgres`. So are the drivers whose transactions can be enqueued in.
+
+pub use mainstay_core::*;
+
+pub use mainstay_core::outbox::{Message, Outbox};
+pub use mainstay_core::queue::{Context, HandlerError, HandlerResult, TopicPolicy};
+pub use mainstay_core::runtime::{Mainstay, RunningMainstay};
+
+/// Mainstay on embedded SQLite.
+#[cfg(feature = "sqlite")]
+pub mod sqlite {
+    pub use mainstay_sqlite::*;
+}
+
+/// Mainstay on PostgreSQL.
+#[cfg(feature = "postgres")]
+pub mod postgres {
+    pub use mainstay_postgres::*;
+}
