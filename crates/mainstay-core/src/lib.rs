@@ -12,6 +12,8 @@ pub mod queue;
 pub mod runtime;
 pub mod store;
 pub mod telemetry;
+#[cfg(feature = "testing")]
+pub mod testing;
 pub mod text;
 pub mod trace;
 

@@ -1,0 +1,131 @@
+//! A database with the schema deployed, and worker processes on it.
+
+#![allow(dead_code, reason = "each test file uses a part")]
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use mainstay::outbox::Outbox;
+use mainstay_tests::TestDatabase;
+use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdout, Command};
+
+/// A SQLite file or a PostgreSQL database, deleted at the end.
+pub struct Database {
+    url: String,
+    _keep: Keep,
+}
+
+enum Keep {
+    Directory(#[allow(dead_code)] tempfile::TempDir),
+    Postgres(#[allow(dead_code)] TestDatabase),
+}
+
+impl Database {
+    pub async fn sqlite() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let url = format!("sqlite:{}", directory.path().join("test.db").display());
+        Self { url, _keep: Keep::Directory(directory) }.ready().await
+    }
+
+    pub async fn postgres() -> Self {
+        let database = TestDatabase::create(None).await;
+        Self { url: database.url(), _keep: Keep::Postgres(database) }.ready().await
+    }
+
+    async fn ready(self) -> Self {
+        let provider = mainstay_e2e::open(&self.url).await.unwrap();
+        provider.schema().deploy().await.unwrap();
+        provider.close().await;
+        mainstay_e2e::create_effects(&self.url).await.unwrap();
+        self
+    }
+
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    pub async fn outbox(&self) -> Outbox {
+        Outbox::new(mainstay_e2e::open(&self.url).await.unwrap().outbox())
+    }
+}
+
+/// A worker process. Killed when dropped.
+pub struct Worker {
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Worker {
+    /// Starts a worker and waits until it runs.
+    pub async fn start(database: &Database, arguments: &[&str]) -> Self {
+        Self::start_with(database, arguments, &[]).await
+    }
+
+    pub async fn start_with(database: &Database, arguments: &[&str], environment: &[(&str, &str)]) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_worker"))
+            .arg(database.url())
+            .args(arguments)
+            .envs(environment.iter().copied())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut worker = Self { child, lines };
+        worker.line("ready").await;
+        worker
+    }
+
+    /// Waits for a line.
+    pub async fn line(&mut self, wanted: &str) {
+        let found = async {
+            while let Some(line) = self.lines.next_line().await.unwrap() {
+                if line == wanted {
+                    return true;
+                }
+            }
+            false
+        };
+        let found = tokio::time::timeout(Duration::from_secs(60), found).await;
+        assert_eq!(found, Ok(true), "the worker did not print {wanted:?}");
+    }
+
+    /// Waits until the process has died.
+    pub async fn died(&mut self) {
+        let status = self.child.wait().await.unwrap();
+        assert!(!status.success(), "the worker ended instead of dying");
+    }
+
+    /// Kills the process with SIGKILL.
+    pub async fn kill(mut self) {
+        self.child.kill().await.unwrap();
+    }
+
+    /// Stops the process with SIGTERM and waits until it has.
+    pub async fn stop(mut self) {
+        let id = self.child.id().unwrap().to_string();
+        assert!(Command::new("kill").args(["-TERM", &id]).status().await.unwrap().success());
+        self.line("stopped").await;
+        assert!(self.child.wait().await.unwrap().success());
+    }
+}
+
+/// Makes a test of each function for each kind of database.
+macro_rules! on_both {
+    ($($name:ident),+ $(,)?) => {
+        mod sqlite {
+            $(#[tokio::test(flavor = "multi_thread")]
+            async fn $name() {
+                super::$name(super::support::Database::sqlite().await).await;
+            })+
+        }
+        mod postgres {
+            $(#[tokio::test(flavor = "multi_thread")]
+            async fn $name() {
+                super::$name(super::support::Database::postgres().await).await;
+            })+
+        }
+    };
+}
+pub(crate) use on_both;
