@@ -12,7 +12,8 @@ use mainstay::store::Provider;
 use mainstay::{Context, HandlerError};
 
 /// The table handlers write their effects to, one row per message handled.
-const EFFECT_TABLE: &str = "create table if not exists effect (message text not null, attempt integer not null)";
+const EFFECT_TABLE: &str =
+    "create table if not exists effect (message text not null, attempt integer not null)";
 
 /// Opens `sqlite:path` or `postgres://…`.
 pub async fn open(url: &str) -> Result<Arc<dyn Provider>> {
@@ -68,7 +69,8 @@ pub async fn effects(url: &str) -> Result<Vec<String>> {
 }
 
 async fn client(url: &str) -> Result<tokio_postgres::Client> {
-    let (client, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls).await.context("connect")?;
+    let (client, connection) =
+        tokio_postgres::connect(url, tokio_postgres::NoTls).await.context("connect")?;
     tokio::spawn(connection);
     Ok(client)
 }

@@ -59,7 +59,10 @@ async fn mst_005_a_poison_message_stops_at_the_limit(database: Database) {
         let mut worker = Worker::start(&database, &arguments).await;
         let failed = async {
             eventually(DEADLINE, "the poison message is failed", async || {
-                outbox.get(poison.id).await.is_ok_and(|found| found.is_some_and(|m| m.status == Status::Failed))
+                outbox
+                    .get(poison.id)
+                    .await
+                    .is_ok_and(|found| found.is_some_and(|m| m.status == Status::Failed))
             })
             .await;
         };

@@ -32,11 +32,13 @@ fn mainstay(provider: Postgres, deliveries: &Arc<Mutex<Deliveries>>, deploy: boo
     Mainstay::builder(provider)
         .deploy_schema(deploy)
         .outbox(|outbox| {
-            outbox.raw_handler_with("t", policy, handler).reap_every(None).gauges_every(None).options(|options| {
-                options.lease = Duration::from_secs(2);
-                options.poll_max = Duration::from_millis(250);
-                options.delivery_limit = 1_000;
-            })
+            outbox.raw_handler_with("t", policy, handler).reap_every(None).gauges_every(None).options(
+                |options| {
+                    options.lease = Duration::from_secs(2);
+                    options.poll_max = Duration::from_millis(250);
+                    options.delivery_limit = 1_000;
+                },
+            )
         })
         .build()
         .unwrap()
@@ -99,7 +101,8 @@ async fn mst_003_nothing_acked_is_delivered_again() {
     outbox.enqueue_many(messages).await.unwrap();
 
     let mut acked: Vec<WorkItemId> = Vec::new();
-    let request = ClaimRequest::new(OwnerToken::new()).batch(10).lease(Duration::from_secs(1)).delivery_limit(1_000);
+    let request =
+        ClaimRequest::new(OwnerToken::new()).batch(10).lease(Duration::from_secs(1)).delivery_limit(1_000);
     let mut crashes = 0;
     while acked.len() < 300 {
         if acked.len() / 100 > crashes {

@@ -25,7 +25,8 @@ async fn a_skewed_worker_decides_nothing(offset: &str) {
     let claimed = outbox.claim(&claim).await.unwrap();
     assert_eq!(claimed.items.len(), 1);
     let hour = Duration::from_secs(3_600);
-    let later = outbox.enqueue(Message::new("record", "later").due_in(Duration::from_secs(900))).await.unwrap();
+    let later =
+        outbox.enqueue(Message::new("record", "later").due_in(Duration::from_secs(900))).await.unwrap();
     let lasting = outbox.enqueue(Message::new("record", "lasting").expires_in(hour)).await.unwrap();
 
     let environment = [
