@@ -8,7 +8,7 @@ use tokio::task::{JoinError, JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::id::OwnerToken;
 use crate::outbox::Outbox;
 use crate::queue::{
@@ -31,8 +31,14 @@ const LAST_SETTLES: Duration = Duration::from_secs(10);
 /// The pause after a failed database call, first and longest.
 const TROUBLE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
-/// A settle under way.
-type Settling = JoinHandle<(Vec<Settlement>, Result<Settled>)>;
+/// The longest pause while what is due is not for us. Short: meanwhile no notification is heard.
+const BLOCKED_MAX: Duration = Duration::from_secs(1);
+
+/// A settle under way. The settlements stay here, so that they are known even if the provider panics.
+struct Settling {
+    batch: Arc<Vec<Settlement>>,
+    task: JoinHandle<Result<Settled>>,
+}
 
 /// A renewal under way.
 type Renewing = AbortOnDropHandle<(Instant, Vec<ClaimHandle>, Result<Settled>)>;
@@ -51,6 +57,8 @@ pub(super) struct Engine {
     poll: Pause,
     /// The pause after a claim that failed.
     claim_trouble: Pause,
+    /// The pause while what is due is not for us.
+    blocked: Pause,
     /// Whether the last wait ended because something was said to be due.
     woken_for_due: bool,
     /// Topics the last claim left out because they had enough.
@@ -60,8 +68,18 @@ pub(super) struct Engine {
     settle_trouble: Pause,
     settle_not_before: Option<Instant>,
     renewing: Option<Renewing>,
-    /// When the grace period ends and when to give up, once stopping.
-    stopping: Option<(Instant, Instant)>,
+    stopping: Option<Stopping>,
+}
+
+/// How a stop goes on.
+#[derive(Clone, Copy)]
+struct Stopping {
+    /// When running handlers are dropped.
+    grace_ends: Instant,
+    /// Whether they have been.
+    grace_over: bool,
+    /// When to leave even with claims unsettled, because the database does not answer.
+    gives_up: Instant,
 }
 
 impl Engine {
@@ -77,6 +95,7 @@ impl Engine {
             store: outbox.store().identifier().to_owned(),
             in_flight: InFlight::new(LeaseTimes::new(options.lease, options.renew_at)),
             poll: Pause::new(options.poll_min, options.poll_max),
+            blocked: Pause::new(options.poll_min, options.poll_max.min(BLOCKED_MAX).max(options.poll_min)),
             outbox,
             registry,
             options,
@@ -116,8 +135,8 @@ impl Engine {
                     }
                 }
                 event = self.source.next() => self.on_source(event),
-                answer = task(&mut self.settling) => self.on_settled(answer),
-                answer = task(&mut self.renewing) => self.on_renewed(answer),
+                answer = task(self.settling.as_mut().map(|settling| &mut settling.task)) => self.on_settled(answer),
+                answer = task(self.renewing.as_mut()) => self.on_renewed(answer),
                 () = sleep_until(tick) => self.on_tick(),
             }
         }
@@ -171,25 +190,20 @@ impl Engine {
             }
             SourceEvent::Woken(_) => {
                 // The wait itself failed, so poll. The claim that follows tells what is wrong.
-                self.source = Source::Paused(Instant::now() + self.poll.step());
+                self.source = Source::Paused(Instant::now() + self.claim_trouble.step());
             }
             SourceEvent::Resumed => {}
         }
     }
 
     fn on_claimed(&mut self, answer: Result<ClaimAnswer, JoinError>) {
-        let Ok((asked_at, asked, answer)) = answer else {
-            // A provider panicked. Treat it as trouble, not as the end of all work.
-            self.source = Source::Paused(Instant::now() + self.claim_trouble.step());
-            return;
-        };
+        // A provider that panicked is trouble like any other, not the end of all work.
+        let Ok((asked_at, asked, answer)) = answer else { return self.pause_after_trouble() };
         let batch = match answer {
             Ok(batch) => batch,
             Err(error) => {
-                let delay = self.claim_trouble.step();
-                telemetry::retrying(&self.store, "claim", &error, delay);
-                self.source = Source::Paused(Instant::now() + delay);
-                return;
+                telemetry::retrying(&self.store, "claim", &error, self.claim_trouble.next());
+                return self.pause_after_trouble();
             }
         };
         self.claim_trouble.reset();
@@ -201,6 +215,7 @@ impl Engine {
             self.release_waiting();
         } else if count > 0 || !batch.rejected.is_empty() {
             self.poll.reset();
+            self.blocked.reset();
             self.woken_for_due = false;
             if count < asked as usize {
                 self.start_wait();
@@ -208,9 +223,16 @@ impl Engine {
         } else if std::mem::take(&mut self.woken_for_due) {
             // Something is due, but not for us: blocked behind its key, or of a topic left out. Waiting would end
             // at once, over and over.
-            self.source = Source::Paused(Instant::now() + self.poll.step());
+            self.source = Source::Paused(Instant::now() + self.blocked.step());
         } else {
             self.start_wait();
+        }
+    }
+
+    fn pause_after_trouble(&mut self) {
+        let delay = self.claim_trouble.step();
+        if self.stopping.is_none() {
+            self.source = Source::Paused(Instant::now() + delay);
         }
     }
 
@@ -325,22 +347,23 @@ impl Engine {
             return;
         }
         let rest = self.unsettled.split_off(self.unsettled.len().min(SETTLE_BATCH));
-        let batch = std::mem::replace(&mut self.unsettled, rest);
-        let (outbox, owner) = (self.outbox.clone(), self.owner);
-        self.settling = Some(tokio::spawn(async move {
-            let answer = outbox.settle(owner, &batch).await;
-            (batch, answer)
-        }));
+        let batch = Arc::new(std::mem::replace(&mut self.unsettled, rest));
+        let (outbox, owner, settlements) = (self.outbox.clone(), self.owner, Arc::clone(&batch));
+        let task = tokio::spawn(async move { outbox.settle(owner, &settlements).await });
+        self.settling = Some(Settling { batch, task });
     }
 
-    fn on_settled(&mut self, answer: Result<(Vec<Settlement>, Result<Settled>), JoinError>) {
-        self.settling = None;
-        let Ok((batch, answer)) = answer else { return };
+    fn on_settled(&mut self, answer: Result<Result<Settled>, JoinError>) {
+        let Some(Settling { batch, .. }) = self.settling.take() else { return };
+        let answer = answer.unwrap_or_else(|panic| {
+            Err(Error::new(ErrorKind::Internal, "dispatcher.settle", "the provider panicked")
+                .with_source(panic))
+        });
         match answer {
             Ok(_) => {
                 self.settle_trouble.reset();
                 self.settle_not_before = None;
-                for settlement in batch {
+                for settlement in batch.iter() {
                     self.forget(settlement.claim);
                 }
             }
@@ -349,12 +372,12 @@ impl Engine {
                 telemetry::retrying(&self.store, "settle", &error, delay);
                 self.settle_not_before = Some(Instant::now() + delay);
                 // First in, first out: what ended first is settled first.
-                self.unsettled.splice(0..0, batch);
+                self.unsettled.splice(0..0, batch.iter().cloned());
             }
             Err(error) => {
                 // Trying again can't help. The leases lapse and the messages are delivered again.
                 tracing::error!(store = self.store, %error, count = batch.len(), "could not settle; given up");
-                for settlement in batch {
+                for settlement in batch.iter() {
                     self.forget(settlement.claim);
                 }
             }
@@ -411,11 +434,7 @@ impl Engine {
     fn next_tick(&self) -> Option<Instant> {
         let settle = self.settle_not_before.filter(|_| self.settling.is_none() && !self.unsettled.is_empty());
         let renewal_or_deadline = self.in_flight.next_event();
-        let stop = self.stopping.map(
-            |(grace_ends, gives_up)| {
-                if grace_ends > Instant::now() { grace_ends } else { gives_up }
-            },
-        );
+        let stop = self.stopping.map(|stop| if stop.grace_over { stop.gives_up } else { stop.grace_ends });
         [settle, renewal_or_deadline, stop].into_iter().flatten().min()
     }
 
@@ -428,7 +447,11 @@ impl Engine {
             }
             self.in_flight.recompute();
         }
-        if self.stopping.is_some_and(|(grace_ends, _)| grace_ends <= now) {
+        if let Some(stopping) = &mut self.stopping
+            && !stopping.grace_over
+            && stopping.grace_ends <= now
+        {
+            stopping.grace_over = true;
             self.in_flight.cancel_running();
         }
     }
@@ -436,9 +459,8 @@ impl Engine {
     // ---- stopping
 
     fn begin_stop(&mut self) {
-        let now = Instant::now();
-        let grace_ends = now + self.options.grace;
-        self.stopping = Some((grace_ends, grace_ends + LAST_SETTLES));
+        let grace_ends = Instant::now() + self.options.grace;
+        self.stopping = Some(Stopping { grace_ends, grace_over: false, gives_up: grace_ends + LAST_SETTLES });
         telemetry::service(&self.store, "dispatcher", Some(self.owner), "stopping");
         if !matches!(self.source, Source::Claiming(_)) {
             self.source = Source::Idle;
@@ -454,7 +476,7 @@ impl Engine {
     }
 
     fn is_finished(&self) -> bool {
-        let Some((_, gives_up)) = self.stopping else { return false };
+        let Some(Stopping { gives_up, .. }) = self.stopping else { return false };
         let quiet = self.handlers.is_empty()
             && self.unsettled.is_empty()
             && self.settling.is_none()
@@ -473,7 +495,7 @@ impl Engine {
 }
 
 /// Waits for a task, if there is one. Safe to drop and call again.
-async fn task<T: Future + Unpin>(task: &mut Option<T>) -> T::Output {
+async fn task<T: Future + Unpin>(task: Option<&mut T>) -> T::Output {
     match task {
         Some(task) => task.await,
         None => std::future::pending().await,

@@ -68,6 +68,11 @@ impl Pause {
         delay
     }
 
+    /// The delay that [`Self::step`] will give.
+    pub(super) fn next(&self) -> Duration {
+        self.next
+    }
+
     pub(super) fn reset(&mut self) {
         self.next = self.min;
     }
