@@ -22,3 +22,14 @@ pub mod sqlite {
 pub mod postgres {
     pub use mainstay_postgres::*;
 }
+
+/// The examples of the guides compile, and run where they can.
+#[cfg(all(doctest, feature = "sqlite", feature = "postgres"))]
+mod guides {
+    #[doc = include_str!("../../../README.md")]
+    struct Readme;
+    #[doc = include_str!("../../../docs/guides/getting-started.md")]
+    struct GettingStarted;
+    #[doc = include_str!("../../../docs/guides/transactions.md")]
+    struct Transactions;
+}
