@@ -1,1 +1,29 @@
-//! 
+//! Mainstay on PostgreSQL.
+//!
+//! [`Postgres`] is the provider. Everything it does goes through the public SQL functions of its schema, one round
+//! trip each, without prepared statements or any other session state, so it works through a pooler in transaction
+//! mode. Transactions of tokio-postgres and deadpool-postgres can be enqueued in, and with the features `sqlx`, `diesel` and
+//! `sea-orm` those of sqlx, diesel-async and SeaORM.
+
+pub mod adapter;
+mod error;
+mod listener;
+mod moment;
+mod options;
+mod outbox;
+mod parameters;
+mod pool;
+mod provider;
+mod rows;
+mod schema;
+mod statements;
+mod tls;
+mod transaction;
+mod url;
+mod waiting;
+
+pub use options::PostgresBuilder;
+pub use outbox::PostgresOutbox;
+pub use provider::Postgres;
+pub use schema::PostgresSchema;
+pub use transaction::PostgresTransaction;

@@ -1,0 +1,38 @@
+-- Every statement the program sends about the schema itself, by name.
+
+-- name: create_schema
+create schema if not exists "{{schema}}"
+
+-- Version 0 stands for the functions, which are replaced as a whole whenever they change.
+-- name: create_ledger
+create table if not exists "{{schema}}"."mainstay_migration" (
+    version    integer     not null primary key,
+    name       text        not null,
+    checksum   text        not null,
+    applied_at timestamptz not null
+)
+
+-- name: ledger_exists
+select to_regclass($1) is not null
+
+-- name: ledger
+select m.version, m.name, m.checksum from "{{schema}}"."mainstay_migration" m order by m.version
+
+-- name: record
+insert into "{{schema}}"."mainstay_migration" (version, name, checksum, applied_at)
+values ($1, $2, $3, statement_timestamp())
+on conflict (version) do update set name = excluded.name, checksum = excluded.checksum, applied_at = excluded.applied_at
+
+-- For the length of the transaction: whoever deploys at the same time waits, and then finds nothing to do.
+-- name: lock
+select pg_advisory_xact_lock(hashtextextended('mainstay deploys {{schema:literal}}', 0))
+
+-- name: schema_exists
+select to_regnamespace($1) is not null
+
+-- Functions of ours that this transaction has not made: left over from a version in which they took other arguments. Beside the new
+-- ones they would make calls ambiguous.
+-- name: stale_functions
+select format('%I.%I(%s)', n.nspname, p.proname, pg_get_function_identity_arguments(p.oid))
+  from pg_proc p join pg_namespace n on n.oid = p.pronamespace
+ where n.nspname = $1 and p.proname = any ($2) and p.xmin <> pg_current_xact_id()::xid

@@ -1,0 +1,43 @@
+//! deadpool-postgres: its transactions, and its clients within a transaction begun by hand.
+
+use deadpool_postgres::{ClientWrapper, Object, Transaction};
+use mainstay_core::Result;
+use mainstay_core::outbox::{EnqueueIn, Enqueued, PreparedMessage};
+use mainstay_core::store::OutboxStore;
+
+use super::enqueue_on;
+use crate::outbox::PostgresOutbox;
+
+/// Marks the types of deadpool-postgres.
+#[derive(Debug)]
+pub struct Deadpool;
+
+impl EnqueueIn<Deadpool> for Transaction<'_> {
+    async fn enqueue_in(
+        &mut self,
+        store: &dyn OutboxStore,
+        messages: &[PreparedMessage],
+    ) -> Result<Vec<Enqueued>> {
+        enqueue_on(self.client(), PostgresOutbox::of(store)?.statements(), messages).await
+    }
+}
+
+impl EnqueueIn<Deadpool> for ClientWrapper {
+    async fn enqueue_in(
+        &mut self,
+        store: &dyn OutboxStore,
+        messages: &[PreparedMessage],
+    ) -> Result<Vec<Enqueued>> {
+        enqueue_on(self, PostgresOutbox::of(store)?.statements(), messages).await
+    }
+}
+
+impl EnqueueIn<Deadpool> for Object {
+    async fn enqueue_in(
+        &mut self,
+        store: &dyn OutboxStore,
+        messages: &[PreparedMessage],
+    ) -> Result<Vec<Enqueued>> {
+        enqueue_on(self, PostgresOutbox::of(store)?.statements(), messages).await
+    }
+}

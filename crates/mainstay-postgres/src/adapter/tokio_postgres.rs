@@ -1,0 +1,50 @@
+//! tokio-postgres: its transactions, and its client within a transaction begun by hand.
+
+use mainstay_core::Result;
+use mainstay_core::outbox::{EnqueueIn, Enqueued, PreparedMessage};
+use mainstay_core::store::OutboxStore;
+use tokio_postgres::{Client, Transaction};
+
+use crate::error::from_driver;
+use crate::outbox::PostgresOutbox;
+use crate::parameters::{Many, One};
+use crate::rows;
+use crate::statements::OutboxStatements;
+
+/// Marks the types of tokio-postgres.
+#[derive(Debug)]
+pub struct TokioPostgres;
+
+impl EnqueueIn<TokioPostgres> for Transaction<'_> {
+    async fn enqueue_in(
+        &mut self,
+        store: &dyn OutboxStore,
+        messages: &[PreparedMessage],
+    ) -> Result<Vec<Enqueued>> {
+        enqueue_on(self.client(), PostgresOutbox::of(store)?.statements(), messages).await
+    }
+}
+
+impl EnqueueIn<TokioPostgres> for Client {
+    async fn enqueue_in(
+        &mut self,
+        store: &dyn OutboxStore,
+        messages: &[PreparedMessage],
+    ) -> Result<Vec<Enqueued>> {
+        enqueue_on(self, PostgresOutbox::of(store)?.statements(), messages).await
+    }
+}
+
+/// Enqueues in whatever transaction the connection is in.
+pub(crate) async fn enqueue_on(
+    client: &Client,
+    statements: &OutboxStatements,
+    messages: &[PreparedMessage],
+) -> Result<Vec<Enqueued>> {
+    let rows = match messages {
+        [] => return Ok(Vec::new()),
+        [message] => client.query_typed(&statements.enqueue, &One::new(message).parameters()).await,
+        messages => client.query_typed(&statements.enqueue_many, &Many::new(messages).parameters()).await,
+    };
+    rows::enqueued(&rows.map_err(|error| from_driver("outbox.enqueue", error))?)
+}

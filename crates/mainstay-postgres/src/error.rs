@@ -1,0 +1,217 @@
+//! What the server and the driver say, as Mainstay's error.
+//!
+//! Only the server's code and its primary message are kept. Its detail and context can quote whole rows and
+//! parameters, and so payloads; they never get into an error.
+
+use std::error::Error as StdError;
+use std::fmt;
+
+use deadpool_postgres::{PoolError, TimeoutType};
+use mainstay_core::{Error, ErrorKind};
+
+/// What the server said, without what could quote data.
+#[derive(Debug)]
+struct ServerError {
+    code: String,
+    message: String,
+}
+
+impl fmt::Display for ServerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (SQLSTATE {})", self.message, self.code)
+    }
+}
+
+impl StdError for ServerError {}
+
+/// An error of the server by its SQLSTATE.
+pub(crate) fn from_server(operation: &'static str, code: &str, message: &str) -> Error {
+    let (kind, advice) = classify(code);
+    let text = match advice {
+        "" => message.to_owned(),
+        advice => format!("{message}; {advice}"),
+    };
+    let error = Error::new(kind, operation, text);
+    let error = match kind {
+        // The server is being switched over, or its disk looked after; the same call may succeed then.
+        ErrorKind::ReadOnly | ErrorKind::Full => error.with_retryable(true),
+        // Its transaction has failed already, so repeating the statement in it can't help.
+        ErrorKind::Conflict if code == "25P02" => error.with_retryable(false),
+        _ => error,
+    };
+    error.with_source(ServerError { code: code.to_owned(), message: message.to_owned() })
+}
+
+/// The kind of an SQLSTATE, and what to do about it.
+fn classify(code: &str) -> (ErrorKind, &'static str) {
+    match code {
+        "42P01" | "42883" | "3F000" | "42703" => {
+            (ErrorKind::Schema, "the schema is not there or is of another version: run `mainstay migrate`")
+        }
+        "42501" => (
+            ErrorKind::Denied,
+            "the role lacks a right: run the grants script (`mainstay migrate --grants <role>`) as the owner of the schema",
+        ),
+        "40001" | "40P01" | "55P03" => (ErrorKind::Conflict, ""),
+        "25P02" => (ErrorKind::Conflict, "an earlier statement failed: roll the transaction back"),
+        "25006" => (ErrorKind::ReadOnly, "connect to the primary (target_session_attrs=read-write)"),
+        "25001" => (
+            ErrorKind::Config,
+            "set default_transaction_isolation to read committed for this role or database",
+        ),
+        "53100" => (ErrorKind::Full, "make room on the server's disk"),
+        "3D000" => (ErrorKind::Config, "create the database, or correct the URL"),
+        "23505" => (ErrorKind::InvalidArgument, "use every id once"),
+        _ => classify_by_class(code),
+    }
+}
+
+fn classify_by_class(code: &str) -> (ErrorKind, &'static str) {
+    match code.get(..2).unwrap_or_default() {
+        "22" | "23" => (ErrorKind::InvalidArgument, ""),
+        "28" => (ErrorKind::Denied, "check user and password in the URL, and pg_hba.conf"),
+        // Connection lost, out of connections or memory, shutting down or cancelled, input/output.
+        "08" | "53" | "57" | "58" => (ErrorKind::Unavailable, ""),
+        // A session that idled too long within a transaction, and the like.
+        "25" => (ErrorKind::Unavailable, ""),
+        _ => (ErrorKind::Internal, ""),
+    }
+}
+
+/// An error of the driver.
+pub(crate) fn from_driver(operation: &'static str, error: tokio_postgres::Error) -> Error {
+    if let Some(server) = error.as_db_error() {
+        return from_server(operation, server.code().code(), server.message());
+    }
+    if let Some(tls) = tls_error(&error) {
+        let message = format!("the server's certificate or TLS was not accepted: {tls}; check sslmode and sslrootcert");
+        return Error::new(ErrorKind::Config, operation, message).with_source(error);
+    }
+    let text = describe(&error);
+    // The driver does not tell its kinds apart except in words.
+    let told = |words: &str| text.starts_with(words);
+    let kind = if told("authentication error") || told("invalid configuration") {
+        ErrorKind::Config
+    } else if told("error serializing") || told("error deserializing") || told("invalid column") {
+        ErrorKind::Internal
+    } else if told("expected") || told("query returned") {
+        ErrorKind::Internal
+    } else {
+        ErrorKind::Unavailable
+    };
+    let message = match kind {
+        ErrorKind::Unavailable => format!("the database can't be reached or broke off: {text}"),
+        _ => text,
+    };
+    Error::new(kind, operation, message).with_source(error)
+}
+
+/// An error of the pool; `address` and the time limits are those of its settings.
+pub(crate) fn from_pool(operation: &'static str, error: PoolError, limits: &PoolLimits) -> Error {
+    match error {
+        PoolError::Backend(error) => {
+            let error = from_driver(operation, error);
+            let message = format!("{} (server {})", error.message(), limits.address);
+            let (kind, retryable) = (error.kind(), error.is_retryable());
+            Error::new(kind, operation, message).with_retryable(retryable).with_source(error)
+        }
+        PoolError::Timeout(TimeoutType::Wait) => {
+            let limit = limits.acquire;
+            let message = format!("no connection became free within {limit:?}; raise pool_size if this is common");
+            Error::new(ErrorKind::Unavailable, operation, message)
+        }
+        PoolError::Timeout(TimeoutType::Create | TimeoutType::Recycle) => {
+            let message = format!("{} did not answer within {:?}", limits.address, limits.connect);
+            Error::new(ErrorKind::Unavailable, operation, message)
+        }
+        PoolError::Closed => closed(operation),
+        PoolError::NoRuntimeSpecified | PoolError::PostCreateHook(_) => {
+            Error::new(ErrorKind::Internal, operation, "the pool is set up wrongly")
+        }
+    }
+}
+
+/// What messages about the pool mention.
+#[derive(Debug, Clone)]
+pub(crate) struct PoolLimits {
+    pub(crate) address: String,
+    pub(crate) connect: std::time::Duration,
+    pub(crate) acquire: std::time::Duration,
+}
+
+/// The store was closed.
+pub(crate) fn closed(operation: &'static str) -> Error {
+    Error::new(ErrorKind::Closed, operation, "the store has been closed")
+}
+
+/// A row that is not as this version expects it.
+pub(crate) fn unreadable(operation: &'static str, error: tokio_postgres::Error) -> Error {
+    let message = format!("a row could not be read ({error}); is the schema of another version?");
+    Error::new(ErrorKind::Internal, operation, message)
+}
+
+/// An error with all its causes, in one line.
+fn describe(error: &dyn StdError) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}
+
+fn tls_error(error: &dyn StdError) -> Option<String> {
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        // An I/O error hides what it wraps from `source`.
+        let wrapped = error.downcast_ref::<std::io::Error>().and_then(|error| error.get_ref());
+        let wrapped = wrapped.and_then(|error| error.downcast_ref::<rustls::Error>());
+        if let Some(tls) = wrapped.or_else(|| error.downcast_ref::<rustls::Error>()) {
+            return Some(tls.to_string());
+        }
+        cause = error.source();
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_become_kinds() {
+        for (code, kind, retryable) in [
+            ("22023", ErrorKind::InvalidArgument, false),
+            ("23505", ErrorKind::InvalidArgument, false),
+            ("42P01", ErrorKind::Schema, false),
+            ("42883", ErrorKind::Schema, false),
+            ("3F000", ErrorKind::Schema, false),
+            ("42501", ErrorKind::Denied, false),
+            ("28P01", ErrorKind::Denied, false),
+            ("28000", ErrorKind::Denied, false),
+            ("3D000", ErrorKind::Config, false),
+            ("40001", ErrorKind::Conflict, true),
+            ("40P01", ErrorKind::Conflict, true),
+            ("25P02", ErrorKind::Conflict, false),
+            ("53100", ErrorKind::Full, true),
+            ("53300", ErrorKind::Unavailable, true),
+            ("25006", ErrorKind::ReadOnly, true),
+            ("57P01", ErrorKind::Unavailable, true),
+            ("57P03", ErrorKind::Unavailable, true),
+            ("08006", ErrorKind::Unavailable, true),
+            ("XX000", ErrorKind::Internal, false),
+        ] {
+            let error = from_server("outbox.claim", code, "no");
+            assert_eq!((error.kind(), error.is_retryable()), (kind, retryable), "{code}");
+        }
+    }
+
+    #[test]
+    fn a_missing_schema_says_what_to_run() {
+        let error = from_server("outbox.claim", "42P01", "relation \"x\" does not exist");
+        assert!(error.to_string().contains("relation \"x\""), "{error}");
+        assert!(error.to_string().contains("mainstay migrate"), "{error}");
+    }
+}

@@ -1,0 +1,196 @@
+//! Notifications: one connection per provider, made when somebody first waits, on which the server says that there is
+//! something new.
+//!
+//! A notification only saves waiting; nothing may rely on one. Whether they get through is tried out and not assumed,
+//! because a pooler in transaction mode accepts `LISTEN` and then delivers nothing. Whenever the connection comes back,
+//! everybody is woken once: something may have been missed.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::poll_fn;
+use mainstay_core::{Error, ErrorKind, Result};
+use tokio::sync::{mpsc, watch};
+use tokio_postgres::types::Type;
+use tokio_postgres::AsyncMessage;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+use uuid::Uuid;
+
+use crate::error::from_driver;
+use crate::pool::{Connections, Connector};
+use crate::rows;
+
+const LISTEN: &str = "outbox.listen";
+
+/// How long a notification to oneself may take before they count as not delivered.
+const PROBE_TIME: Duration = Duration::from_secs(5);
+
+/// The pauses between attempts to connect.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// The pause after finding that notifications don't get through: that changes only with the set-up.
+const DEAF_PAUSE: Duration = Duration::from_secs(300);
+
+/// What waiters see.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Signal {
+    /// Whether notifications get through.
+    pub(crate) listening: bool,
+    /// Grows with every notification, and when listening begins.
+    pub(crate) wakes: u64,
+}
+
+/// The listening connection of a provider.
+pub(crate) struct Listener {
+    task: Task,
+    running: Arc<AtomicBool>,
+    stop: CancellationToken,
+}
+
+#[derive(Clone)]
+struct Task {
+    connector: Connector,
+    connections: Connections,
+    probe: String,
+    identifier: String,
+    signal: Arc<watch::Sender<Signal>>,
+    /// Whether it has been said that notifications don't get through.
+    told: Arc<AtomicBool>,
+}
+
+impl Listener {
+    pub(crate) fn new(
+        connector: Connector,
+        connections: Connections,
+        probe: String,
+        identifier: String,
+        stop: CancellationToken,
+    ) -> Self {
+        let signal = Arc::new(watch::Sender::new(Signal::default()));
+        let task = Task { connector, connections, probe, identifier, signal, told: Arc::default() };
+        Self { task, running: Arc::default(), stop }
+    }
+
+    /// The signals; starts listening if nobody has yet.
+    pub(crate) fn subscribe(&self) -> watch::Receiver<Signal> {
+        let signals = self.task.signal.subscribe();
+        if !self.running.swap(true, Ordering::AcqRel) {
+            let running = Running { running: Arc::clone(&self.running), task: self.task.clone() };
+            let stop = self.stop.clone();
+            tokio::spawn(async move {
+                stop.run_until_cancelled(running.task.run()).await;
+                drop(running);
+            });
+        }
+        signals
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+/// However the task ends (its runtime may go away under it), nobody is left to believe that it listens.
+struct Running {
+    running: Arc<AtomicBool>,
+    task: Task,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.task.set_listening(false);
+        self.running.store(false, Ordering::Release);
+    }
+}
+
+impl Task {
+    async fn run(&self) {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let ended = self.session().await;
+            let listened = self.set_listening(false);
+            let next = match ended {
+                Ok(()) => DEAF_PAUSE,
+                Err(error) => {
+                    let store = &self.identifier;
+                    tracing::debug!(store, %error, "not listening for notifications; polling meanwhile");
+                    if listened {
+                        pause = FIRST_PAUSE;
+                    }
+                    let next = pause;
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                    next
+                }
+            };
+            tokio::time::sleep(next).await;
+        }
+    }
+
+    /// Listens until the connection breaks. Returns without an error when notifications don't get through.
+    async fn session(&self) -> Result<()> {
+        let (client, mut connection) = self.connector.connect(LISTEN).await?;
+        let (heard, mut notifications) = mpsc::unbounded_channel();
+        let _driver = AbortOnDropHandle::new(tokio::spawn(async move {
+            let mut messages = poll_fn(move |context| connection.poll_message(context));
+            while let Some(Ok(message)) = messages.next().await {
+                if let AsyncMessage::Notification(notification) = message
+                    && heard.send(notification.channel().to_owned()).is_err()
+                {
+                    return;
+                }
+            }
+        }));
+
+        // A channel of this connection's own: the trial wakes nobody else.
+        let trial = format!("mainstay_trial_{}", Uuid::new_v4().simple());
+        let run = async |sql: String| client.batch_execute(&sql).await.map_err(|error| from_driver(LISTEN, error));
+        run(format!("listen \"{trial}\"")).await?;
+        let rows = self.connections.query(LISTEN, &self.probe, &[(&trial, Type::TEXT)]).await?;
+        let channel: String = rows::value(LISTEN, &rows)?;
+        match tokio::time::timeout(PROBE_TIME, notifications.recv()).await {
+            Ok(Some(_)) => {}
+            Ok(None) => return Err(broken()),
+            Err(_) => {
+                if !self.told.swap(true, Ordering::Relaxed) {
+                    let store = &self.identifier;
+                    tracing::info!(
+                        store,
+                        "notifications don't get through (a pooler in transaction mode?); new messages are found by polling"
+                    );
+                }
+                return Ok(());
+            }
+        }
+        let channel = channel.replace('"', "\"\"");
+        run(format!("unlisten \"{trial}\"; listen \"{channel}\"")).await?;
+        self.set_listening(true);
+        tracing::debug!(store = &self.identifier, "listening for notifications");
+        while notifications.recv().await.is_some() {
+            self.signal.send_modify(|signal| signal.wakes += 1);
+        }
+        Err(broken())
+    }
+
+    /// Says whether notifications get through, and returns whether they did before.
+    fn set_listening(&self, listening: bool) -> bool {
+        let mut before = false;
+        self.signal.send_if_modified(|signal| {
+            before = signal.listening;
+            signal.listening = listening;
+            // Woken when it begins: what came before was not heard.
+            signal.wakes += u64::from(listening);
+            before != listening
+        });
+        before
+    }
+}
+
+fn broken() -> Error {
+    Error::new(ErrorKind::Unavailable, LISTEN, "the connection broke off")
+}

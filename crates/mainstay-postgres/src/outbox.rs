@@ -1,0 +1,270 @@
+//! The outbox: each method is one call of one public SQL function, in one round trip.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use mainstay_core::outbox::{
+    Enqueued, MessageFilter, OutboxMessage, OutboxStats, Page, PreparedMessage, Retention,
+};
+use mainstay_core::queue::{ClaimBatch, ClaimHandle, ClaimRequest, Settled, Settlement, Status};
+use mainstay_core::store::{Capabilities, OutboxStore, QueueStore, StoreTransaction, Wake};
+use mainstay_core::{Error, ErrorKind, OwnerToken, Result, WorkItemId};
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+use uuid::Uuid;
+
+use crate::moment::Moment;
+use crate::parameters::{Many, One, Settlements, claims};
+use crate::pool::{Connections, Parameter};
+use crate::provider::capabilities;
+use crate::rows;
+use crate::statements::OutboxStatements;
+use crate::transaction::PostgresTransaction;
+use crate::waiting::Waiting;
+
+/// Rows that one reap frees per transaction.
+const REAP_BATCH: i32 = 1_000;
+
+/// An outbox in PostgreSQL.
+pub struct PostgresOutbox {
+    identifier: String,
+    connections: Connections,
+    statements: Arc<OutboxStatements>,
+    keep_done_payloads: bool,
+    waiting: Waiting,
+}
+
+impl PostgresOutbox {
+    pub(crate) fn new(
+        identifier: String,
+        connections: Connections,
+        statements: Arc<OutboxStatements>,
+        keep_done_payloads: bool,
+        waiting: Waiting,
+    ) -> Self {
+        Self { identifier, connections, statements, keep_done_payloads, waiting }
+    }
+
+    /// The outbox behind a store, or what is wrong with using it in a transaction of PostgreSQL.
+    pub(crate) fn of(store: &dyn OutboxStore) -> Result<&Self> {
+        store.as_any().downcast_ref().ok_or_else(|| {
+            let message = format!(
+                "this is a transaction of PostgreSQL, but the outbox is {}; enqueue in a transaction of the outbox's own database",
+                store.identifier()
+            );
+            Error::new(ErrorKind::Unsupported, "outbox.enqueue", message)
+        })
+    }
+
+    pub(crate) fn statements(&self) -> &OutboxStatements {
+        &self.statements
+    }
+
+    async fn query(
+        &self,
+        operation: &'static str,
+        sql: &str,
+        parameters: &[Parameter<'_>],
+    ) -> Result<Vec<Row>> {
+        self.connections.query(operation, sql, parameters).await
+    }
+
+    async fn ids_of(&self, operation: &'static str, sql: &str, ids: &[WorkItemId]) -> Result<Vec<WorkItemId>> {
+        let ids: Vec<Uuid> = ids.iter().map(WorkItemId::as_uuid).collect();
+        rows::ids(operation, &self.query(operation, sql, &[(&ids, Type::UUID_ARRAY)]).await?)
+    }
+}
+
+/// An empty list of topics means all of them, which SQL writes as null.
+pub(crate) fn topics(topics: &[String]) -> Option<&[String]> {
+    Some(topics).filter(|topics| !topics.is_empty())
+}
+
+fn whole(number: u32) -> i32 {
+    i32::try_from(number).unwrap_or(i32::MAX)
+}
+
+#[async_trait]
+impl QueueStore for PostgresOutbox {
+    fn identifier(&self) -> &str {
+        &self.identifier
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        capabilities()
+    }
+
+    async fn claim(&self, request: &ClaimRequest) -> Result<ClaimBatch> {
+        const CLAIM: &str = "outbox.claim";
+        self.waiting.before_claim(request).await;
+        let owner = request.owner.as_uuid();
+        let lease = request.lease.as_secs_f64();
+        let (batch, limit) = (whole(request.batch), whole(request.delivery_limit));
+        let (only, except) = (topics(&request.only_topics), topics(&request.except_topics));
+        let parameters: [Parameter<'_>; 6] = [
+            (&owner, Type::UUID),
+            (&lease, Type::FLOAT8),
+            (&batch, Type::INT4),
+            (&limit, Type::INT4),
+            (&only, Type::TEXT_ARRAY),
+            (&except, Type::TEXT_ARRAY),
+        ];
+        let rows = self.query(CLAIM, &self.statements.take, &parameters).await?;
+        // No await from here on: dropped now, the claim would be held by nobody until it lapses.
+        let batch = rows::claim_batch(&rows)?;
+        self.waiting.after_claim(request, &batch);
+        Ok(batch)
+    }
+
+    async fn settle(&self, owner: OwnerToken, settlements: &[Settlement]) -> Result<Settled> {
+        const SETTLE: &str = "outbox.settle";
+        let arrays = Settlements::new(owner, settlements, self.keep_done_payloads);
+        let rows = self.query(SETTLE, &self.statements.settle, &arrays.parameters()).await?;
+        Ok(Settled::from_changed(settlements.iter().map(|s| s.claim.id()), rows::ids(SETTLE, &rows)?))
+    }
+
+    async fn renew(&self, owner: OwnerToken, handles: &[ClaimHandle], lease: Duration) -> Result<Settled> {
+        const RENEW: &str = "outbox.renew";
+        let (ids, generations) = claims(handles);
+        let (owner, lease) = (owner.as_uuid(), lease.as_secs_f64());
+        let parameters: [Parameter<'_>; 4] = [
+            (&owner, Type::UUID),
+            (&ids, Type::UUID_ARRAY),
+            (&generations, Type::INT8_ARRAY),
+            (&lease, Type::FLOAT8),
+        ];
+        let rows = self.query(RENEW, &self.statements.renew, &parameters).await?;
+        Ok(Settled::from_changed(handles.iter().map(ClaimHandle::id), rows::ids(RENEW, &rows)?))
+    }
+
+    async fn reap_expired(&self) -> Result<u64> {
+        const REAP: &str = "outbox.reap";
+        let mut reaped = 0;
+        loop {
+            let rows = self.query(REAP, &self.statements.reap, &[(&REAP_BATCH, Type::INT4)]).await?;
+            let batch: i32 = rows::value(REAP, &rows)?;
+            reaped += u64::from(batch.max(0).unsigned_abs());
+            if batch < REAP_BATCH {
+                return Ok(reaped);
+            }
+        }
+    }
+
+    async fn wait(&self, consumer: OwnerToken, timeout: Duration) -> Result<Wake> {
+        self.waiting.wait(consumer, timeout).await
+    }
+
+    async fn begin(&self) -> Result<Box<dyn StoreTransaction>> {
+        let lease = self.connections.lease("outbox.begin").await?;
+        let statements = Arc::clone(&self.statements);
+        Ok(Box::new(PostgresTransaction::begin(lease, statements, self.keep_done_payloads).await?))
+    }
+}
+
+#[async_trait]
+impl OutboxStore for PostgresOutbox {
+    async fn enqueue(&self, messages: &[PreparedMessage]) -> Result<Vec<Enqueued>> {
+        const ENQUEUE: &str = "outbox.enqueue";
+        let rows = match messages {
+            [message] => {
+                let message = One::new(message);
+                self.query(ENQUEUE, &self.statements.enqueue, &message.parameters()).await?
+            }
+            messages => {
+                let messages = Many::new(messages);
+                self.query(ENQUEUE, &self.statements.enqueue_many, &messages.parameters()).await?
+            }
+        };
+        rows::enqueued(&rows)
+    }
+
+    async fn get(&self, id: WorkItemId) -> Result<Option<OutboxMessage>> {
+        const GET: &str = "outbox.get";
+        let rows = self.query(GET, &self.statements.get, &[(&id.as_uuid(), Type::UUID)]).await?;
+        rows.first().map(|row| rows::message(GET, row)).transpose()
+    }
+
+    async fn list(&self, filter: &MessageFilter, page: Page) -> Result<Vec<OutboxMessage>> {
+        const LIST: &str = "outbox.list";
+        let status = filter.status.map(Status::code);
+        let reason = filter.reason.map(|reason| reason.as_str());
+        let (after, before) = (filter.settled_after.map(Moment), filter.settled_before.map(Moment));
+        let last = page.before.map(|id| id.as_uuid());
+        let limit = i64::from(page.limit);
+        let parameters: [Parameter<'_>; 8] = [
+            (&filter.topic, Type::TEXT),
+            (&status, Type::INT2),
+            (&reason, Type::TEXT),
+            (&filter.correlation_id, Type::TEXT),
+            (&after, Type::TIMESTAMPTZ),
+            (&before, Type::TIMESTAMPTZ),
+            (&last, Type::UUID),
+            (&limit, Type::INT8),
+        ];
+        let rows = self.query(LIST, &self.statements.list, &parameters).await?;
+        rows.iter().map(|row| rows::message(LIST, row)).collect()
+    }
+
+    async fn cancel(&self, ids: &[WorkItemId]) -> Result<Vec<WorkItemId>> {
+        self.ids_of("outbox.cancel", &self.statements.cancel, ids).await
+    }
+
+    async fn requeue(&self, ids: &[WorkItemId]) -> Result<Vec<WorkItemId>> {
+        self.ids_of("outbox.requeue", &self.statements.requeue, ids).await
+    }
+
+    async fn requeue_where(&self, filter: &MessageFilter, limit: u32) -> Result<Vec<WorkItemId>> {
+        const REQUEUE: &str = "outbox.requeue";
+        if filter.status.is_some_and(|status| status != Status::Failed) {
+            return Ok(Vec::new());
+        }
+        let reason = filter.reason.map(|reason| reason.as_str());
+        let (after, before) = (filter.settled_after.map(Moment), filter.settled_before.map(Moment));
+        let limit = whole(limit);
+        let parameters: [Parameter<'_>; 6] = [
+            (&filter.topic, Type::TEXT),
+            (&reason, Type::TEXT),
+            (&after, Type::TIMESTAMPTZ),
+            (&before, Type::TIMESTAMPTZ),
+            (&limit, Type::INT4),
+            (&filter.correlation_id, Type::TEXT),
+        ];
+        rows::ids(REQUEUE, &self.query(REQUEUE, &self.statements.requeue_where, &parameters).await?)
+    }
+
+    async fn release_key(&self, key: &str) -> Result<bool> {
+        const RELEASE: &str = "outbox.release_key";
+        let rows = self.query(RELEASE, &self.statements.release_key, &[(&key, Type::TEXT)]).await?;
+        rows::value(RELEASE, &rows)
+    }
+
+    async fn stats(&self) -> Result<OutboxStats> {
+        const STATS: &str = "outbox.stats";
+        let totals = self.query(STATS, &self.statements.stats, &[]).await?;
+        let topics = self.query(STATS, &self.statements.stats_by_topic, &[]).await?;
+        rows::stats(&totals, &topics)
+    }
+
+    async fn purge(&self, retention: &Retention) -> Result<u64> {
+        const PURGE: &str = "outbox.purge";
+        let seconds = |age: Option<Duration>| age.map(|age| age.as_secs_f64());
+        let (done, failed) = (seconds(retention.done), seconds(retention.failed));
+        let batch = whole(retention.batch);
+        let parameters: [Parameter<'_>; 3] =
+            [(&done, Type::FLOAT8), (&failed, Type::FLOAT8), (&batch, Type::INT4)];
+        let rows = self.query(PURGE, &self.statements.purge, &parameters).await?;
+        Ok(u64::from(rows::value::<i32>(PURGE, &rows)?.max(0).unsigned_abs()))
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+impl std::fmt::Debug for PostgresOutbox {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PostgresOutbox").field("identifier", &self.identifier).finish_non_exhaustive()
+    }
+}

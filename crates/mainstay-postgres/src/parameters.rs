@@ -1,0 +1,218 @@
+//! Mainstay's types as parameters of statements, in the order of `queries/outbox.sql`.
+
+use mainstay_core::OwnerToken;
+use mainstay_core::outbox::{PreparedMessage, When};
+use mainstay_core::queue::{ClaimHandle, Settlement};
+use tokio_postgres::types::Type;
+use uuid::Uuid;
+
+use crate::moment::Moment;
+use crate::pool::Parameter;
+
+/// A due time or an expiry: absolute, or seconds from the database's now.
+fn moment(when: Option<When>) -> Option<Moment> {
+    match when {
+        Some(When::At(time)) => Some(Moment(time)),
+        _ => None,
+    }
+}
+
+fn seconds(when: Option<When>) -> Option<f64> {
+    match when {
+        Some(When::In(duration)) => Some(duration.as_secs_f64()),
+        _ => None,
+    }
+}
+
+/// None when no message has the thing, so that nothing is sent for it.
+fn column<'a, T>(
+    messages: &'a [PreparedMessage],
+    value: impl Fn(&'a PreparedMessage) -> Option<T>,
+) -> Option<Vec<Option<T>>> {
+    let values: Vec<_> = messages.iter().map(value).collect();
+    values.iter().any(Option::is_some).then_some(values)
+}
+
+/// One message.
+pub(crate) struct One<'a> {
+    work_item: Uuid,
+    message_id: Uuid,
+    topic: &'a str,
+    payload: &'a str,
+    correlation_id: Option<&'a str>,
+    due_at: Option<Moment>,
+    due_in: Option<f64>,
+    idempotency_key: Option<&'a str>,
+    ordering_key: Option<&'a str>,
+    priority: i32,
+    expires_at: Option<Moment>,
+    expires_in: Option<f64>,
+    headers: Option<String>,
+    hold: bool,
+}
+
+impl<'a> One<'a> {
+    pub(crate) fn new(message: &'a PreparedMessage) -> Self {
+        Self {
+            work_item: message.work_item().as_uuid(),
+            message_id: message.message().as_uuid(),
+            topic: message.topic(),
+            payload: message.payload(),
+            correlation_id: message.correlation_id(),
+            due_at: moment(message.due()),
+            due_in: seconds(message.due()),
+            idempotency_key: message.idempotency_key(),
+            ordering_key: message.ordering_key(),
+            priority: i32::from(message.priority()),
+            expires_at: moment(message.expires()),
+            expires_in: seconds(message.expires()),
+            headers: message.headers_json(),
+            hold: message.hold_on_failure(),
+        }
+    }
+
+    pub(crate) fn parameters(&self) -> [Parameter<'_>; 14] {
+        [
+            (&self.topic, Type::TEXT),
+            (&self.payload, Type::TEXT),
+            (&self.correlation_id, Type::TEXT),
+            (&self.due_at, Type::TIMESTAMPTZ),
+            (&self.idempotency_key, Type::TEXT),
+            (&self.ordering_key, Type::TEXT),
+            (&self.priority, Type::INT4),
+            (&self.expires_at, Type::TIMESTAMPTZ),
+            (&self.headers, Type::TEXT),
+            (&self.hold, Type::BOOL),
+            (&self.work_item, Type::UUID),
+            (&self.message_id, Type::UUID),
+            (&self.due_in, Type::FLOAT8),
+            (&self.expires_in, Type::FLOAT8),
+        ]
+    }
+}
+
+/// Many messages, as arrays.
+pub(crate) struct Many<'a> {
+    work_items: Vec<Uuid>,
+    messages: Vec<Uuid>,
+    topics: Vec<&'a str>,
+    payloads: Vec<&'a str>,
+    correlation_ids: Option<Vec<Option<&'a str>>>,
+    due_ats: Option<Vec<Option<Moment>>>,
+    due_ins: Option<Vec<Option<f64>>>,
+    idempotency_keys: Option<Vec<Option<&'a str>>>,
+    ordering_keys: Option<Vec<Option<&'a str>>>,
+    priorities: Vec<i16>,
+    expires_ats: Option<Vec<Option<Moment>>>,
+    expires_ins: Option<Vec<Option<f64>>>,
+    headers: Option<Vec<Option<String>>>,
+    holds: Vec<bool>,
+}
+
+impl<'a> Many<'a> {
+    pub(crate) fn new(messages: &'a [PreparedMessage]) -> Self {
+        Self {
+            work_items: messages.iter().map(|message| message.work_item().as_uuid()).collect(),
+            messages: messages.iter().map(|message| message.message().as_uuid()).collect(),
+            topics: messages.iter().map(PreparedMessage::topic).collect(),
+            payloads: messages.iter().map(PreparedMessage::payload).collect(),
+            correlation_ids: column(messages, PreparedMessage::correlation_id),
+            due_ats: column(messages, |message| moment(message.due())),
+            due_ins: column(messages, |message| seconds(message.due())),
+            idempotency_keys: column(messages, PreparedMessage::idempotency_key),
+            ordering_keys: column(messages, PreparedMessage::ordering_key),
+            priorities: messages.iter().map(PreparedMessage::priority).collect(),
+            expires_ats: column(messages, |message| moment(message.expires())),
+            expires_ins: column(messages, |message| seconds(message.expires())),
+            headers: column(messages, PreparedMessage::headers_json),
+            holds: messages.iter().map(PreparedMessage::hold_on_failure).collect(),
+        }
+    }
+
+    pub(crate) fn parameters(&self) -> [Parameter<'_>; 14] {
+        [
+            (&self.work_items, Type::UUID_ARRAY),
+            (&self.messages, Type::UUID_ARRAY),
+            (&self.topics, Type::TEXT_ARRAY),
+            (&self.payloads, Type::TEXT_ARRAY),
+            (&self.correlation_ids, Type::TEXT_ARRAY),
+            (&self.due_ats, Type::TIMESTAMPTZ_ARRAY),
+            (&self.idempotency_keys, Type::TEXT_ARRAY),
+            (&self.ordering_keys, Type::TEXT_ARRAY),
+            (&self.priorities, Type::INT2_ARRAY),
+            (&self.expires_ats, Type::TIMESTAMPTZ_ARRAY),
+            (&self.headers, Type::TEXT_ARRAY),
+            (&self.holds, Type::BOOL_ARRAY),
+            (&self.due_ins, Type::FLOAT8_ARRAY),
+            (&self.expires_ins, Type::FLOAT8_ARRAY),
+        ]
+    }
+}
+
+/// The same with every value as text, for drivers with types of their own.
+#[cfg(any(feature = "sqlx", feature = "diesel", feature = "sea-orm"))]
+pub(crate) fn many_as_text(messages: &[PreparedMessage]) -> [Option<Vec<Option<String>>>; 14] {
+    type Read<'a> = Box<dyn Fn(&PreparedMessage) -> Option<String> + 'a>;
+    let columns: [Read<'_>; 14] = [
+        Box::new(|message| Some(message.work_item().to_string())),
+        Box::new(|message| Some(message.message().to_string())),
+        Box::new(|message| Some(message.topic().to_owned())),
+        Box::new(|message| Some(message.payload().to_owned())),
+        Box::new(|message| message.correlation_id().map(str::to_owned)),
+        Box::new(|message| moment(message.due()).map(Moment::to_text)),
+        Box::new(|message| message.idempotency_key().map(str::to_owned)),
+        Box::new(|message| message.ordering_key().map(str::to_owned)),
+        Box::new(|message| Some(message.priority().to_string())),
+        Box::new(|message| moment(message.expires()).map(Moment::to_text)),
+        Box::new(PreparedMessage::headers_json),
+        Box::new(|message| Some(message.hold_on_failure().to_string())),
+        Box::new(|message| seconds(message.due()).map(|seconds| seconds.to_string())),
+        Box::new(|message| seconds(message.expires()).map(|seconds| seconds.to_string())),
+    ];
+    columns.map(|read| column(messages, read))
+}
+
+/// Settlements, as arrays.
+pub(crate) struct Settlements<'a> {
+    owner: Uuid,
+    ids: Vec<Uuid>,
+    generations: Vec<i64>,
+    outcomes: Vec<i16>,
+    delays: Option<Vec<Option<f64>>>,
+    errors: Option<Vec<Option<&'a str>>>,
+    keep_payload: bool,
+}
+
+impl<'a> Settlements<'a> {
+    pub(crate) fn new(owner: OwnerToken, settlements: &'a [Settlement], keep_payload: bool) -> Self {
+        let delays: Vec<_> =
+            settlements.iter().map(|s| s.outcome.delay().map(|delay| delay.as_secs_f64())).collect();
+        let errors: Vec<_> = settlements.iter().map(|s| s.outcome.error()).collect();
+        Self {
+            owner: owner.as_uuid(),
+            ids: settlements.iter().map(|s| s.claim.id().as_uuid()).collect(),
+            generations: settlements.iter().map(|s| s.claim.generation()).collect(),
+            outcomes: settlements.iter().map(|s| s.outcome.code()).collect(),
+            delays: delays.iter().any(Option::is_some).then_some(delays),
+            errors: errors.iter().any(Option::is_some).then_some(errors),
+            keep_payload,
+        }
+    }
+
+    pub(crate) fn parameters(&self) -> [Parameter<'_>; 7] {
+        [
+            (&self.owner, Type::UUID),
+            (&self.ids, Type::UUID_ARRAY),
+            (&self.generations, Type::INT8_ARRAY),
+            (&self.outcomes, Type::INT2_ARRAY),
+            (&self.delays, Type::FLOAT8_ARRAY),
+            (&self.errors, Type::TEXT_ARRAY),
+            (&self.keep_payload, Type::BOOL),
+        ]
+    }
+}
+
+/// Claims as two arrays.
+pub(crate) fn claims(claims: &[ClaimHandle]) -> (Vec<Uuid>, Vec<i64>) {
+    claims.iter().map(|claim| (claim.id().as_uuid(), claim.generation())).unzip()
+}

@@ -1,0 +1,227 @@
+//! The connections: made when first needed, handed out one operation at a time.
+//!
+//! A connection goes back to the pool only when its operation has ended. One whose operation was dropped midway
+//! is closed instead: the server then undoes what was not complete, and nobody waits behind a statement that
+//! nobody waits for.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use deadpool_postgres::{
+    Connect, Manager, ManagerConfig, Object, Pool, QueueMode, RecyclingMethod, Runtime,
+};
+use mainstay_core::{Error, ErrorKind, Result};
+use tokio::task::JoinHandle;
+use tokio_postgres::config::SslMode;
+use tokio_postgres::tls::MakeTlsConnect;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Client, Config, Connection, Row, Socket};
+use tokio_postgres_rustls::MakeRustlsConnect;
+use uuid::Uuid;
+
+use crate::error::{PoolLimits, from_driver, from_pool};
+use crate::url::Target;
+
+/// How often a statement is tried that lost to a concurrent one.
+const CONFLICT_ATTEMPTS: u32 = 5;
+
+/// A parameter of a statement, with its type.
+pub(crate) type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
+
+type TlsStream = <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream;
+
+/// Makes connections to whichever server of the URL answers.
+#[derive(Clone)]
+pub(crate) struct Connector {
+    servers: Arc<[Config]>,
+    shuffled: bool,
+    tls: MakeRustlsConnect,
+    timeout: Duration,
+}
+
+/// No server answered in time.
+struct NoAnswer;
+
+impl Connector {
+    pub(crate) fn new(target: &Target, mode: SslMode, tls: MakeRustlsConnect, timeout: Duration) -> Self {
+        let servers = target.servers.iter().map(|server| {
+            let mut config = target.config.clone();
+            config.host(&server.host).port(server.port).ssl_mode(mode).connect_timeout(timeout);
+            if config.get_application_name().is_none() {
+                config.application_name("mainstay");
+            }
+            // A peer that vanished without a word must not hold a worker for the system's two hours.
+            if config.get_keepalives_idle() > Duration::from_secs(3_600) {
+                config.keepalives_idle(Duration::from_secs(30));
+            }
+            config.keepalives_interval(config.get_keepalives_interval().unwrap_or(Duration::from_secs(10)));
+            config.keepalives_retries(config.get_keepalives_retries().unwrap_or(3));
+            if config.get_tcp_user_timeout().is_none() {
+                config.tcp_user_timeout(Duration::from_secs(30));
+            }
+            config
+        });
+        Self { servers: servers.collect(), shuffled: target.shuffled, tls, timeout }
+    }
+
+    /// A connection of one's own, outside the pool.
+    pub(crate) async fn connect(
+        &self,
+        operation: &'static str,
+    ) -> Result<(Client, Connection<Socket, TlsStream>)> {
+        match self.connect_any().await {
+            Ok(Ok(connected)) => Ok(connected),
+            Ok(Err(error)) => Err(from_driver(operation, error)),
+            Err(NoAnswer) => Err(Error::new(ErrorKind::Unavailable, operation, "no server answered in time")),
+        }
+    }
+
+    /// The first server that answers, each given the whole time limit: one that takes the connection and then
+    /// says nothing must not keep the others from being tried.
+    async fn connect_any(
+        &self,
+    ) -> Result<Result<(Client, Connection<Socket, TlsStream>), tokio_postgres::Error>, NoAnswer> {
+        let count = self.servers.len();
+        let first = if self.shuffled { Uuid::new_v4().as_u128() as usize % count } else { 0 };
+        let mut refused = None;
+        for at in 0..count {
+            let config = &self.servers[(first + at) % count];
+            match tokio::time::timeout(self.timeout, config.connect(self.tls.clone())).await {
+                Ok(Ok(connected)) => return Ok(Ok(connected)),
+                Ok(Err(error)) => refused = Some(error),
+                Err(_) => {}
+            }
+        }
+        refused.map(Err).ok_or(NoAnswer)
+    }
+}
+
+impl Connect for Connector {
+    fn connect(
+        &self,
+        _: &Config,
+    ) -> std::pin::Pin<
+        Box<dyn Future<Output = Result<(Client, JoinHandle<()>), tokio_postgres::Error>> + Send + '_>,
+    > {
+        Box::pin(async move {
+            let (client, connection) = match self.connect_any().await {
+                Ok(connected) => connected?,
+                // The driver has no public way to make this error; the pool's own time limit is about to strike.
+                Err(NoAnswer) => std::future::pending().await,
+            };
+            let task = tokio::spawn(async move {
+                if let Err(error) = connection.await {
+                    tracing::debug!(%error, "a connection ended");
+                }
+            });
+            Ok((client, task))
+        })
+    }
+}
+
+/// The pool of connections.
+#[derive(Clone)]
+pub(crate) struct Connections {
+    pool: Pool,
+    limits: Arc<PoolLimits>,
+}
+
+impl Connections {
+    pub(crate) fn new(connector: Connector, size: usize, limits: PoolLimits) -> Result<Self> {
+        let servers = connector.servers.len() as u32;
+        let config = ManagerConfig { recycling_method: RecyclingMethod::Fast };
+        let manager = Manager::from_connect(Config::new(), connector, config);
+        let pool = Pool::builder(manager)
+            .runtime(Runtime::Tokio1)
+            .max_size(size)
+            // The last used first: the rest can idle in peace.
+            .queue_mode(QueueMode::Lifo)
+            .wait_timeout(Some(limits.acquire))
+            .create_timeout(Some(limits.connect * servers + Duration::from_millis(100)))
+            .build();
+        let pool = pool.map_err(|error| {
+            Error::new(ErrorKind::Internal, "postgres.connect", "the pool can't be built").with_source(error)
+        })?;
+        Ok(Self { pool, limits: Arc::new(limits) })
+    }
+
+    pub(crate) fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    pub(crate) fn close(&self) {
+        self.pool.close();
+    }
+
+    /// A connection, for as long as the lease lives.
+    pub(crate) async fn lease(&self, operation: &'static str) -> Result<Lease> {
+        let object = self.pool.get().await.map_err(|error| from_pool(operation, error, &self.limits))?;
+        Ok(Lease { object: Some(object) })
+    }
+
+    /// Runs one statement in a transaction of its own. When it lost to a concurrent one (deadlock, serialisation), it
+    /// is tried again (OBX-082): the server has undone it.
+    pub(crate) async fn query(
+        &self,
+        operation: &'static str,
+        sql: &str,
+        parameters: &[Parameter<'_>],
+    ) -> Result<Vec<Row>> {
+        let mut attempt = 1;
+        loop {
+            let lease = self.lease(operation).await?;
+            let result = lease.client()?.query_typed(sql, parameters).await;
+            let error = match result {
+                Ok(rows) => {
+                    lease.give_back();
+                    return Ok(rows);
+                }
+                Err(error) => from_driver(operation, error),
+            };
+            match error.kind() {
+                // The server has become a standby: the pool must find the new primary.
+                ErrorKind::ReadOnly => drop(lease),
+                _ => lease.give_back(),
+            }
+            let lost = error.kind() == ErrorKind::Conflict && error.is_retryable();
+            if !lost || attempt == CONFLICT_ATTEMPTS {
+                return Err(error);
+            }
+            tracing::debug!(operation, attempt, %error, "lost to a concurrent statement; trying again");
+            tokio::time::sleep(pause(attempt)).await;
+            attempt += 1;
+        }
+    }
+}
+
+/// 5 to 10 ms, doubling: random, so that two that met don't meet again.
+fn pause(attempt: u32) -> Duration {
+    let random = Duration::from_micros(u64::from(Uuid::new_v4().as_u128() as u16) % 5_000);
+    (Duration::from_millis(5) + random) * 2u32.pow(attempt - 1)
+}
+
+/// A connection that is closed when dropped, unless it is given back.
+pub(crate) struct Lease {
+    object: Option<Object>,
+}
+
+impl Lease {
+    pub(crate) fn client(&self) -> Result<&Client> {
+        let gone = || Error::new(ErrorKind::Internal, "postgres.lease", "the connection was given back");
+        self.object.as_ref().map(|object| &***object).ok_or_else(gone)
+    }
+
+    /// Back to the pool: nothing is under way on it.
+    pub(crate) fn give_back(mut self) {
+        self.object = None;
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if let Some(object) = self.object.take() {
+            // Out of the pool and closed; the server rolls back.
+            drop(Object::take(object));
+        }
+    }
+}

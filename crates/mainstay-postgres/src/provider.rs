@@ -1,0 +1,155 @@
+//! A PostgreSQL database as a whole.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+use mainstay_core::Result;
+use mainstay_core::store::{Capabilities, Names, OutboxStore, Provider, SchemaStore};
+use tokio_util::sync::CancellationToken;
+
+use crate::error::PoolLimits;
+use crate::listener::Listener;
+use crate::moment::Moment;
+use crate::options::PostgresBuilder;
+use crate::outbox::PostgresOutbox;
+use crate::pool::{Connections, Connector};
+use crate::rows;
+use crate::schema::PostgresSchema;
+use crate::statements::OutboxStatements;
+use crate::tls;
+use crate::url::Target;
+use crate::waiting::Waiting;
+
+/// The default time limit on making a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A PostgreSQL database with Mainstay's tables in it. Cheap to clone.
+#[derive(Clone)]
+pub struct Postgres {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    names: Names,
+    identifier: String,
+    connections: Connections,
+    outbox: Arc<PostgresOutbox>,
+    schema: Arc<PostgresSchema>,
+    closed: CancellationToken,
+}
+
+impl Postgres {
+    /// The database of this URL: `postgres://user:password@host:port/database`, with libpq's parameters and several
+    /// hosts if wanted. Checks the URL; connections are made when first needed, so the server need not be up yet.
+    pub async fn connect(url: &str) -> Result<Self> {
+        Self::builder(url).connect().await
+    }
+
+    /// The same with settings.
+    pub fn builder(url: &str) -> PostgresBuilder {
+        PostgresBuilder::new(url)
+    }
+
+    pub(crate) fn new(options: PostgresBuilder) -> Result<Self> {
+        options.validate()?;
+        let target = Target::parse(&options.url)?;
+        let roots = options.roots.as_ref().or(target.roots.as_ref());
+        let (mode, tls) = tls::connector(target.tls_mode, roots)?;
+        let in_url = target.config.get_connect_timeout().copied();
+        let connect = options.connect_timeout.or(in_url).unwrap_or(CONNECT_TIMEOUT);
+        let connector = Connector::new(&target, mode.driver_mode(), tls, connect);
+        let limits = PoolLimits { address: target.address(), connect, acquire: options.acquire_timeout };
+        let connections = Connections::new(connector.clone(), options.pool_size, limits)?;
+
+        let names = options.names;
+        let identifier =
+            format!("{}/{}/{}.{}", target.address(), target.database(), names.schema(), names.outbox());
+        let statements = Arc::new(OutboxStatements::new(&names)?);
+        let closed = CancellationToken::new();
+        let listener = options.listen.then(|| {
+            Listener::new(
+                connector,
+                connections.clone(),
+                statements.probe.clone(),
+                identifier.clone(),
+                closed.child_token(),
+            )
+        });
+        let waiting =
+            Waiting::new(connections.clone(), Arc::clone(&statements), listener, closed.child_token());
+        let outbox = PostgresOutbox::new(
+            identifier.clone(),
+            connections.clone(),
+            statements,
+            options.keep_done_payloads,
+            waiting,
+        );
+        let schema = PostgresSchema::new(connections.clone(), names.clone())?;
+        let (outbox, schema) = (Arc::new(outbox), Arc::new(schema));
+        Ok(Self { shared: Arc::new(Shared { names, identifier, connections, outbox, schema, closed }) })
+    }
+
+    /// The names of schema and tables.
+    pub fn names(&self) -> &Names {
+        &self.shared.names
+    }
+
+    /// The pool of connections, for the application's own statements. Leave no session state on them: they are shared,
+    /// and may be sessions of a pooler.
+    pub fn pool(&self) -> &deadpool_postgres::Pool {
+        self.shared.connections.pool()
+    }
+
+    /// The script that gives `role` what an application needs and no more. To be run by the owner of the schema.
+    pub fn grants_script(&self, role: &str) -> String {
+        crate::schema::grants_script(&self.shared.names, role)
+    }
+}
+
+pub(crate) fn capabilities() -> Capabilities {
+    let mut capabilities = Capabilities::none();
+    capabilities.own_clock = true;
+    capabilities.roles = true;
+    capabilities.shared = true;
+    capabilities.functions = true;
+    capabilities
+}
+
+#[async_trait]
+impl Provider for Postgres {
+    fn kind(&self) -> &'static str {
+        "postgres"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        capabilities()
+    }
+
+    fn outbox(&self) -> Arc<dyn OutboxStore> {
+        Arc::clone(&self.shared.outbox) as Arc<dyn OutboxStore>
+    }
+
+    fn schema(&self) -> Arc<dyn SchemaStore> {
+        Arc::clone(&self.shared.schema) as Arc<dyn SchemaStore>
+    }
+
+    async fn now(&self) -> Result<Timestamp> {
+        const NOW: &str = "postgres.now";
+        let rows = self.shared.connections.query(NOW, "select statement_timestamp()", &[]).await?;
+        Ok(rows::value::<Moment>(NOW, &rows)?.0)
+    }
+
+    async fn close(&self) {
+        self.shared.closed.cancel();
+        self.shared.connections.close();
+    }
+}
+
+/// No URL: it may hold a password.
+impl std::fmt::Debug for Postgres {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Postgres").field("identifier", &self.shared.identifier).finish_non_exhaustive()
+    }
+}

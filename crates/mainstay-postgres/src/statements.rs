@@ -1,0 +1,76 @@
+//! The statements the program sends, read from `queries/` and with the names filled in.
+//!
+//! They are sent unnamed and in one round trip each, with nothing prepared, so a pooler that gives every
+//! transaction another session does no harm.
+
+use mainstay_core::store::{Names, render};
+use mainstay_core::{Error, ErrorKind, Result};
+
+macro_rules! statements {
+    ($(#[$doc:meta])* $type:ident from $file:literal { $($name:ident),* $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Debug)]
+        pub(crate) struct $type { $(pub(crate) $name: String,)* }
+
+        impl $type {
+            pub(crate) fn new(names: &Names) -> Result<Self> {
+                const TEXT: &str = include_str!($file);
+                Ok(Self { $($name: render(find(TEXT, stringify!($name))?, names),)* })
+            }
+
+            #[cfg(test)]
+            pub(crate) fn all(&self) -> Vec<(&'static str, &str)> {
+                vec![$((stringify!($name), self.$name.as_str()),)*]
+            }
+        }
+    };
+}
+
+statements! {
+    /// The statements of an outbox.
+    OutboxStatements from "../queries/outbox.sql" {
+        enqueue, enqueue_many, enqueue_many_as_text, take, settle, renew, reap, get, list, cancel, requeue, requeue_where,
+        release_key, stats, stats_by_topic, purge, next_due, idle, busy, horizon, horizon_passed, probe,
+    }
+}
+
+statements! {
+    /// The statements of the schema.
+    SchemaStatements from "../queries/schema.sql" {
+        create_schema, create_ledger, ledger_exists, ledger, record, lock, schema_exists, stale_functions,
+    }
+}
+
+/// The statement between its `-- name:` line and the next comment or the end.
+fn find<'a>(text: &'a str, name: &str) -> Result<&'a str> {
+    let marker = format!("-- name: {name}\n");
+    let missing = || Error::new(ErrorKind::Internal, "postgres.statements", format!("there is no statement {name}"));
+    let (_, rest) = text.split_once(marker.as_str()).ok_or_else(missing)?;
+    let end = rest.find("\n--").unwrap_or(rest.len());
+    Ok(rest[..end].trim())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_statement_is_found_and_filled_in() {
+        let names = Names::default();
+        let outbox = OutboxStatements::new(&names).unwrap();
+        let schema = SchemaStatements::new(&names).unwrap();
+        for (name, sql) in outbox.all().into_iter().chain(schema.all()) {
+            assert!(["select", "insert", "create"].iter().any(|verb| sql.starts_with(verb)), "{name}: {sql}");
+            assert!(!sql.contains("{{") && !sql.contains("-- "), "{name}: {sql}");
+        }
+    }
+
+    #[test]
+    fn every_statement_in_the_files_is_used() {
+        let names = Names::default();
+        let known = OutboxStatements::new(&names).unwrap().all().len();
+        assert_eq!(include_str!("../queries/outbox.sql").matches("-- name: ").count(), known);
+        let known = SchemaStatements::new(&names).unwrap().all().len();
+        assert_eq!(include_str!("../queries/schema.sql").matches("-- name: ").count(), known);
+    }
+}

@@ -1,0 +1,101 @@
+//! A transaction of a handler: its own statements, its messages and its ack commit together or not at all.
+//!
+//! The connection goes back to the pool only after a commit or a rollback that the server has confirmed. In every
+//! other case it is closed, and the server rolls back.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use mainstay_core::outbox::{EnqueueIn, Enqueued, PreparedMessage};
+use mainstay_core::queue::{Settled, Settlement};
+use mainstay_core::store::{OutboxStore, StoreTransaction};
+use mainstay_core::{OwnerToken, Result};
+use tokio_postgres::Client;
+
+use crate::adapter;
+use crate::error::from_driver;
+use crate::outbox::PostgresOutbox;
+use crate::parameters::Settlements;
+use crate::pool::Lease;
+use crate::rows;
+use crate::statements::OutboxStatements;
+
+/// A transaction on a connection of the pool. Dropping it rolls back.
+pub struct PostgresTransaction {
+    lease: Lease,
+    statements: Arc<OutboxStatements>,
+    keep_done_payloads: bool,
+}
+
+impl PostgresTransaction {
+    pub(crate) async fn begin(
+        lease: Lease,
+        statements: Arc<OutboxStatements>,
+        keep_done_payloads: bool,
+    ) -> Result<Self> {
+        // Whatever the database's default is: settling looks again at what others have committed meanwhile.
+        let begin = "begin isolation level read committed read write";
+        let begun = lease.client()?.batch_execute(begin).await;
+        begun.map_err(|error| from_driver("outbox.begin", error))?;
+        Ok(Self { lease, statements, keep_done_payloads })
+    }
+
+    /// The connection, for the handler's own statements. Don't end the transaction on it: commit and rollback are
+    /// the dispatcher's part, and what is done after an end of one's own is not in the transaction any more.
+    pub fn client(&self) -> Result<&Client> {
+        self.lease.client()
+    }
+}
+
+#[async_trait]
+impl StoreTransaction for PostgresTransaction {
+    async fn enqueue(&mut self, messages: &[PreparedMessage]) -> Result<Vec<Enqueued>> {
+        adapter::enqueue_on(self.lease.client()?, &self.statements, messages).await
+    }
+
+    async fn settle(&mut self, owner: OwnerToken, settlements: &[Settlement]) -> Result<Settled> {
+        const SETTLE: &str = "outbox.settle";
+        let arrays = Settlements::new(owner, settlements, self.keep_done_payloads);
+        let settled = self.lease.client()?.query_typed(&self.statements.settle, &arrays.parameters()).await;
+        let rows = settled.map_err(|error| from_driver(SETTLE, error))?;
+        Ok(Settled::from_changed(settlements.iter().map(|s| s.claim.id()), rows::ids(SETTLE, &rows)?))
+    }
+
+    async fn commit(self: Box<Self>) -> Result<()> {
+        // A commit after a failed statement is answered as if all were well, although the server rolls back. The
+        // statement in front of it fails then, and the commit is never reached.
+        let committed = self.lease.client()?.batch_execute("select 1; commit").await;
+        committed.map_err(|error| from_driver("outbox.commit", error))?;
+        self.lease.give_back();
+        Ok(())
+    }
+
+    async fn rollback(self: Box<Self>) -> Result<()> {
+        let rolled_back = self.lease.client()?.batch_execute("rollback").await;
+        rolled_back.map_err(|error| from_driver("outbox.rollback", error))?;
+        self.lease.give_back();
+        Ok(())
+    }
+
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+}
+
+impl EnqueueIn<PostgresTransaction> for PostgresTransaction {
+    async fn enqueue_in(
+        &mut self,
+        store: &dyn OutboxStore,
+        messages: &[PreparedMessage],
+    ) -> Result<Vec<Enqueued>> {
+        let outbox = PostgresOutbox::of(store)?;
+        adapter::enqueue_on(self.lease.client()?, outbox.statements(), messages).await
+    }
+}
+
+impl std::fmt::Debug for PostgresTransaction {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PostgresTransaction").finish_non_exhaustive()
+    }
+}

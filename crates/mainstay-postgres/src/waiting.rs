@@ -1,0 +1,303 @@
+//! Waiting for work without missing any, and without asking all the time.
+//!
+//! Producers notify only while a consumer has declared itself idle, and read that declaration inside their own
+//! transaction. One that read "nobody" may still be about to commit; so after declaring itself a consumer looks again at a
+//! short interval until all transactions from before have ended (the horizon has passed). Then it may sleep until it is
+//! notified, until the next message is due, or until its time is up.
+//!
+//! A declaration outlives the wait it was made in. It is renewed before it lapses, so the horizon need not be waited for
+//! again, and taken back when there is a backlog: a busy consumer needs no notifications, and they cost the producers.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use mainstay_core::queue::{ClaimBatch, ClaimRequest};
+use mainstay_core::store::Wake;
+use mainstay_core::{OwnerToken, Result};
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_postgres::types::Type;
+use tokio_util::sync::CancellationToken;
+
+use crate::error::closed;
+use crate::listener::{Listener, Signal};
+use crate::outbox::topics;
+use crate::pool::{Connections, Parameter};
+use crate::rows::{self, Reader};
+use crate::statements::OutboxStatements;
+
+const WAIT: &str = "outbox.wait";
+
+/// The pauses between looks until the horizon has passed, and after looks that showed work that could not be had.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_millis(250);
+
+/// How much longer than its wait a declaration holds.
+const SPARE: Duration = Duration::from_secs(60);
+
+/// Consumers that have not been heard of for this long are forgotten.
+const FORGOTTEN: Duration = Duration::from_secs(600);
+
+pub(crate) struct Waiting {
+    connections: Connections,
+    statements: Arc<OutboxStatements>,
+    listener: Option<Listener>,
+    closed: CancellationToken,
+    consumers: Mutex<HashMap<OwnerToken, Consumer>>,
+}
+
+/// What is remembered of a consumer between its calls.
+#[derive(Debug, Clone)]
+struct Consumer {
+    declared: Option<Declaration>,
+    /// The last claim was full: there is probably more.
+    backlog: bool,
+    /// Waits that ended at once, without a claim that got something since.
+    fruitless: u32,
+    only_topics: Vec<String>,
+    except_topics: Vec<String>,
+    seen: Instant,
+}
+
+/// A declaration of being idle that is in force.
+#[derive(Debug, Clone, Copy)]
+struct Declaration {
+    until: Instant,
+    horizon: i64,
+    passed: bool,
+}
+
+impl Default for Consumer {
+    fn default() -> Self {
+        Self {
+            declared: None,
+            backlog: false,
+            fruitless: 0,
+            only_topics: Vec::new(),
+            except_topics: Vec::new(),
+            seen: Instant::now(),
+        }
+    }
+}
+
+impl Waiting {
+    pub(crate) fn new(
+        connections: Connections,
+        statements: Arc<OutboxStatements>,
+        listener: Option<Listener>,
+        closed: CancellationToken,
+    ) -> Self {
+        Self { connections, statements, listener, closed, consumers: Mutex::default() }
+    }
+
+    fn consumers(&self) -> MutexGuard<'_, HashMap<OwnerToken, Consumer>> {
+        // Nothing panics while it is held, and a map is whole whatever happened.
+        self.consumers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is remembered of the consumer, changed by `change`.
+    fn consumer<T>(&self, token: OwnerToken, change: impl FnOnce(&mut Consumer) -> T) -> T {
+        let now = Instant::now();
+        let mut consumers = self.consumers();
+        if !consumers.contains_key(&token) {
+            consumers.retain(|_, consumer| now.duration_since(consumer.seen) < FORGOTTEN);
+        }
+        let consumer = consumers.entry(token).or_default();
+        consumer.seen = now;
+        change(consumer)
+    }
+
+    /// Takes the declaration of a consumer back that has a backlog. Before the claim, because nothing may be awaited
+    /// after it.
+    pub(crate) async fn before_claim(&self, request: &ClaimRequest) {
+        let take_back = self.consumers().get_mut(&request.owner).is_some_and(|consumer| {
+            consumer.backlog && consumer.declared.take().is_some()
+        });
+        if take_back {
+            let consumer = request.owner.as_uuid();
+            // Left alone it lapses by itself, so an error does not matter.
+            let _ = self.connections.query(WAIT, &self.statements.busy, &[(&consumer, Type::UUID)]).await;
+        }
+    }
+
+    /// Remembers what a claim brought.
+    pub(crate) fn after_claim(&self, request: &ClaimRequest, batch: &ClaimBatch) {
+        let full = batch.items.len() as u64 >= u64::from(request.batch);
+        let something = !batch.items.is_empty() || !batch.rejected.is_empty();
+        let narrowed = !request.only_topics.is_empty() || !request.except_topics.is_empty();
+        // Most owners never wait; only what waiting will need is kept.
+        if !narrowed && !self.consumers().contains_key(&request.owner) {
+            return;
+        }
+        self.consumer(request.owner, |consumer| {
+            consumer.backlog = full;
+            if something {
+                consumer.fruitless = 0;
+            }
+            consumer.only_topics.clone_from(&request.only_topics);
+            consumer.except_topics.clone_from(&request.except_topics);
+        });
+    }
+
+    pub(crate) async fn wait(&self, token: OwnerToken, timeout: Duration) -> Result<Wake> {
+        tokio::select! {
+            wake = self.wait_open(token, timeout) => wake,
+            () = self.closed.cancelled() => Err(closed(WAIT)),
+        }
+    }
+
+    async fn wait_open(&self, token: OwnerToken, timeout: Duration) -> Result<Wake> {
+        let deadline = Instant::now() + timeout.min(Duration::from_secs(24 * 3_600));
+        // Before the declaration: what comes after it is then heard.
+        let mut ear = Ear::new(self.listener.as_ref());
+        let consumer = self.consumer(token, |consumer| consumer.clone());
+        let mut look = match ear.heard.listening {
+            true => self.declare(token, &consumer, timeout).await?,
+            false => Look { next_due: self.next_due(&consumer).await?, declared: None },
+        };
+        let mut pause = FIRST_PAUSE;
+        loop {
+            if look.next_due.is_some_and(|due| due <= Instant::now()) {
+                return self.due(token, &mut ear, deadline).await;
+            }
+            let unsure = look.declared.filter(|declared| !declared.passed);
+            let again = unsure.map(|_| Instant::now() + pause);
+            let until = [look.next_due, again].into_iter().flatten().fold(deadline, Instant::min);
+            if ear.sleep_until(until).await {
+                return Ok(Wake::Notified);
+            }
+            if Instant::now() >= deadline {
+                return Ok(Wake::TimedOut);
+            }
+            if let Some(declared) = unsure
+                && look.next_due.is_none_or(|due| due > Instant::now())
+            {
+                look = self.look_again(token, &consumer, declared).await?;
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+        }
+    }
+
+    /// Work is due. If the last such waits were for nothing (others have it locked, or just took it), it is given time.
+    async fn due(
+        &self,
+        token: OwnerToken,
+        ear: &mut Ear,
+        deadline: Instant,
+    ) -> Result<Wake> {
+        let fruitless = self.consumer(token, |consumer| {
+            let before = consumer.fruitless;
+            consumer.fruitless = before.saturating_add(1);
+            before
+        });
+        if fruitless > 0 {
+            let pause = FIRST_PAUSE.saturating_mul(2u32.saturating_pow(fruitless - 1)).min(LONGEST_PAUSE);
+            if ear.sleep_until(deadline.min(Instant::now() + pause)).await {
+                return Ok(Wake::Notified);
+            }
+        }
+        Ok(Wake::Due)
+    }
+
+    /// Makes sure that producers notify for the length of the wait, and looks when something is due next.
+    async fn declare(&self, token: OwnerToken, consumer: &Consumer, timeout: Duration) -> Result<Look> {
+        let asked = Instant::now();
+        let held = consumer.declared.filter(|declared| declared.until > asked);
+        if let Some(declared) = held.filter(|declared| declared.until > asked + timeout) {
+            return match declared.passed {
+                true => Ok(Look { next_due: self.next_due(consumer).await?, declared: Some(declared) }),
+                false => self.look_again(token, consumer, declared).await,
+            };
+        }
+        let span = timeout.min(Duration::from_secs(24 * 3_600)) + SPARE;
+        let (id, seconds) = (token.as_uuid(), span.as_secs_f64());
+        let (only, except) = (topics(&consumer.only_topics), topics(&consumer.except_topics));
+        let parameters: [Parameter<'_>; 4] = [
+            (&id, Type::UUID),
+            (&seconds, Type::FLOAT8),
+            (&only, Type::TEXT_ARRAY),
+            (&except, Type::TEXT_ARRAY),
+        ];
+        let rows = self.connections.query(WAIT, &self.statements.idle, &parameters).await?;
+        let next_due = due_from(rows::value(WAIT, &rows)?);
+        let until = asked + span;
+        // Renewed without a gap, the old horizon still stands: everybody since has seen a declaration.
+        let declared = match held.filter(|held| held.until > Instant::now()) {
+            Some(held) => Declaration { until, ..held },
+            None => {
+                let rows = self.connections.query(WAIT, &self.statements.horizon, &[]).await?;
+                Declaration { until, horizon: rows::value(WAIT, &rows)?, passed: false }
+            }
+        };
+        self.consumer(token, |consumer| consumer.declared = Some(declared));
+        Ok(Look { next_due, declared: Some(declared) })
+    }
+
+    /// Looks whether the horizon has passed, and when something is due next.
+    async fn look_again(
+        &self,
+        token: OwnerToken,
+        consumer: &Consumer,
+        declared: Declaration,
+    ) -> Result<Look> {
+        let (only, except) = (topics(&consumer.only_topics), topics(&consumer.except_topics));
+        let parameters: [Parameter<'_>; 3] =
+            [(&declared.horizon, Type::INT8), (&only, Type::TEXT_ARRAY), (&except, Type::TEXT_ARRAY)];
+        let rows = self.connections.query(WAIT, &self.statements.horizon_passed, &parameters).await?;
+        let passed = rows::value(WAIT, &rows)?;
+        let next_due = match rows.first() {
+            Some(row) => due_from(Reader::new(WAIT, row).get(1)?),
+            None => None,
+        };
+        let declared = Declaration { passed, ..declared };
+        self.consumer(token, |consumer| consumer.declared = Some(declared));
+        Ok(Look { next_due, declared: Some(declared) })
+    }
+
+    async fn next_due(&self, consumer: &Consumer) -> Result<Option<Instant>> {
+        let (only, except) = (topics(&consumer.only_topics), topics(&consumer.except_topics));
+        let parameters: [Parameter<'_>; 2] = [(&only, Type::TEXT_ARRAY), (&except, Type::TEXT_ARRAY)];
+        let rows = self.connections.query(WAIT, &self.statements.next_due, &parameters).await?;
+        Ok(due_from(rows::value(WAIT, &rows)?))
+    }
+}
+
+/// What a look at the database showed.
+struct Look {
+    next_due: Option<Instant>,
+    declared: Option<Declaration>,
+}
+
+fn due_from(seconds: Option<f64>) -> Option<Instant> {
+    Instant::now().checked_add(rows::seconds(seconds?)?)
+}
+
+/// Hears notifications, from the moment it is made.
+struct Ear {
+    signals: Option<watch::Receiver<Signal>>,
+    heard: Signal,
+}
+
+impl Ear {
+    fn new(listener: Option<&Listener>) -> Self {
+        let mut signals = listener.map(Listener::subscribe);
+        let heard = signals.as_mut().map(|signals| *signals.borrow_and_update()).unwrap_or_default();
+        Self { signals, heard }
+    }
+
+    /// Sleeps until `until`. True when there was a notification, or listening has begun.
+    async fn sleep_until(&mut self, until: Instant) -> bool {
+        let sleep = tokio::time::sleep_until(until);
+        let Some(signals) = &mut self.signals else {
+            sleep.await;
+            return false;
+        };
+        let woken = signals.wait_for(|signal| signal.wakes != self.heard.wakes);
+        tokio::select! {
+            // An error means that the listener is gone, which a closing store says elsewhere.
+            woken = woken => woken.is_ok(),
+            () = sleep => false,
+        }
+    }
+}
