@@ -17,6 +17,8 @@ grant select, insert, update, delete on
     "{{schema}}"."{{outbox}}_waiter"
 to "{{role}}";
 grant select on "{{schema}}"."{{outbox}}_message" to "{{role}}";
+-- To see at the start whether the schema is the one it was built for.
+grant select on "{{schema}}"."mainstay_migration" to "{{role}}";
 
 revoke execute on function
     "{{schema}}"."{{outbox}}_abandon",
@@ -32,6 +34,7 @@ revoke execute on function
     "{{schema}}"."{{outbox}}_horizon",
     "{{schema}}"."{{outbox}}_horizon_passed",
     "{{schema}}"."{{outbox}}_idle",
+    "{{schema}}"."{{outbox}}_next_due",
     "{{schema}}"."{{outbox}}_purge",
     "{{schema}}"."{{outbox}}_reap_expired",
     "{{schema}}"."{{outbox}}_release",
@@ -61,6 +64,7 @@ grant execute on function
     "{{schema}}"."{{outbox}}_horizon",
     "{{schema}}"."{{outbox}}_horizon_passed",
     "{{schema}}"."{{outbox}}_idle",
+    "{{schema}}"."{{outbox}}_next_due",
     "{{schema}}"."{{outbox}}_purge",
     "{{schema}}"."{{outbox}}_reap_expired",
     "{{schema}}"."{{outbox}}_release",

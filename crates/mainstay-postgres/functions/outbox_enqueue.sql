@@ -13,6 +13,8 @@ create or replace function "{{schema}}"."{{outbox}}_enqueue"(
     hold_on_failure boolean default false,
     inout work_item_id uuid default null,
     inout message_id uuid default null,
+    due_in_seconds double precision default null,
+    expires_in_seconds double precision default null,
     out added boolean
 )
 language plpgsql volatile
@@ -51,10 +53,21 @@ begin
     if not isfinite(expires_at) then
         raise exception using errcode = '22023', message = '{{outbox:literal}}_enqueue: expires_at must be a finite time';
     end if;
+    if due_in_seconds is not null and (due_at is not null or not (due_in_seconds >= 0 and due_in_seconds <= 1e11)) then
+        raise exception using errcode = '22023',
+            message = '{{outbox:literal}}_enqueue: due_in_seconds must be 0 to 100000000000, and not beside due_at, got ' || due_in_seconds;
+    end if;
+    if expires_in_seconds is not null and (expires_at is not null or not (expires_in_seconds >= 0 and expires_in_seconds <= 1e11)) then
+        raise exception using errcode = '22023',
+            message = '{{outbox:literal}}_enqueue: expires_in_seconds must be 0 to 100000000000, and not beside expires_at, got ' || expires_in_seconds;
+    end if;
     if jsonb_typeof(headers) <> 'object' then
         raise exception using errcode = '22023', message = '{{outbox:literal}}_enqueue: headers must be a JSON object, got ' || jsonb_typeof(headers);
     end if;
 
+    -- Counted from here, so that the clock of the caller does not matter.
+    due_at := coalesce(due_at, moment + make_interval(secs => due_in_seconds));
+    expires_at := coalesce(expires_at, moment + make_interval(secs => expires_in_seconds));
     work_item_id := coalesce(work_item_id, "{{schema}}"."{{outbox}}_uuid7"());
     message_id := coalesce(message_id, "{{schema}}"."{{outbox}}_uuid7"());
     added := true;
@@ -88,6 +101,6 @@ begin
 end
 $mainstay$;
 comment on function "{{schema}}"."{{outbox}}_enqueue"(
-    text, text, text, timestamptz, text, text, integer, timestamptz, jsonb, boolean, uuid, uuid) is
+    text, text, text, timestamptz, text, text, integer, timestamptz, jsonb, boolean, uuid, uuid, double precision, double precision) is
     'Adds one item in the caller''s transaction and returns its ids. With an idempotency key that was used before: the existing ids, added = false. '
     'Items with the same ordering key are handled one at a time, in the order of enqueueing; with hold_on_failure a failed one holds the rest.';

@@ -12,7 +12,9 @@ create or replace function "{{schema}}"."{{outbox}}_enqueue_many"(
     priorities smallint[] default null,
     expires_ats timestamptz[] default null,
     headers text[] default null,
-    holds boolean[] default null
+    holds boolean[] default null,
+    due_in_seconds double precision[] default null,
+    expires_in_seconds double precision[] default null
 ) returns table (ordinal integer, work_item_id uuid, message_id uuid, added boolean)
 language plpgsql volatile
 set jit = off set plan_cache_mode = force_generic_plan
@@ -43,7 +45,8 @@ begin
             ('correlation_ids', cardinality(correlation_ids)), ('due_ats', cardinality(due_ats)),
             ('idempotency_keys', cardinality(idempotency_keys)), ('ordering_keys', cardinality(ordering_keys)),
             ('priorities', cardinality(priorities)), ('expires_ats', cardinality(expires_ats)), ('headers', cardinality(headers)),
-            ('holds', cardinality(holds))) a(name, length)
+            ('holds', cardinality(holds)), ('due_in_seconds', cardinality(due_in_seconds)),
+            ('expires_in_seconds', cardinality(expires_in_seconds))) a(name, length)
          where a.length <> size
     loop
         raise exception using errcode = '22023', message = '{{outbox:literal}}_enqueue_many: ' || fault.name
@@ -51,6 +54,26 @@ begin
     end loop;
     if size = 0 then
         return;
+    end if;
+
+    -- Counted from here, so that the clock of the caller does not matter.
+    for fault in
+        select x.name, x.n from (
+            select 'due_in_seconds' as name, u.n, u.span, u.moment from unnest(due_in_seconds, due_ats) with ordinality as u(span, moment, n)
+            union all
+            select 'expires_in_seconds', u.n, u.span, u.moment from unnest(expires_in_seconds, expires_ats) with ordinality as u(span, moment, n)) x
+         where x.span is not null and (x.moment is not null or not (x.span >= 0 and x.span <= 1e11))
+    loop
+        raise exception using errcode = '22023', message = '{{outbox:literal}}_enqueue_many: ' || fault.name || '[' || fault.n
+            || '] must be 0 to 100000000000, and not beside an absolute time';
+    end loop;
+    if due_in_seconds is not null then
+        due_ats := array(select coalesce(u.due, moment + make_interval(secs => u.span))
+                           from unnest(due_ats, due_in_seconds) with ordinality as u(due, span, n) order by u.n);
+    end if;
+    if expires_in_seconds is not null then
+        expires_ats := array(select coalesce(u.expiry, moment + make_interval(secs => u.span))
+                               from unnest(expires_ats, expires_in_seconds) with ordinality as u(expiry, span, n) order by u.n);
     end if;
 
     if headers is not null then
@@ -136,7 +159,7 @@ begin
 end
 $mainstay$;
 comment on function "{{schema}}"."{{outbox}}_enqueue_many"(
-    uuid[], uuid[], text[], text[], text[], timestamptz[], text[], text[], smallint[], timestamptz[], text[], boolean[]) is
+    uuid[], uuid[], text[], text[], text[], timestamptz[], text[], text[], smallint[], timestamptz[], text[], boolean[], double precision[], double precision[]) is
     'Adds many items in the caller''s transaction, in the order of the arrays, and returns one row for each. '
     'A null array means that no item has it; otherwise it has as many elements as topics. Ids that are null are made. '
     'Same rules as for one item, also for keys repeated within the call.';

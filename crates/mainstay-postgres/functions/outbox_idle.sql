@@ -7,9 +7,8 @@
 -- A horizon taken in the same transaction as idle() would be too early: a producer can start between the two. So would the
 -- upper end of a snapshot be: it follows the last transaction that ended, and producers above it may be running already.
 
-create or replace function "{{schema}}"."{{outbox}}_idle"(
-    consumer uuid, seconds double precision, only_topics text[] default null, except_topics text[] default null
-) returns double precision
+create or replace function "{{schema}}"."{{outbox}}_next_due"(only_topics text[] default null, except_topics text[] default null)
+returns double precision
 language plpgsql volatile
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set plan_cache_mode = force_generic_plan
 as $mainstay$
@@ -23,18 +22,6 @@ declare
     nearest timestamptz;
     cut boolean := false;
 begin
-    if $1 is null or $1 = '00000000-0000-0000-0000-000000000000' then
-        raise exception using errcode = '22023', message = '{{outbox:literal}}_idle: consumer must not be null or nil';
-    end if;
-    if seconds is null or not (seconds > 0 and seconds <= 1e9) then
-        raise exception using errcode = '22023',
-            message = '{{outbox:literal}}_idle: seconds must be more than 0 and at most 1000000000, got ' || coalesce(seconds::text, 'null');
-    end if;
-
-    insert into "{{schema}}"."{{outbox}}_waiter" as w (consumer, until)
-    values ($1, moment + make_interval(secs => seconds))
-    on conflict (consumer) do update set until = excluded.until;
-
     select max(q.priority) into level from "{{schema}}"."{{outbox}}" q where not q.parked;
     while level is not null loop
         -- Everything in progress is past its due time, so the front of the range holds the leases; more than the probe reads is
@@ -62,8 +49,32 @@ begin
     return greatest(extract(epoch from earliest - moment), 0)::double precision;
 end
 $mainstay$;
+comment on function "{{schema}}"."{{outbox}}_next_due"(text[], text[]) is
+    'The seconds until the next item becomes claimable (0 = now), null if there is none. Reads only.';
+
+create or replace function "{{schema}}"."{{outbox}}_idle"(
+    consumer uuid, seconds double precision, only_topics text[] default null, except_topics text[] default null
+) returns double precision
+language plpgsql volatile
+as $mainstay$
+#variable_conflict use_column
+begin
+    if $1 is null or $1 = '00000000-0000-0000-0000-000000000000' then
+        raise exception using errcode = '22023', message = '{{outbox:literal}}_idle: consumer must not be null or nil';
+    end if;
+    if seconds is null or not (seconds > 0 and seconds <= 1e9) then
+        raise exception using errcode = '22023',
+            message = '{{outbox:literal}}_idle: seconds must be more than 0 and at most 1000000000, got ' || coalesce(seconds::text, 'null');
+    end if;
+
+    insert into "{{schema}}"."{{outbox}}_waiter" as w (consumer, until)
+    values ($1, statement_timestamp() + make_interval(secs => seconds))
+    on conflict (consumer) do update set until = excluded.until;
+    return "{{schema}}"."{{outbox}}_next_due"(only_topics, except_topics);
+end
+$mainstay$;
 comment on function "{{schema}}"."{{outbox}}_idle"(uuid, double precision, text[], text[]) is
-    'Declares the consumer idle for so many seconds: enqueues notify it. Returns the seconds until the next item becomes claimable (0 = now), null if there is none.';
+    'Declares the consumer idle for so many seconds: enqueues notify it. Returns what next_due() does.';
 
 create or replace function "{{schema}}"."{{outbox}}_busy"(consumer uuid) returns void
 language plpgsql volatile

@@ -1,7 +1,7 @@
 -- Keeping a claim while its handler runs.
 
 create or replace function "{{schema}}"."{{outbox}}_renew"(
-    owner uuid, ids uuid[], generations bigint[] default null, lease_seconds integer default 30
+    owner uuid, ids uuid[], generations bigint[] default null, lease_seconds double precision default 30
 ) returns setof uuid
 language plpgsql volatile
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
@@ -21,9 +21,9 @@ begin
         raise exception using errcode = '22023', message = '{{outbox:literal}}_renew: generations must have as many elements as ids ('
             || cardinality(ids) || '), got ' || cardinality(generations);
     end if;
-    if lease_seconds is null or lease_seconds not between 1 and 1000000000 then
+    if lease_seconds is null or not (lease_seconds > 0 and lease_seconds <= 1e9) then
         raise exception using errcode = '22023',
-            message = '{{outbox:literal}}_renew: lease_seconds must be 1 to 1000000000, got ' || coalesce(lease_seconds::text, 'null');
+            message = '{{outbox:literal}}_renew: lease_seconds must be more than 0 and at most 1000000000, got ' || coalesce(lease_seconds::text, 'null');
     end if;
 
     return query
@@ -38,5 +38,5 @@ begin
     returning m.id;
 end
 $mainstay$;
-comment on function "{{schema}}"."{{outbox}}_renew"(uuid, uuid[], bigint[], integer) is
+comment on function "{{schema}}"."{{outbox}}_renew"(uuid, uuid[], bigint[], double precision) is
     'Extends claims to lease_seconds from now. Returns the ids still held; the claim of any other is lost and its handler must stop.';
