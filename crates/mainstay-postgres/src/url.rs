@@ -139,12 +139,8 @@ impl Draft {
             "dbname" => { config.dbname(value); }
             "application_name" => { config.application_name(value); }
             "options" => { config.options(value); }
-            "host" => self.hosts.extend(value.split(',').map(str::to_owned)),
-            "port" => {
-                for port in value.split(',') {
-                    self.ports.push(parse_port(port)?);
-                }
-            }
+            "host" => self.hosts = value.split(',').map(str::to_owned).collect(),
+            "port" => self.ports = value.split(',').map(parse_port).collect::<Result<_>>()?,
             "connect_timeout" => { config.connect_timeout(seconds(name, &value)?); }
             "tcp_user_timeout" => {
                 config.tcp_user_timeout(Duration::from_millis(number(name, &value)?));

@@ -1,0 +1,7 @@
+//! What is particular to PostgreSQL, on a real server. The contract that all providers share is the conformance suite.
+
+// Functions beside the tests are not in a test themselves, where clippy would let them be.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod operations;
+mod support;
