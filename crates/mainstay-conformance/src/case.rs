@@ -1,0 +1,117 @@
+//! A case: one behaviour, the requirements it stands for, and the code that checks it.
+
+use futures_util::future::LocalBoxFuture;
+
+use crate::fixture::{Fixture, Lacking};
+
+/// One behaviour of the contract.
+#[derive(Clone, Copy)]
+pub struct Case {
+    /// The name; it begins with the first requirement.
+    pub name: &'static str,
+    /// The requirements it checks.
+    pub ids: &'static [&'static str],
+    /// Checks it. Panics where the provider breaks the contract.
+    pub run: for<'a> fn(&'a dyn Fixture) -> LocalBoxFuture<'a, Verdict>,
+}
+
+impl std::fmt::Debug for Case {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Case").field("name", &self.name).field("ids", &self.ids).finish_non_exhaustive()
+    }
+}
+
+/// How a case ended, unless it panicked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use = "a case that does not apply must say so"]
+pub enum Verdict {
+    /// The provider keeps the contract.
+    Passed,
+    /// The provider declares that it has no such thing: the capability.
+    NotApplicable(&'static str),
+}
+
+/// What a case's function may return.
+pub(crate) trait IntoVerdict {
+    fn into_verdict(self) -> Verdict;
+}
+
+impl IntoVerdict for () {
+    fn into_verdict(self) -> Verdict {
+        Verdict::Passed
+    }
+}
+
+impl IntoVerdict for Verdict {
+    fn into_verdict(self) -> Verdict {
+        self
+    }
+}
+
+impl IntoVerdict for Result<(), Lacking> {
+    fn into_verdict(self) -> Verdict {
+        match self {
+            Ok(()) => Verdict::Passed,
+            Err(Lacking(capability)) => Verdict::NotApplicable(capability),
+        }
+    }
+}
+
+/// The register of one file: names each function and its requirements, once. It makes the table [`crate::all`]
+/// collects and the macro by which [`suite!`](crate::suite) makes tests, so the two can't differ.
+macro_rules! cases {
+    ($d:tt $group:ident: $($name:ident [$($id:literal),+ $(,)?]),+ $(,)?) => {
+        pub(crate) const CASES: &[$crate::case::Case] = &[$(
+            $crate::case::Case {
+                name: stringify!($name),
+                ids: &[$($id),+],
+                run: |fixture| ::std::boxed::Box::pin(async move {
+                    $crate::case::IntoVerdict::into_verdict($name(fixture).await)
+                }),
+            }
+        ),+];
+
+        #[doc(hidden)]
+        #[macro_export]
+        macro_rules! $group {
+            ($d fixture:expr) => { $($crate::test_of_case!($name, $d fixture);)+ };
+        }
+    };
+}
+pub(crate) use cases;
+
+/// Makes one test of every case, each under its own name: `suite!(MyFixture::new)`. The argument is an async
+/// function without arguments that makes a fixture.
+#[macro_export]
+macro_rules! suite {
+    ($fixture:expr) => {
+        $crate::abandon_cases!($fixture);
+        $crate::ack_cases!($fixture);
+        $crate::claim_cases!($fixture);
+        $crate::concurrency_cases!($fixture);
+        $crate::crash_cases!($fixture);
+        $crate::effects_cases!($fixture);
+        $crate::enqueue_cases!($fixture);
+        $crate::fail_cases!($fixture);
+        $crate::input_cases!($fixture);
+        $crate::limits_cases!($fixture);
+        $crate::observability_cases!($fixture);
+        $crate::ordering_cases!($fixture);
+        $crate::reap_cases!($fixture);
+        $crate::replay_cases!($fixture);
+        $crate::retention_cases!($fixture);
+        $crate::schema_cases!($fixture);
+        $crate::security_cases!($fixture);
+    };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! test_of_case {
+    ($name:ident, $fixture:expr) => {
+        #[test]
+        fn $name() {
+            $crate::run_case(stringify!($name), $fixture);
+        }
+    };
+}

@@ -1,0 +1,194 @@
+//! 6.14: deployment of the schema.
+
+use std::collections::BTreeSet;
+
+use futures_util::future::join_all;
+use mainstay_core::ErrorKind;
+use mainstay_core::OwnerToken;
+use mainstay_core::outbox::{Message, Outbox};
+use mainstay_core::queue::ClaimRequest;
+use mainstay_core::store::{Names, SchemaStatus};
+
+use crate::case::{Verdict, cases};
+use crate::fixture::Fixture;
+use crate::world::{TOPIC, World};
+
+cases! { $ schema_cases:
+    obx_091_deployment_creates_what_is_missing ["OBX-091", "R28"],
+    obx_092_without_deployment_nothing_is_created ["OBX-092", "R28"],
+    obx_093_deployment_is_idempotent_and_keeps_the_rows ["OBX-093", "PRIM-SCHEMA-001"],
+    obx_094_the_table_and_its_indexes_exist ["OBX-094", "PRIM-SCHEMA-003", "OBX-100"],
+    obx_095_the_functions_exist ["OBX-095", "PRIM-SCHEMA-003", "OBX-101"],
+    prim_schema_002_custom_names_place_everything_there ["PRIM-SCHEMA-002", "R28"],
+    r28_many_instances_deploy_at_once ["R28", "PRIM-SCHEMA-001"],
+    r28_the_script_is_the_whole_schema ["R28"],
+    r28_outboxes_of_two_names_are_apart ["R28"],
+}
+
+fn schema_of(name: &str) -> Names {
+    Names::default().with_schema(name).unwrap()
+}
+
+async fn obx_091_deployment_creates_what_is_missing(fx: &dyn Fixture) {
+    let names = schema_of("fresh");
+    let provider = fx.with_names(names.clone()).await;
+    let schema = provider.schema();
+    let SchemaStatus::Missing { wanted } = schema.status().await.unwrap() else {
+        panic!("nothing is deployed under these names yet");
+    };
+    assert_eq!(schema.deploy().await.unwrap(), SchemaStatus::Current { version: wanted });
+    assert_eq!(schema.status().await.unwrap(), SchemaStatus::Current { version: wanted });
+    schema.require().await.unwrap();
+    let world = World::over(fx, provider, names);
+    let id = world.enqueue(Message::new(TOPIC, "")).await;
+    assert_eq!(world.claim_one(OwnerToken::new()).await.id(), id);
+}
+
+async fn obx_092_without_deployment_nothing_is_created(fx: &dyn Fixture) {
+    let names = schema_of("untouched");
+    let provider = fx.with_names(names.clone()).await;
+    let error = provider.schema().require().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Schema);
+    assert!(!error.is_retryable());
+    assert!(error.message().contains("mainstay migrate"), "it says what to do: {error}");
+    let outbox = Outbox::new(provider.outbox());
+    let refused = [
+        outbox.enqueue(Message::new(TOPIC, "")).await.map(drop).unwrap_err(),
+        outbox.claim(&ClaimRequest::new(OwnerToken::new())).await.map(drop).unwrap_err(),
+        outbox.reap_expired().await.map(drop).unwrap_err(),
+        outbox.stats().await.map(drop).unwrap_err(),
+    ];
+    for error in refused {
+        assert_eq!(error.kind(), ErrorKind::Schema, "{error}");
+    }
+    assert_eq!(fx.objects(&names).await, BTreeSet::new(), "nothing was created on the way");
+
+    let elsewhere = fx.undeployed().await;
+    assert!(matches!(elsewhere.schema().status().await.unwrap(), SchemaStatus::Missing { .. }));
+    let error = Outbox::new(elsewhere.outbox()).enqueue(Message::new(TOPIC, "")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Schema, "{error}");
+    assert!(matches!(elsewhere.schema().status().await.unwrap(), SchemaStatus::Missing { .. }));
+}
+
+async fn obx_093_deployment_is_idempotent_and_keeps_the_rows(fx: &dyn Fixture) {
+    let world = World::open(fx).await;
+    let ids = world.enqueue_some(3).await;
+    let before = fx.objects(&Names::default()).await;
+    let status = world.provider.schema().status().await.unwrap();
+    for _ in 0..3 {
+        assert_eq!(world.provider.schema().deploy().await.unwrap(), status);
+    }
+    assert!(matches!(status, SchemaStatus::Current { version } if version > 0));
+    assert_eq!(fx.objects(&Names::default()).await, before);
+    assert_eq!(world.rows(&ids).await.len(), 3);
+    assert_eq!(world.total().await, 3);
+}
+
+async fn obx_094_the_table_and_its_indexes_exist(fx: &dyn Fixture) {
+    World::open(fx).await;
+    let objects = fx.objects(&Names::default()).await;
+    for table in ["table outbox", "table outbox_history", "table mainstay_migration"] {
+        assert!(objects.contains(table), "{table} is missing in {objects:?}");
+    }
+    // By which claims find due work without a scan.
+    let indexes = objects.iter().filter(|object| object.starts_with("index outbox"));
+    assert!(indexes.count() >= 2, "the indexes of the outbox are missing in {objects:?}");
+}
+
+async fn obx_095_the_functions_exist(fx: &dyn Fixture) -> Verdict {
+    let world = World::open(fx).await;
+    if !world.provider.capabilities().functions {
+        let objects = fx.objects(&Names::default()).await;
+        assert!(!objects.iter().any(|object| object.starts_with("function ")), "then declare the capability");
+        return Verdict::NotApplicable("functions");
+    }
+    let names = Names::default();
+    let objects = fx.objects(&names).await;
+    for verb in ["enqueue", "claim", "ack", "abandon", "fail", "reap_expired", "renew", "release", "requeue"]
+    {
+        assert!(objects.contains(&format!("function outbox_{verb}")), "outbox_{verb} is missing");
+    }
+    // Any language can take part: a message goes all the way through the functions alone.
+    let call = async |function: &str, arguments: &[Option<&str>]| {
+        fx.call(&names, function, arguments).await.unwrap_or_else(|error| panic!("{function}: {error}"))
+    };
+    let owner = OwnerToken::new().to_string();
+    let id = call("outbox_enqueue", &[Some("order.paid"), Some("{}")]).await.remove(0);
+    let claimed = call("outbox_claim", &[Some(&owner), Some("30"), Some("10")]).await;
+    assert_eq!(claimed, [id.clone()]);
+    let list = format!("{{{id}}}");
+    assert!(call("outbox_ack", &[Some(&OwnerToken::new().to_string()), Some(&list)]).await.is_empty());
+    assert_eq!(call("outbox_renew", &[Some(&owner), Some(&list)]).await, [id.clone()]);
+    assert_eq!(call("outbox_ack", &[Some(&owner), Some(&list)]).await, [id.clone()]);
+    assert!(world.row(id.parse().unwrap()).await.is_processed());
+    // Arguments outside the contract are refused there too, by name.
+    for (function, arguments, named) in [
+        ("outbox_enqueue", vec![Some(""), Some("")], "topic"),
+        ("outbox_claim", vec![Some(owner.as_str()), Some("0"), Some("10")], "lease"),
+        ("outbox_claim", vec![Some(owner.as_str()), Some("30"), Some("0")], "batch"),
+        ("outbox_claim", vec![Some("00000000-0000-0000-0000-000000000000"), Some("30"), Some("1")], "owner"),
+        ("outbox_ack", vec![None, Some(list.as_str())], "owner"),
+    ] {
+        let error = fx.call(&names, function, &arguments).await.expect_err(named);
+        assert!(error.contains(named), "{function} should name {named}: {error}");
+    }
+    Verdict::Passed
+}
+
+async fn prim_schema_002_custom_names_place_everything_there(fx: &dyn Fixture) {
+    let names = Names::default().with_schema("billing").unwrap().with_outbox("mail").unwrap();
+    let reference = World::open(fx).await;
+    let default_before = fx.objects(&Names::default()).await;
+    let world = World::named(fx, names.clone()).await;
+    let made = fx.objects(&names).await;
+    let renamed = default_before.iter().map(|object| object.replace("outbox", "mail"));
+    assert_eq!(made, renamed.collect(), "the same things, under the names");
+    assert_eq!(fx.objects(&Names::default()).await, default_before, "and nothing elsewhere");
+    let id = world.enqueue(Message::new(TOPIC, "")).await;
+    assert!(reference.outbox.get(id).await.unwrap().is_none());
+}
+
+async fn r28_many_instances_deploy_at_once(fx: &dyn Fixture) {
+    let names = schema_of("crowd");
+    let mut instances = Vec::new();
+    for _ in 0..8 {
+        instances.push(fx.with_names(names.clone()).await);
+    }
+    let deployments = instances.iter().map(|instance| {
+        let schema = instance.schema();
+        async move { schema.deploy().await.unwrap() }
+    });
+    for status in join_all(deployments).await {
+        assert!(matches!(status, SchemaStatus::Current { .. }), "{status}");
+    }
+    let world = World::over(fx, instances.remove(0), names);
+    world.enqueue(Message::new(TOPIC, "")).await;
+    world.claim_one(OwnerToken::new()).await;
+}
+
+async fn r28_the_script_is_the_whole_schema(fx: &dyn Fixture) {
+    let world = World::open(fx).await;
+    let script = world.provider.schema().script();
+    for object in fx.objects(&Names::default()).await {
+        let name = object.split_once(' ').unwrap().1;
+        assert!(script.contains(name), "{object} is not in the script");
+    }
+    let other = fx.with_names(schema_of("q\"uoted")).await.schema().script();
+    assert!(other.contains("q\"\"uoted"), "names are quoted in the script too");
+    assert!(!script.contains("{{") && !other.contains("{{"), "no placeholder is left");
+}
+
+async fn r28_outboxes_of_two_names_are_apart(fx: &dyn Fixture) {
+    let first = World::named(fx, schema_of("first")).await;
+    let second =
+        World::named(fx, Names::default().with_schema("first").unwrap().with_outbox("other").unwrap());
+    let second = second.await;
+    let keyed = || Message::new(TOPIC, "").idempotency_key("same");
+    let one = first.enqueue(keyed()).await;
+    second.assert_nothing_due().await;
+    let two = second.enqueue(keyed()).await;
+    assert_ne!(one, two);
+    assert_eq!(first.claim_one(OwnerToken::new()).await.id(), one);
+    assert_eq!(second.claim_one(OwnerToken::new()).await.id(), two);
+    assert_eq!((first.total().await, second.total().await), (1, 1));
+}

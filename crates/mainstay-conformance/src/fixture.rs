@@ -1,0 +1,87 @@
+//! What a provider supplies to be tested: a database of its own, and the few things the seam rightly has no
+//! method for, such as moving time.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use mainstay_core::Result;
+use mainstay_core::outbox::{Enqueued, Message, Outbox};
+use mainstay_core::store::{Names, Provider, StoreTransaction};
+
+/// How an application ends its transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// It commits.
+    Commit,
+    /// It rolls back.
+    Rollback,
+}
+
+/// Why a provider has no counterpart for something: the capability it lacks, and a few words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lacking(pub &'static str);
+
+/// One fresh database of a provider. Each case gets its own fixture.
+#[async_trait]
+pub trait Fixture: Send + Sync {
+    /// The provider and its mode, as in the report: `sqlite-file`, `postgres-pgbouncer`, …
+    fn provider_name(&self) -> &'static str;
+
+    /// The database with the schema deployed under the default names, and no rows. The same one on every call.
+    async fn provider(&self) -> Arc<dyn Provider>;
+
+    /// Another instance with connections of its own on the same database: another process, in effect. Where a
+    /// database can't be shared, the same instance.
+    async fn second(&self) -> Arc<dyn Provider>;
+
+    /// Another database, without a schema.
+    async fn undeployed(&self) -> Arc<dyn Provider>;
+
+    /// The database of [`Fixture::provider`] under other names, without a schema for these.
+    async fn with_names(&self, names: Names) -> Arc<dyn Provider>;
+
+    /// Lets time pass without waiting: moves every stored time of the tables under `names` back by `by`.
+    async fn advance(&self, names: &Names, by: Duration);
+
+    /// Everything the deployment made under `names`, as `table outbox`, `index outbox_ready`, `function
+    /// outbox_claim`: the kind, and the name without the schema.
+    async fn objects(&self, names: &Names) -> BTreeSet<String>;
+
+    /// Runs one transaction on the application's own driver: writes `note` into a table of the application, makes
+    /// it if need be, enqueues `messages` with `enqueue_in`, and ends as told.
+    async fn transact(
+        &self,
+        outbox: &Outbox,
+        note: &str,
+        messages: Vec<Message>,
+        end: End,
+    ) -> Result<Vec<Enqueued>>;
+
+    /// Writes `note` into the same table within a handler's transaction.
+    async fn write_note(&self, transaction: &mut dyn StoreTransaction, note: &str);
+
+    /// The committed notes, sorted.
+    async fn notes(&self) -> Vec<String>;
+
+    /// The same database for a role that has only the rights the documentation names.
+    async fn least_privilege(&self) -> Result<Arc<dyn Provider>, Lacking>;
+
+    /// The same database for a role that may connect and nothing else.
+    async fn without_rights(&self) -> Result<Arc<dyn Provider>, Lacking>;
+
+    /// The same database over a connection that is encrypted and checks the server's certificate, and whether the
+    /// database itself says that it is encrypted.
+    async fn encrypted(&self) -> Result<(Arc<dyn Provider>, bool), Lacking>;
+
+    /// Calls a function of the schema as any language could, with `arguments` as literals (none is null), and returns
+    /// the first column of each row as text; the error is the database's own text. Only asked of providers whose
+    /// capabilities have functions.
+    async fn call(
+        &self,
+        names: &Names,
+        function: &str,
+        arguments: &[Option<&str>],
+    ) -> Result<Vec<String>, String>;
+}

@@ -1,0 +1,203 @@
+//! The conformance page: every requirement, its cases, and how each provider did.
+//!
+//! The text depends on the results alone, so the same results give the same page and it can be compared in CI.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::io;
+use std::path::Path;
+
+use crate::requirements::{self, Requirement};
+use crate::results::{self, CaseResult, Outcome};
+
+/// Cases by name: the requirements of each, and its outcome by provider.
+type Cases = BTreeMap<String, (Vec<String>, BTreeMap<String, Outcome>)>;
+
+/// Makes the page from the results in `directory` and a list of requirements.
+///
+/// Cases that ran but are not part of the suite, such as tests that kill processes, are shown too if they left a
+/// result in the same place.
+pub fn render(directory: &Path, list: &str) -> io::Result<String> {
+    let requirements = requirements::parse(list).map_err(io::Error::other)?;
+    let results = results::read(directory)?;
+    let providers: BTreeSet<String> = results.iter().map(|result| result.provider.clone()).collect();
+    Ok(page(&requirements, &cases(results), &providers))
+}
+
+/// The failed results in `directory`, as `provider: case`.
+pub fn failures(directory: &Path) -> io::Result<Vec<String>> {
+    let failed = results::read(directory)?.into_iter().filter(|result| result.outcome == Outcome::Failed);
+    Ok(failed.map(|result| format!("{}: {}", result.provider, result.case)).collect())
+}
+
+fn cases(results: Vec<CaseResult>) -> Cases {
+    let mut cases = Cases::new();
+    for case in crate::all() {
+        let ids = case.ids.iter().map(|id| (*id).to_owned()).collect();
+        cases.insert(case.name.to_owned(), (ids, BTreeMap::new()));
+    }
+    for result in results {
+        let case = cases.entry(result.case).or_insert((result.ids, BTreeMap::new()));
+        case.1.insert(result.provider, result.outcome);
+    }
+    cases
+}
+
+fn page(requirements: &[Requirement], cases: &Cases, providers: &BTreeSet<String>) -> String {
+    let mut text = String::from(
+        "# Conformance\n\n\
+         Every requirement of the contract, the tests that check it, and how each provider did. This page is made\n\
+         by `cargo run -p mainstay-conformance --bin conformance-report -- --write` from the results of a test run.\n",
+    );
+    summary(&mut text, requirements, cases, providers);
+    for group in groups(requirements) {
+        section(&mut text, group, requirements, cases, providers);
+    }
+    text
+}
+
+/// `OBX` of `OBX-004`; `R` of `R7`.
+fn group_of(id: &str) -> &str {
+    id.split(['-', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9']).next().unwrap_or(id)
+}
+
+fn groups(requirements: &[Requirement]) -> Vec<&str> {
+    let mut groups = Vec::new();
+    for requirement in requirements {
+        let group = group_of(&requirement.id);
+        if !groups.contains(&group) {
+            groups.push(group);
+        }
+    }
+    groups
+}
+
+fn covering<'a>(id: &str, cases: &'a Cases) -> Vec<&'a String> {
+    let covers = |ids: &[String]| ids.iter().any(|covered| covered == id);
+    cases.iter().filter(|(_, (ids, _))| covers(ids)).map(|(name, _)| name).collect()
+}
+
+fn summary(text: &mut String, requirements: &[Requirement], cases: &Cases, providers: &BTreeSet<String>) {
+    text.push_str("\n| Provider | Passed | Failed | Not applicable | Not run |\n|---|---|---|---|---|\n");
+    for provider in providers {
+        let mut counts = [0_usize; 4];
+        for (_, outcomes) in cases.values() {
+            let column = match outcomes.get(provider) {
+                Some(Outcome::Passed) => 0,
+                Some(Outcome::Failed) => 1,
+                Some(Outcome::NotApplicable { .. }) => 2,
+                None => 3,
+            };
+            counts[column] += 1;
+        }
+        let [passed, failed, lacking, absent] = counts;
+        line(text, format_args!("| {provider} | {passed} | {failed} | {lacking} | {absent} |"));
+    }
+    let missing = requirements.iter().filter(|one| covering(&one.id, cases).is_empty()).count();
+    let total = requirements.len();
+    line(
+        text,
+        format_args!("\n{} of {total} requirements have a test; {missing} are missing.", total - missing),
+    );
+}
+
+fn section(
+    text: &mut String,
+    group: &str,
+    requirements: &[Requirement],
+    cases: &Cases,
+    providers: &BTreeSet<String>,
+) {
+    line(text, format_args!("\n## {group}\n"));
+    let columns: Vec<&str> = providers.iter().map(String::as_str).collect();
+    let separator = if columns.is_empty() { "" } else { " | " };
+    line(text, format_args!("| Id | Requirement | Tests{separator}{} |", columns.join(" | ")));
+    line(text, format_args!("|---|---|---|{}", "---|".repeat(columns.len())));
+    for requirement in requirements.iter().filter(|one| group_of(&one.id) == group) {
+        let tests = covering(&requirement.id, cases);
+        let named = match tests.as_slice() {
+            [] => "missing".to_owned(),
+            tests => tests.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join("<br>"),
+        };
+        let verdicts: String =
+            columns.iter().map(|provider| format!(" {} |", verdict(provider, &tests, cases))).collect();
+        let (id, what) = (&requirement.id, requirement.text.replace('|', "\\|"));
+        line(text, format_args!("| {id} | {what} | {named} |{verdicts}"));
+    }
+}
+
+/// How a provider does on a requirement: the worst of its cases, or not applicable if that is all of them.
+fn verdict(provider: &str, tests: &[&String], cases: &Cases) -> String {
+    if tests.is_empty() {
+        return String::from("–");
+    }
+    let outcomes: Vec<Option<&Outcome>> = tests
+        .iter()
+        .filter_map(|name| cases.get(*name))
+        .map(|(_, outcomes)| outcomes.get(provider))
+        .collect();
+    if outcomes.contains(&Some(&Outcome::Failed)) {
+        return String::from("**fail**");
+    }
+    if outcomes.contains(&None) {
+        return String::from("not run");
+    }
+    if outcomes.contains(&Some(&Outcome::Passed)) {
+        return String::from("pass");
+    }
+    let reasons: BTreeSet<&str> = outcomes
+        .iter()
+        .filter_map(|outcome| match outcome {
+            Some(Outcome::NotApplicable { reason }) => Some(reason.as_str()),
+            _ => None,
+        })
+        .collect();
+    format!("not applicable: {}", reasons.into_iter().collect::<Vec<_>>().join(", "))
+}
+
+fn line(text: &mut String, content: std::fmt::Arguments<'_>) {
+    // Writing to a String can't fail.
+    let _ = writeln!(text, "{content}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn result(provider: &str, case: &str, outcome: Outcome) -> CaseResult {
+        let ids = vec!["X-001".to_owned()];
+        CaseResult { case: case.to_owned(), ids, provider: provider.to_owned(), outcome }
+    }
+
+    fn row(results: &[CaseResult], id: &str) -> String {
+        let list = "X-001\tIt works\nX-002\tIt | pipes\n";
+        let providers = results.iter().map(|result| result.provider.clone()).collect();
+        let text = page(&requirements::parse(list).unwrap(), &cases(results.to_vec()), &providers);
+        let row = text.lines().find(|line| line.starts_with(&format!("| {id} ")));
+        row.expect("a row for the requirement").to_owned()
+    }
+
+    #[test]
+    fn each_verdict_is_told_apart() {
+        let lacking = || Outcome::NotApplicable { reason: "roles".to_owned() };
+        let results = [
+            result("a", "x_001_one", Outcome::Passed),
+            result("a", "x_001_two", lacking()),
+            result("b", "x_001_one", Outcome::Passed),
+            result("b", "x_001_two", Outcome::Failed),
+            result("c", "x_001_one", Outcome::Passed),
+            result("d", "x_001_one", lacking()),
+            result("d", "x_001_two", lacking()),
+        ];
+        assert_eq!(
+            row(&results, "X-001"),
+            "| X-001 | It works | `x_001_one`<br>`x_001_two` | pass | **fail** | not run | not applicable: roles |"
+        );
+    }
+
+    #[test]
+    fn a_requirement_without_a_test_is_missing() {
+        let results = [result("a", "x_001_one", Outcome::Passed)];
+        assert_eq!(row(&results, "X-002"), "| X-002 | It \\| pipes | missing | – |");
+    }
+}
