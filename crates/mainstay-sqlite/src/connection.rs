@@ -1,0 +1,94 @@
+//! Opening connections, each with the settings that durability and sharing depend on.
+//!
+//! WAL lets readers go on while the writer writes; `synchronous=FULL` makes a commit durable when it returns.
+
+use std::time::Duration;
+
+use mainstay_core::Error;
+use rusqlite::{Connection, OpenFlags};
+
+use crate::error::{Fault, Place, is_busy};
+
+const OPEN: &str = "sqlite.open";
+
+/// Every statement of the outbox stays prepared, with room for the handlers' own.
+const PREPARED: usize = 128;
+
+/// After a checkpoint the log is cut back to this, so that one burst does not occupy the disk for ever.
+const LOG_BYTES: i64 = 64 << 20;
+
+/// Where a database is.
+#[derive(Debug, Clone)]
+pub(crate) enum Location {
+    File(Place),
+    Memory(Place),
+}
+
+impl Location {
+    pub(crate) fn place(&self) -> &Place {
+        match self {
+            Self::File(place) | Self::Memory(place) => place,
+        }
+    }
+
+    pub(crate) fn is_memory(&self) -> bool {
+        matches!(self, Self::Memory(_))
+    }
+
+    /// The one connection that writes. Creates the file if there is none.
+    pub(crate) fn open_writer(&self, busy_timeout: Duration) -> Result<Connection, Error> {
+        let open = || -> Result<Connection, Fault> {
+            let connection = match self {
+                Self::File(place) => {
+                    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+                        | OpenFlags::SQLITE_OPEN_CREATE
+                        | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+                    Connection::open_with_flags(place.path(), flags)?
+                }
+                Self::Memory(_) => Connection::open_in_memory()?,
+            };
+            configure(&connection, busy_timeout)?;
+            journal(&connection, self)?;
+            writable(&connection)?;
+            Ok(connection)
+        };
+        open().map_err(|fault| self.place().error(OPEN, fault))
+    }
+
+    /// A connection that only reads.
+    pub(crate) fn open_reader(&self, busy_timeout: Duration) -> Result<Connection, Error> {
+        let open = || -> Result<Connection, Fault> {
+            // Not opened read-only: a reader may be the one that has to recover the log after a crash.
+            let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+            let connection = Connection::open_with_flags(self.place().path(), flags)?;
+            configure(&connection, busy_timeout)?;
+            connection.execute_batch("PRAGMA query_only = ON")?;
+            Ok(connection)
+        };
+        open().map_err(|fault| self.place().error(OPEN, fault))
+    }
+}
+
+fn configure(connection: &Connection, busy_timeout: Duration) -> rusqlite::Result<()> {
+    connection.busy_timeout(busy_timeout)?;
+    connection.set_prepared_statement_cache_capacity(PREPARED);
+    connection.execute_batch("PRAGMA synchronous = FULL; PRAGMA temp_store = MEMORY;")
+}
+
+fn journal(connection: &Connection, location: &Location) -> rusqlite::Result<()> {
+    let mode: String = connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
+    if !location.is_memory() && mode != "wal" {
+        let path = location.place().path().display();
+        tracing::warn!(%path, mode, "the file system can't hold a write-ahead log; readers and the writer will wait for each other");
+    }
+    connection.query_row(&format!("PRAGMA journal_size_limit = {LOG_BYTES}"), [], |_| Ok(()))
+}
+
+/// SQLite opens a file that it may only read without a word, and fails at the first write. Better now.
+fn writable(connection: &Connection) -> rusqlite::Result<()> {
+    match connection.execute_batch("BEGIN IMMEDIATE; ROLLBACK") {
+        // Somebody else is writing, so it can be written to.
+        Err(error) if is_busy(&error) => Ok(()),
+        other => other,
+    }
+}

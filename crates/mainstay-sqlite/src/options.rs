@@ -1,0 +1,146 @@
+//! What can be set when a database is opened.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use mainstay_core::store::Names;
+use mainstay_core::{Error, Result};
+use tokio::sync::OnceCell;
+
+use crate::connection::Location;
+use crate::database::Database;
+use crate::error::Place;
+use crate::provider::Sqlite;
+use crate::reader::Readers;
+use crate::statements::Statements;
+use crate::wake::Signal;
+use crate::writer::Writer;
+
+const OPEN: &str = "sqlite.open";
+
+/// Opens a database with other settings than the default ones.
+///
+/// ```no_run
+/// # async fn example() -> mainstay_core::Result<()> {
+/// # use mainstay_sqlite::Sqlite;
+/// let sqlite = Sqlite::builder("app.db").readers(4).keep_done_payloads(false).open().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+#[must_use = "nothing is opened until `open` is called"]
+pub struct SqliteBuilder {
+    path: Option<PathBuf>,
+    names: Names,
+    busy_timeout: Duration,
+    readers: usize,
+    keep_done_payloads: bool,
+    transaction_limit: Duration,
+}
+
+impl SqliteBuilder {
+    pub(crate) fn new(path: Option<PathBuf>) -> Self {
+        Self {
+            path,
+            names: Names::default(),
+            busy_timeout: Duration::from_secs(5),
+            readers: 2,
+            keep_done_payloads: true,
+            transaction_limit: Duration::from_secs(30),
+        }
+    }
+
+    /// The names of the tables. SQLite has no schemas, so the schema is a prefix. Defaults to `infra_outbox`.
+    pub fn names(mut self, names: Names) -> Self {
+        self.names = names;
+        self
+    }
+
+    /// How long to wait for another process that is writing; a write asks three times. Defaults to 5 s.
+    pub fn busy_timeout(mut self, timeout: Duration) -> Self {
+        self.busy_timeout = timeout;
+        self
+    }
+
+    /// Connections that read, 1 to 64. A database in memory has none: the writer reads. Defaults to 2.
+    pub fn readers(mut self, count: usize) -> Self {
+        self.readers = count;
+        self
+    }
+
+    /// Whether messages keep their payload when they are done. Failed ones always do. Defaults to true.
+    pub fn keep_done_payloads(mut self, keep: bool) -> Self {
+        self.keep_done_payloads = keep;
+        self
+    }
+
+    /// How long a handler's transaction may take before it is rolled back. All other writes wait for it, so this bounds
+    /// what one handler can do to the others. Defaults to 30 s.
+    pub fn transaction_limit(mut self, limit: Duration) -> Self {
+        self.transaction_limit = limit;
+        self
+    }
+
+    fn validate(&self) -> Result<()> {
+        if !(1..=64).contains(&self.readers) {
+            let got = self.readers;
+            return Err(Error::invalid(OPEN, "readers", format_args!("must be 1 to 64, got {got}")));
+        }
+        if self.transaction_limit.is_zero() {
+            return Err(Error::invalid(OPEN, "transaction_limit", "must be above zero"));
+        }
+        // SQLite counts it in milliseconds, in 32 bits.
+        if self.busy_timeout > Duration::from_secs(24 * 3_600) {
+            let got = self.busy_timeout;
+            return Err(Error::invalid(
+                OPEN,
+                "busy_timeout",
+                format_args!("must be at most 24 h, got {got:?}"),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Opens the database, and creates the file if there is none. Creates no table: that is what
+    /// [`SchemaStore::deploy`](mainstay_core::store::SchemaStore::deploy) is for.
+    pub async fn open(self) -> Result<Sqlite> {
+        self.validate()?;
+        let location = self.location();
+        let signal = Arc::new(Signal::new());
+        let writer = Writer::start(location.clone(), self.busy_timeout, Arc::clone(&signal)).await?;
+        let readers = match location {
+            Location::File(_) => Some(Readers::start(&location, self.busy_timeout, self.readers).await?),
+            Location::Memory(_) => None,
+        };
+        let path = location.place().path().display();
+        let identifier = format!("sqlite:{path}#{}_{}", self.names.schema(), self.names.outbox());
+        let statements = Arc::new(Statements::new(&self.names));
+        Ok(Sqlite::new(Database {
+            identifier,
+            names: self.names,
+            statements,
+            writer,
+            signal,
+            keep_done_payloads: self.keep_done_payloads,
+            transaction_limit: self.transaction_limit,
+            location,
+            busy_timeout: self.busy_timeout,
+            readers,
+            watcher: OnceCell::new(),
+        }))
+    }
+
+    fn location(&self) -> Location {
+        static MEMORIES: AtomicU64 = AtomicU64::new(1);
+        match &self.path {
+            Some(path) => Location::File(Place::new(path)),
+            // Numbered, because stores are told apart by their identifier.
+            None => {
+                let number = MEMORIES.fetch_add(1, Ordering::Relaxed);
+                Location::Memory(Place::new(format!(":memory:{number}")))
+            }
+        }
+    }
+}

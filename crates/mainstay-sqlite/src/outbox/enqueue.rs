@@ -1,0 +1,106 @@
+//! Adding messages, on any connection: the writer's, a handler's or the application's own.
+//!
+//! The caller supplies the transaction or savepoint, so that all messages are added or none.
+
+use mainstay_core::outbox::{Enqueued, PreparedMessage, When};
+use mainstay_core::{Error, MessageId, WorkItemId};
+use rusqlite::{Connection, OptionalExtension, params};
+use uuid::Uuid;
+
+use crate::error::Fault;
+use crate::statements::Statements;
+use crate::value::{micros, span, uuid_at};
+
+pub(crate) const ENQUEUE: &str = "outbox.enqueue";
+
+/// A moment as the insert takes it: absolute, or counted from the database's now.
+pub(crate) fn when(when: Option<When>) -> (Option<i64>, Option<i64>) {
+    match when {
+        None => (None, None),
+        Some(When::At(moment)) => (Some(micros(moment)), None),
+        Some(When::In(duration)) => (None, Some(span(duration))),
+    }
+}
+
+/// The error for an id that is taken.
+pub(crate) fn id_taken(id: WorkItemId) -> Error {
+    Error::invalid(ENQUEUE, "work_item_id", format_args!("must be new, but {id} is already there"))
+}
+
+pub(crate) fn enqueue(
+    connection: &Connection,
+    sql: &Statements,
+    messages: &[PreparedMessage],
+) -> Result<Vec<Enqueued>, Fault> {
+    let now = sql.now(connection)?;
+    messages.iter().map(|message| add(connection, sql, message, now)).collect()
+}
+
+fn add(
+    connection: &Connection,
+    sql: &Statements,
+    message: &PreparedMessage,
+    now: i64,
+) -> Result<Enqueued, Fault> {
+    if let Some(key) = message.idempotency_key()
+        && let Some(known) = reserve(connection, sql, key, message)?
+    {
+        return Ok(known);
+    }
+    let (due_at, due_in) = when(message.due());
+    let (expires_at, expires_in) = when(message.expires());
+    let added = connection.prepare_cached(&sql.enqueue_insert)?.execute(params![
+        message.work_item().as_uuid().as_bytes(),
+        message.message().as_uuid().as_bytes(),
+        message.topic(),
+        message.payload(),
+        now,
+        due_at,
+        due_in,
+        expires_at,
+        expires_in,
+        message.priority(),
+        message.ordering_key(),
+        message.hold_on_failure(),
+        message.idempotency_key(),
+        message.correlation_id(),
+        message.headers_json(),
+    ]);
+    match added {
+        Ok(0) => Err(id_taken(message.work_item()).into()),
+        Err(error) if is_taken(&error) => Err(id_taken(message.work_item()).into()),
+        Err(error) => Err(error.into()),
+        Ok(_) => Ok(Enqueued { work_item: message.work_item(), message: message.message(), added: true }),
+    }
+}
+
+/// The message that has the key already, if one has.
+fn reserve(
+    connection: &Connection,
+    sql: &Statements,
+    key: &str,
+    message: &PreparedMessage,
+) -> Result<Option<Enqueued>, Fault> {
+    let (id, message_id) = (message.work_item().as_uuid(), message.message().as_uuid());
+    let reserved = connection.prepare_cached(&sql.enqueue_reserve)?.execute(params![
+        key,
+        id.as_bytes(),
+        message_id.as_bytes()
+    ])?;
+    if reserved > 0 {
+        return Ok(None);
+    }
+    let ids = |row: &rusqlite::Row<'_>| Ok((uuid_at(row, 0)?, uuid_at(row, 1)?));
+    let known = connection.prepare_cached(&sql.enqueue_known)?.query_row([key], ids).optional()?;
+    Ok(known.map(|(id, message)| known_as(id, message)))
+}
+
+pub(crate) fn known_as(id: Uuid, message: Uuid) -> Enqueued {
+    Enqueued { work_item: WorkItemId::from_uuid(id), message: MessageId::from_uuid(message), added: false }
+}
+
+/// The only unique column an insert gives is the id.
+fn is_taken(error: &rusqlite::Error) -> bool {
+    const UNIQUE: i32 = 19 | (8 << 8);
+    error.sqlite_error().is_some_and(|failure| failure.extended_code == UNIQUE)
+}

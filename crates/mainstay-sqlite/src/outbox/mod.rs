@@ -1,0 +1,160 @@
+//! The outbox on SQLite: each method is one operation of the writer, or one job of a reader.
+
+mod admin;
+mod claim;
+mod enqueue;
+mod read;
+mod settle;
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use mainstay_core::outbox::{
+    Enqueued, MessageFilter, OutboxMessage, OutboxStats, Page, PreparedMessage, Retention,
+};
+use mainstay_core::queue::{ClaimBatch, ClaimHandle, ClaimRequest, Settled, Settlement};
+use mainstay_core::store::{Capabilities, OutboxStore, QueueStore, StoreTransaction, Wake};
+use mainstay_core::{OwnerToken, Result, WorkItemId};
+
+use crate::database::Database;
+use crate::transaction::SqliteTransaction;
+use crate::wake;
+
+pub(crate) use enqueue::enqueue;
+#[cfg(feature = "sqlx")]
+pub(crate) use enqueue::{ENQUEUE, id_taken, known_as, when};
+pub(crate) use settle::{SettleResult, settle};
+
+/// The outbox in one SQLite database.
+pub struct SqliteOutbox {
+    database: Arc<Database>,
+}
+
+impl SqliteOutbox {
+    pub(crate) fn new(database: Arc<Database>) -> Self {
+        Self { database }
+    }
+
+    pub(crate) fn database(&self) -> &Arc<Database> {
+        &self.database
+    }
+}
+
+impl fmt::Debug for SqliteOutbox {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SqliteOutbox").field("identifier", &self.database.identifier).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl QueueStore for SqliteOutbox {
+    fn identifier(&self) -> &str {
+        &self.database.identifier
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.database.capabilities()
+    }
+
+    async fn claim(&self, request: &ClaimRequest) -> Result<ClaimBatch> {
+        let request = request.clone();
+        self.database
+            .write("outbox.claim", move |connection, sql| claim::claim(connection, sql, &request))
+            .await
+    }
+
+    async fn settle(&self, owner: OwnerToken, settlements: &[Settlement]) -> Result<Settled> {
+        let settlements = settlements.to_vec();
+        let keep = self.database.keep_done_payloads;
+        let settle = move |connection: &_, sql: &_| settle(connection, sql, owner, &settlements, keep);
+        let wakes = |result: &SettleResult| result.may_wake;
+        Ok(self.database.write_and_wake("outbox.settle", settle, wakes).await?.settled)
+    }
+
+    async fn renew(&self, owner: OwnerToken, claims: &[ClaimHandle], lease: Duration) -> Result<Settled> {
+        let claims = claims.to_vec();
+        let renew = move |connection: &_, sql: &_| settle::renew(connection, sql, owner, &claims, lease);
+        self.database.write("outbox.renew", renew).await
+    }
+
+    async fn reap_expired(&self) -> Result<u64> {
+        self.database.write("outbox.reap", settle::reap).await
+    }
+
+    async fn wait(&self, _consumer: OwnerToken, timeout: Duration) -> Result<Wake> {
+        wake::wait(&self.database, timeout).await
+    }
+
+    async fn begin(&self) -> Result<Box<dyn StoreTransaction>> {
+        Ok(Box::new(SqliteTransaction::begin(&self.database).await?))
+    }
+}
+
+#[async_trait]
+impl OutboxStore for SqliteOutbox {
+    async fn enqueue(&self, messages: &[PreparedMessage]) -> Result<Vec<Enqueued>> {
+        let messages = messages.to_vec();
+        let enqueue = move |connection: &_, sql: &_| enqueue(connection, sql, &messages);
+        let wakes = |enqueued: &Vec<Enqueued>| enqueued.iter().any(|message| message.added);
+        self.database.write_and_wake("outbox.enqueue", enqueue, wakes).await
+    }
+
+    async fn get(&self, id: WorkItemId) -> Result<Option<OutboxMessage>> {
+        self.database.read("outbox.get", move |connection, sql| read::get(connection, sql, id)).await
+    }
+
+    async fn list(&self, filter: &MessageFilter, page: Page) -> Result<Vec<OutboxMessage>> {
+        let filter = filter.clone();
+        self.database
+            .read("outbox.list", move |connection, sql| read::list(connection, sql, &filter, page))
+            .await
+    }
+
+    async fn cancel(&self, ids: &[WorkItemId]) -> Result<Vec<WorkItemId>> {
+        let ids = ids.to_vec();
+        let cancel = move |connection: &_, sql: &_| admin::cancel(connection, sql, &ids);
+        // What stood behind a cancelled message in its ordering key may be ready now.
+        self.database.write_and_wake("outbox.cancel", cancel, any).await
+    }
+
+    async fn requeue(&self, ids: &[WorkItemId]) -> Result<Vec<WorkItemId>> {
+        let ids = ids.to_vec();
+        let requeue = move |connection: &_, sql: &_| admin::requeue(connection, sql, &ids);
+        self.database.write_and_wake("outbox.requeue", requeue, any).await
+    }
+
+    async fn requeue_where(&self, filter: &MessageFilter, limit: u32) -> Result<Vec<WorkItemId>> {
+        let filter = filter.clone();
+        let requeue = move |connection: &_, sql: &_| admin::requeue_where(connection, sql, &filter, limit);
+        self.database.write_and_wake("outbox.requeue", requeue, any).await
+    }
+
+    async fn release_key(&self, key: &str) -> Result<bool> {
+        let key = key.to_owned();
+        let release = move |connection: &_, sql: &_| admin::release_key(connection, sql, &key);
+        self.database.write_and_wake("outbox.release_key", release, |released| *released).await
+    }
+
+    async fn stats(&self) -> Result<OutboxStats> {
+        self.database.read("outbox.stats", read::stats).await
+    }
+
+    async fn purge(&self, retention: &Retention) -> Result<u64> {
+        let retention = *retention;
+        self.database
+            .write("outbox.purge", move |connection, sql| admin::purge(connection, sql, &retention))
+            .await
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+#[allow(clippy::ptr_arg, reason = "the type of the operation's result")]
+fn any(changed: &Vec<WorkItemId>) -> bool {
+    !changed.is_empty()
+}

@@ -1,0 +1,90 @@
+//! A database as the application sees it.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+use mainstay_core::Result;
+use mainstay_core::store::{Capabilities, OutboxStore, Provider, SchemaStore};
+
+use crate::database::Database;
+use crate::options::SqliteBuilder;
+use crate::outbox::SqliteOutbox;
+use crate::schema::SqliteSchema;
+use crate::value::moment;
+
+/// An SQLite database with Mainstay's tables in it. Cheap to clone; the last clone to go closes it.
+#[derive(Clone)]
+pub struct Sqlite {
+    database: Arc<Database>,
+}
+
+impl Sqlite {
+    pub(crate) fn new(database: Database) -> Self {
+        Self { database: Arc::new(database) }
+    }
+
+    /// Opens a file, and creates it if there is none. Creates no table.
+    pub async fn open(path: impl Into<PathBuf>) -> Result<Self> {
+        Self::builder(path).open().await
+    }
+
+    /// A database in memory, for tests. It belongs to this value and its clones, and is gone with the last of them.
+    pub async fn memory() -> Result<Self> {
+        Self::memory_builder().open().await
+    }
+
+    /// Opens a file with other settings than the default ones.
+    pub fn builder(path: impl Into<PathBuf>) -> SqliteBuilder {
+        SqliteBuilder::new(Some(path.into()))
+    }
+
+    /// Opens a database in memory with other settings than the default ones.
+    pub fn memory_builder() -> SqliteBuilder {
+        SqliteBuilder::new(None)
+    }
+
+    /// Transactions committed by this value so far. Operations that come together share one, so there are fewer of
+    /// these than of operations.
+    pub fn commits(&self) -> u64 {
+        self.database.writer.commits()
+    }
+}
+
+#[async_trait]
+impl Provider for Sqlite {
+    fn kind(&self) -> &'static str {
+        "sqlite"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.database.capabilities()
+    }
+
+    fn outbox(&self) -> Arc<dyn OutboxStore> {
+        Arc::new(SqliteOutbox::new(Arc::clone(&self.database)))
+    }
+
+    fn schema(&self) -> Arc<dyn SchemaStore> {
+        Arc::new(SqliteSchema::new(Arc::clone(&self.database)))
+    }
+
+    async fn now(&self) -> Result<Timestamp> {
+        let now = self.database.read("sqlite.now", |connection, sql| {
+            Ok(connection.prepare_cached(&sql.alive)?.query_row([], |row| row.get(0))?)
+        });
+        now.await.map(moment)
+    }
+
+    async fn close(&self) {
+        self.database.close().await;
+    }
+}
+
+impl fmt::Debug for Sqlite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sqlite").field("identifier", &self.database.identifier).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,108 @@
+//! Connections that only read, each on a thread of its own, fed from one queue.
+//!
+//! Every job sees one snapshot of the database. Readers never wait for the writer (see WAL), so looking at a queue costs
+//! those who fill and drain it nothing.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, mpsc};
+use std::time::Duration;
+
+use mainstay_core::Error;
+use rusqlite::Connection;
+use tokio::sync::{oneshot, watch};
+
+use crate::connection::Location;
+use crate::error::{Fault, Place};
+use crate::writer::spawn;
+
+type Job = Box<dyn FnOnce(&Connection) + Send>;
+
+/// The way to the threads. Dropping it ends them.
+pub(crate) struct Readers {
+    place: Place,
+    jobs: RwLock<Option<mpsc::Sender<Job>>>,
+    ended: watch::Receiver<()>,
+}
+
+impl Readers {
+    pub(crate) async fn start(
+        location: &Location,
+        busy_timeout: Duration,
+        count: usize,
+    ) -> Result<Self, Error> {
+        let (jobs, queue) = mpsc::channel::<Job>();
+        let queue = Arc::new(Mutex::new(queue));
+        let (alive, ended) = watch::channel(());
+        let alive = Arc::new(alive);
+        let place = location.place().clone();
+        for _ in 0..count {
+            let (opened, open) = oneshot::channel();
+            let (location, queue, alive) = (location.clone(), Arc::clone(&queue), Arc::clone(&alive));
+            let body = move || {
+                // Dropped when the thread ends, however it ends.
+                let _alive = alive;
+                match location.open_reader(busy_timeout) {
+                    Err(error) => drop(opened.send(Err(error))),
+                    Ok(connection) => {
+                        if opened.send(Ok(())).is_ok() {
+                            serve(&connection, &queue);
+                        }
+                    }
+                }
+            };
+            spawn("mainstay-sqlite-reader", body)?;
+            open.await.map_err(|_| place.panicked("sqlite.open"))??;
+        }
+        Ok(Self { place, jobs: RwLock::new(Some(jobs)), ended })
+    }
+
+    /// Runs `work` on one snapshot.
+    pub(crate) async fn run<T, F>(&self, operation: &'static str, work: F) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Connection) -> Result<T, Fault> + Send + 'static,
+    {
+        let (reply, answer) = oneshot::channel();
+        let job = move |connection: &Connection| {
+            if !reply.is_closed() {
+                drop(reply.send(on_one_snapshot(connection, work)));
+            }
+        };
+        let jobs = self.jobs.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let jobs = jobs.ok_or_else(|| self.place.closed(operation))?;
+        jobs.send(Box::new(job)).map_err(|_| self.place.closed(operation))?;
+        // Without an answer, the job panicked.
+        let result = answer.await.map_err(|_| self.place.panicked(operation))?;
+        result.map_err(|fault| self.place.error(operation, fault))
+    }
+
+    /// Lets the threads finish what is queued and end, and waits for that.
+    pub(crate) async fn close(&self) {
+        drop(self.jobs.write().unwrap_or_else(PoisonError::into_inner).take());
+        let mut ended = self.ended.clone();
+        // An error is the end of all senders, and so of all threads.
+        while ended.changed().await.is_ok() {}
+    }
+}
+
+fn serve(connection: &Connection, queue: &Mutex<mpsc::Receiver<Job>>) {
+    loop {
+        // The lock is let go before the job runs, so the next job finds the next thread.
+        let job = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let Ok(job) = job else { return };
+        if catch_unwind(AssertUnwindSafe(|| job(connection))).is_err() {
+            // Whatever the job had begun must not outlive it: an old snapshot keeps the log from being cut.
+            drop(connection.execute_batch("ROLLBACK"));
+        }
+    }
+}
+
+fn on_one_snapshot<T>(
+    connection: &Connection,
+    work: impl FnOnce(&Connection) -> Result<T, Fault>,
+) -> Result<T, Fault> {
+    connection.prepare_cached("BEGIN")?.execute([])?;
+    let result = work(connection);
+    connection.prepare_cached("COMMIT")?.execute([])?;
+    result
+}

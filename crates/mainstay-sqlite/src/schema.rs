@@ -1,0 +1,116 @@
+//! The deployment of the tables. One transaction that has the database to itself, so any number of processes may do it at once.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use mainstay_core::Result;
+use mainstay_core::store::{
+    Applied, Migration, Names, SchemaStatus, SchemaStore, checksum, plan_migrations, render,
+};
+use rusqlite::{Connection, params};
+
+use crate::database::Database;
+use crate::error::Fault;
+
+/// Every step of the schema.
+pub const MIGRATIONS: &[Migration] =
+    &[Migration { version: 1, name: "outbox", sql: include_str!("../migrations/0001_outbox.sql") }];
+
+/// The steps taken, made by the runner and not by a step.
+const TABLE: &str = r#"CREATE TABLE IF NOT EXISTS "{{schema}}_mainstay_migration" (
+    version    INTEGER PRIMARY KEY,
+    name       TEXT    NOT NULL,
+    checksum   TEXT    NOT NULL,
+    applied_at INTEGER NOT NULL
+);"#;
+
+const NOW: &str = "CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) * 1000";
+
+/// The schema in one SQLite database.
+pub(crate) struct SqliteSchema {
+    database: Arc<Database>,
+}
+
+impl SqliteSchema {
+    pub(crate) fn new(database: Arc<Database>) -> Self {
+        Self { database }
+    }
+}
+
+#[async_trait]
+impl SchemaStore for SqliteSchema {
+    async fn status(&self) -> Result<SchemaStatus> {
+        let names = self.database.names.clone();
+        let read = move |connection: &Connection, _: &_| Ok(applied(connection, &names)?);
+        let applied = self.database.read("schema.status", read).await?;
+        Ok(plan_migrations(MIGRATIONS, &applied).status)
+    }
+
+    async fn deploy(&self) -> Result<SchemaStatus> {
+        let names = self.database.names.clone();
+        self.database.write("schema.deploy", move |connection, _| deploy(connection, &names)).await
+    }
+
+    fn script(&self) -> String {
+        let names = &self.database.names;
+        let mut script = format!("BEGIN IMMEDIATE;\n\n{}\n", render(TABLE, names));
+        for step in MIGRATIONS {
+            script.push_str(&format!(
+                "\n-- Step {}: {}\n\n{}\n",
+                step.version,
+                step.name,
+                render(step.sql, names)
+            ));
+            script.push_str(&record(step, names));
+            script.push('\n');
+        }
+        script.push_str("\nCOMMIT;\n");
+        script
+    }
+}
+
+fn record(step: &Migration, names: &Names) -> String {
+    let (version, name, checksum) = (step.version, step.name, checksum(step.sql));
+    let table = render(r#""{{schema}}_mainstay_migration""#, names);
+    format!(
+        "INSERT INTO {table} (version, name, checksum, applied_at)\nVALUES ({version}, '{name}', '{checksum}', {NOW});"
+    )
+}
+
+fn deploy(connection: &Connection, names: &Names) -> Result<SchemaStatus, Fault> {
+    let taken = applied(connection, names)?;
+    let plan = plan_migrations(MIGRATIONS, &taken);
+    plan.check()?;
+    if plan.steps.is_empty() {
+        return Ok(plan.status);
+    }
+    connection.execute_batch(&render(TABLE, names))?;
+    for step in &plan.steps {
+        connection.execute_batch(&render(step.sql, names))?;
+        let forget = render(r#"DELETE FROM "{{schema}}_mainstay_migration" WHERE version = ?1"#, names);
+        connection.execute(&forget, [step.version])?;
+        connection.execute_batch(&record(step, names))?;
+        tracing::info!(version = step.version, step = step.name, "deployed");
+    }
+    Ok(plan_migrations(MIGRATIONS, &applied(connection, names)?).status)
+}
+
+/// The steps taken for these names. None, when the outbox itself is not there: another outbox may have been deployed under
+/// the same schema, or somebody dropped the table.
+fn applied(connection: &Connection, names: &Names) -> rusqlite::Result<Vec<Applied>> {
+    let (schema, outbox) = (names.schema(), names.outbox());
+    let tables = [format!("{schema}_mainstay_migration"), format!("{schema}_{outbox}")];
+    for table in tables {
+        // Names of tables are not case-sensitive.
+        let there = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = ?1 COLLATE NOCASE";
+        if connection.query_row(there, params![table], |row| row.get::<_, i64>(0))? == 0 {
+            return Ok(Vec::new());
+        }
+    }
+    let select = r#"SELECT version, name, checksum FROM "{{schema}}_mainstay_migration" ORDER BY version"#;
+    let mut statement = connection.prepare(&render(select, names))?;
+    let steps = statement.query_map([], |row| {
+        Ok(Applied { version: row.get(0)?, name: row.get(1)?, checksum: row.get(2)? })
+    })?;
+    steps.collect()
+}

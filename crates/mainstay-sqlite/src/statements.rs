@@ -1,0 +1,158 @@
+//! The SQL of the outbox, from `queries/outbox.sql`, with the application's names filled in.
+//!
+//! Each block of the file that starts with `-- name:` is a field here. The tests hold the two to each other and prepare
+//! every statement on a real database.
+
+use mainstay_core::store::{Names, render};
+
+const OUTBOX: &str = include_str!("../queries/outbox.sql");
+
+macro_rules! statements {
+    ($($name:ident),* $(,)?) => {
+        /// Every statement, ready to prepare.
+        #[derive(Debug)]
+        pub(crate) struct Statements {
+            $(pub(crate) $name: String,)*
+        }
+
+        impl Statements {
+            pub(crate) fn new(names: &Names) -> Self {
+                let blocks = blocks(OUTBOX);
+                // A name that is not in the file gives an empty statement, which the tests would find.
+                let find = |name: &str| {
+                    let block = blocks.iter().find(|(found, _)| *found == name);
+                    block.map(|(_, sql)| render(sql, names)).unwrap_or_default()
+                };
+                Self { $($name: find(stringify!($name)),)* }
+            }
+
+            #[cfg(test)]
+            fn all(&self) -> Vec<(&'static str, &str)> {
+                vec![$((stringify!($name), self.$name.as_str()),)*]
+            }
+        }
+    };
+}
+
+statements!(
+    clock,
+    alive,
+    enqueue_reserve,
+    enqueue_known,
+    enqueue_insert,
+    claim_levels,
+    claim_candidates,
+    claim_take,
+    claim_fence,
+    claim_park,
+    claim_rejected,
+    settle_find,
+    settle_retire,
+    settle_hold,
+    settle_remove,
+    settle_abandon,
+    settle_release,
+    renew,
+    reap,
+    cancel_find,
+    requeue_insert,
+    requeue_unhold,
+    requeue_remove,
+    requeue_select,
+    release_key,
+    get,
+    list,
+    stats_open,
+    stats_failed,
+    stats_done,
+    stats_held,
+    purge_select,
+    purge_forget,
+    purge_remove,
+    next_due,
+);
+
+impl Statements {
+    /// The moment an operation has: SQLite's clock, in microseconds.
+    pub(crate) fn now(&self, connection: &rusqlite::Connection) -> rusqlite::Result<i64> {
+        connection.prepare_cached(&self.clock)?.query_row([], |row| row.get(0))
+    }
+}
+
+/// Splits a file at its `-- name:` lines.
+fn blocks(file: &str) -> Vec<(&str, &str)> {
+    let parts = file.split("\n-- name:").skip(1);
+    parts.filter_map(|part| part.split_once('\n')).map(|(name, sql)| (name.trim(), sql.trim())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema::MIGRATIONS;
+
+    fn deployed(names: &Names) -> rusqlite::Connection {
+        let connection = rusqlite::Connection::open_in_memory().unwrap();
+        for step in MIGRATIONS {
+            connection.execute_batch(&render(step.sql, names)).unwrap();
+        }
+        connection
+    }
+
+    #[test]
+    fn file_and_list_name_the_same_statements() {
+        let statements = Statements::new(&Names::default());
+        let listed: Vec<&str> = statements.all().into_iter().map(|(name, _)| name).collect();
+        let found: Vec<&str> = blocks(OUTBOX).into_iter().map(|(name, _)| name).collect();
+        assert_eq!(listed, found);
+    }
+
+    #[test]
+    fn every_statement_prepares_under_any_name() {
+        let odd = Names::default().with_schema("it's \"mine\"; --").unwrap().with_outbox("box 📦").unwrap();
+        for names in [Names::default(), odd] {
+            let connection = deployed(&names);
+            for (name, sql) in Statements::new(&names).all() {
+                assert!(!sql.is_empty(), "{name} is empty");
+                let prepared = connection.prepare(sql);
+                assert!(prepared.is_ok(), "{name}: {}", prepared.unwrap_err());
+            }
+        }
+    }
+
+    fn plan(name: &str) -> String {
+        let names = Names::default();
+        let connection = deployed(&names);
+        let statements = Statements::new(&names);
+        let (_, sql) = statements.all().into_iter().find(|(found, _)| *found == name).unwrap();
+        let mut explain = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+        // Parameters that are not bound are null, which does for a plan.
+        let rows = explain.raw_query().mapped(|row| row.get::<_, String>(3)).collect::<Result<Vec<_>, _>>();
+        rows.unwrap().join("\n")
+    }
+
+    /// The view's and the recursive tables' own rows. And reaping walks the leases, which are few.
+    const ROWS_ALREADY_FOUND: &[&str] = &[
+        "SCAN infra_outbox_message",
+        "SCAN ready",
+        "SCAN leased",
+        "SCAN (subquery-5)",
+        "SCAN json_each VIRTUAL TABLE INDEX 1:",
+        "SCAN infra_outbox USING COVERING INDEX infra_outbox_lease",
+        "SCAN infra_outbox USING INDEX infra_outbox_lease",
+    ];
+
+    #[test]
+    fn claims_waits_and_listings_walk_indexes() {
+        let sorts = plan("list").contains("TEMP B-TREE") || plan("purge_select").contains("TEMP B-TREE");
+        assert!(!sorts, "{}", plan("list"));
+        for name in ["claim_levels", "claim_candidates", "next_due", "list", "get", "purge_select", "reap"] {
+            let plan = plan(name);
+            let scans =
+                plan.lines().filter(|line| line.starts_with("SCAN") && !ROWS_ALREADY_FOUND.contains(line));
+            assert_eq!(scans.count(), 0, "{name} scans a table:\n{plan}");
+        }
+        let candidates = plan("claim_candidates");
+        assert!(candidates.contains("infra_outbox_ready (priority=? AND due_at<?)"), "{candidates}");
+        assert!(candidates.contains("infra_outbox_lease (priority=? AND locked_until<?)"), "{candidates}");
+    }
+}

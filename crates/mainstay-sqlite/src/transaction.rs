@@ -1,0 +1,114 @@
+//! A handler's transaction: its own writes, its messages and its ack commit together.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use mainstay_core::outbox::{Enqueued, PreparedMessage};
+use mainstay_core::queue::{Settled, Settlement};
+use mainstay_core::store::StoreTransaction;
+use mainstay_core::{OwnerToken, Result};
+use rusqlite::Connection;
+
+use crate::database::Database;
+use crate::error::Fault;
+use crate::outbox::{enqueue, settle};
+use crate::statements::Statements;
+use crate::writer::{Loan, Over};
+
+const BEGIN: &str = "transaction.begin";
+const RUN: &str = "transaction.run";
+const COMMIT: &str = "transaction.commit";
+
+/// A transaction on the writer's connection. Dropping it rolls back at once.
+///
+/// SQLite has one writer at a time, so while this lasts **every other write to the database waits**, in this process and
+/// in others. Do the slow parts of a handler before it. And never wait for an operation of the store while holding one:
+/// that operation waits for this transaction, and only the time limit (`transaction_limit`, 30 s unless set otherwise)
+/// ends the wait, by rolling this back. What belongs to the transaction goes through its own methods.
+pub struct SqliteTransaction {
+    loan: Loan,
+    statements: Arc<Statements>,
+    keep_done_payloads: bool,
+    /// A call is under way, or was given up midway.
+    under_way: bool,
+}
+
+impl SqliteTransaction {
+    pub(crate) async fn begin(database: &Database) -> Result<Self> {
+        let loan = database.writer.lend(BEGIN, database.transaction_limit).await?;
+        Ok(Self {
+            loan,
+            statements: Arc::clone(&database.statements),
+            keep_done_payloads: database.keep_done_payloads,
+            under_way: false,
+        })
+    }
+
+    /// Runs the handler's own statements within the transaction.
+    ///
+    /// The closure runs on the writer's thread, so it must not block on anything but SQLite. If it returns an error,
+    /// its own changes are taken back and the transaction goes on. It must not end the transaction itself.
+    ///
+    /// When this future is dropped before it is done, nobody knows what the transaction holds; it can then only be
+    /// rolled back.
+    pub async fn run<T, F>(&mut self, work: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+    {
+        self.call(RUN, move |connection| Ok(work(connection)?)).await
+    }
+
+    async fn call<T, F>(&mut self, operation: &'static str, work: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Connection) -> Result<T, Fault> + Send + 'static,
+    {
+        self.check(operation)?;
+        self.under_way = true;
+        let result = self.loan.run(operation, work).await;
+        self.under_way = false;
+        result
+    }
+
+    fn check(&self, operation: &'static str) -> Result<()> {
+        if self.under_way { Err(Over::Abandoned.error(operation)) } else { Ok(()) }
+    }
+}
+
+#[async_trait]
+impl StoreTransaction for SqliteTransaction {
+    async fn enqueue(&mut self, messages: &[PreparedMessage]) -> Result<Vec<Enqueued>> {
+        let (messages, sql) = (messages.to_vec(), Arc::clone(&self.statements));
+        self.call("transaction.enqueue", move |connection| enqueue(connection, &sql, &messages)).await
+    }
+
+    async fn settle(&mut self, owner: OwnerToken, settlements: &[Settlement]) -> Result<Settled> {
+        let (settlements, sql) = (settlements.to_vec(), Arc::clone(&self.statements));
+        let keep = self.keep_done_payloads;
+        let settle = move |connection: &Connection| settle(connection, &sql, owner, &settlements, keep);
+        Ok(self.call("transaction.settle", settle).await?.settled)
+    }
+
+    async fn commit(self: Box<Self>) -> Result<()> {
+        self.check(COMMIT)?;
+        self.loan.commit(COMMIT).await
+    }
+
+    async fn rollback(self: Box<Self>) -> Result<()> {
+        self.loan.roll_back().await;
+        Ok(())
+    }
+
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+}
+
+impl fmt::Debug for SqliteTransaction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SqliteTransaction").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,192 @@
+//! The one thread that writes.
+//!
+//! Operations queue up; all that wait go into one transaction (see [`group`]), so the cost of making a commit durable is
+//! shared. There is no timer: what arrives while one commit is under way goes into the next. A handler's transaction has
+//! the thread to itself for as long as it lasts (see [`lend`]).
+
+mod group;
+mod lend;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use mainstay_core::Error;
+use rusqlite::Connection;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::connection::Location;
+use crate::error::{Fault, Place, is_busy};
+use crate::wake::Signal;
+
+use group::{Operation, Task};
+pub(crate) use lend::{Loan, Over};
+
+/// Operations that may wait in the queue; further callers wait to get in.
+const QUEUE: usize = 1_024;
+
+/// Operations in one transaction at most, so that none waits long for the commit that carries it.
+const GROUP: usize = 512;
+
+/// How often to ask for the write lock, each time for as long as the busy timeout.
+const LOCK_ATTEMPTS: u32 = 3;
+
+enum Job {
+    Run(Box<dyn Task>),
+    Lend(lend::Request),
+}
+
+/// The way to the thread. Dropping it lets the thread finish what is queued and end.
+pub(crate) struct Writer {
+    place: Place,
+    jobs: RwLock<Option<mpsc::Sender<Job>>>,
+    ended: watch::Receiver<()>,
+    commits: Arc<AtomicU64>,
+}
+
+impl Writer {
+    /// Opens the connection on a thread of its own.
+    pub(crate) async fn start(
+        location: Location,
+        busy_timeout: Duration,
+        signal: Arc<Signal>,
+    ) -> Result<Self, Error> {
+        let (jobs, queue) = mpsc::channel(QUEUE);
+        let (opened, open) = oneshot::channel();
+        let (alive, ended) = watch::channel(());
+        let commits = Arc::new(AtomicU64::new(0));
+        let place = location.place().clone();
+        let thread = Thread { place: place.clone(), commits: Arc::clone(&commits), signal };
+        let body = move || {
+            // Dropped when the thread ends, however it ends.
+            let _alive = alive;
+            match location.open_writer(busy_timeout) {
+                Err(error) => drop(opened.send(Err(error))),
+                Ok(connection) => {
+                    if opened.send(Ok(())).is_ok() {
+                        thread.serve(&connection, queue);
+                    }
+                }
+            }
+        };
+        spawn("mainstay-sqlite-writer", body)?;
+        open.await.map_err(|_| place.panicked("sqlite.open"))??;
+        Ok(Self { place, jobs: RwLock::new(Some(jobs)), ended, commits })
+    }
+
+    /// Runs an operation in a transaction. It is durable when this returns. `work` may be run again, when the
+    /// transaction it shared with others failed because of one of them. `wakes` tells from the result whether there may
+    /// be work now; waiters learn it after the commit, even if the caller has gone.
+    pub(crate) async fn run<T, F>(
+        &self,
+        operation: &'static str,
+        work: F,
+        wakes: fn(&T) -> bool,
+    ) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        F: FnMut(&Connection) -> Result<T, Fault> + Send + 'static,
+    {
+        let (reply, answer) = oneshot::channel();
+        let task = Operation::new(operation, work, wakes, reply);
+        self.send(operation, Job::Run(Box::new(task))).await?;
+        // No answer: the thread has ended, because it panicked outside of any operation.
+        answer.await.map_err(|_| self.place.closed(operation))?
+    }
+
+    /// Lends the thread to a handler's transaction, for `limit` at most.
+    pub(crate) async fn lend(&self, operation: &'static str, limit: Duration) -> Result<Loan, Error> {
+        let (reply, answer) = oneshot::channel();
+        self.send(operation, Job::Lend(lend::Request { operation, limit, reply })).await?;
+        answer.await.map_err(|_| self.place.closed(operation))?
+    }
+
+    async fn send(&self, operation: &'static str, job: Job) -> Result<(), Error> {
+        let jobs = self.jobs.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let jobs = jobs.ok_or_else(|| self.place.closed(operation))?;
+        jobs.send(job).await.map_err(|_| self.place.closed(operation))
+    }
+
+    /// Lets the thread finish what is queued and end, and waits for that.
+    pub(crate) async fn close(&self) {
+        drop(self.jobs.write().unwrap_or_else(PoisonError::into_inner).take());
+        let mut ended = self.ended.clone();
+        // An error is the sender's end, and so the thread's.
+        while ended.changed().await.is_ok() {}
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.jobs.read().unwrap_or_else(PoisonError::into_inner).is_none()
+    }
+
+    /// Transactions committed so far.
+    pub(crate) fn commits(&self) -> u64 {
+        self.commits.load(Ordering::Relaxed)
+    }
+}
+
+/// The thread's side.
+struct Thread {
+    place: Place,
+    commits: Arc<AtomicU64>,
+    signal: Arc<Signal>,
+}
+
+impl Thread {
+    fn serve(&self, connection: &Connection, mut queue: mpsc::Receiver<Job>) {
+        while let Some(job) = queue.blocking_recv() {
+            let mut next = Some(job);
+            let mut group = Vec::new();
+            let mut loan = None;
+            while let Some(job) = next {
+                match job {
+                    Job::Run(task) => group.push(task),
+                    Job::Lend(request) => loan = Some(request),
+                }
+                // What queues behind a loan waits for its end.
+                next = if loan.is_none() && group.len() < GROUP { queue.try_recv().ok() } else { None };
+            }
+            self.commit_group(connection, group);
+            if let Some(request) = loan {
+                self.serve_loan(connection, request);
+            }
+        }
+    }
+
+    fn begin(&self, connection: &Connection) -> rusqlite::Result<()> {
+        let mut attempt = 1;
+        loop {
+            match connection.execute_batch("BEGIN IMMEDIATE") {
+                Err(error) if is_busy(&error) && attempt < LOCK_ATTEMPTS => attempt += 1,
+                other => return other,
+            }
+        }
+    }
+
+    fn commit(&self, connection: &Connection) -> rusqlite::Result<()> {
+        connection.execute_batch("COMMIT")?;
+        self.commits.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Ends a transaction without keeping anything of it.
+    fn roll_back(&self, connection: &Connection) {
+        // SQLite has rolled back by itself after some errors.
+        if connection.is_autocommit() {
+            return;
+        }
+        if let Err(error) = connection.execute_batch("ROLLBACK") {
+            let path = self.place.path().display();
+            tracing::error!(%path, %error, "a transaction could not be rolled back");
+        }
+    }
+}
+
+/// Starts a named thread.
+pub(crate) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), Error> {
+    let started = std::thread::Builder::new().name(name.to_owned()).spawn(body);
+    started.map(drop).map_err(|error| {
+        let text = "no thread could be started; check the process's limits";
+        Error::new(mainstay_core::ErrorKind::Internal, "sqlite.open", text).with_source(error)
+    })
+}
