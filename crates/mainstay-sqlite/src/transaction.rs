@@ -5,15 +5,16 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use mainstay_core::outbox::{Enqueued, PreparedMessage};
+use mainstay_core::outbox::{EnqueueIn, Enqueued, PreparedMessage};
 use mainstay_core::queue::{Settled, Settlement};
-use mainstay_core::store::StoreTransaction;
-use mainstay_core::{OwnerToken, Result};
+use mainstay_core::store::{OutboxStore, StoreTransaction};
+use mainstay_core::{Error, OwnerToken, Result};
 use rusqlite::Connection;
 
+use crate::adapter::InSqlite;
 use crate::database::Database;
 use crate::error::Fault;
-use crate::outbox::{enqueue, settle};
+use crate::outbox::{SqliteOutbox, enqueue, settle};
 use crate::statements::Statements;
 use crate::writer::{Loan, Over};
 
@@ -104,6 +105,22 @@ impl StoreTransaction for SqliteTransaction {
 
     fn as_any_mut(&mut self) -> &mut dyn Any {
         self
+    }
+}
+
+/// So that `outbox.enqueue_in(&mut tx, …)` rides on it too.
+impl EnqueueIn<InSqlite> for SqliteTransaction {
+    async fn enqueue_in(
+        &mut self,
+        store: &dyn OutboxStore,
+        messages: &[PreparedMessage],
+    ) -> Result<Vec<Enqueued>> {
+        let outbox = store.as_any().downcast_ref::<SqliteOutbox>();
+        if !outbox.is_some_and(|outbox| Arc::ptr_eq(&outbox.database().statements, &self.statements)) {
+            let reason = format_args!("must be the one the transaction is of, got {}", store.identifier());
+            return Err(Error::invalid("outbox.enqueue_in", "store", reason));
+        }
+        self.enqueue(messages).await
     }
 }
 

@@ -1,1 +1,140 @@
+//! sqlx: a connection, or a transaction on one.
 
+use mainstay_core::outbox::{EnqueueIn, Enqueued, PreparedMessage};
+use mainstay_core::store::OutboxStore;
+use mainstay_core::{Error, ErrorKind, Result};
+use sqlx::{AssertSqlSafe, Connection, Sqlite, SqliteConnection, Transaction};
+use uuid::Uuid;
+
+use crate::database::Database;
+use crate::error::{Fault, Place, Trouble};
+use crate::outbox::{ENQUEUE, id_taken, known_as, when};
+use crate::statements::Statements;
+
+use super::{InSqlite, database_of};
+
+const ENQUEUE_IN: &str = "outbox.enqueue_in";
+
+/// On a connection: within the transaction that is open on it, or in one of its own if none is.
+impl EnqueueIn<InSqlite> for SqliteConnection {
+    async fn enqueue_in(
+        &mut self,
+        store: &dyn OutboxStore,
+        messages: &[PreparedMessage],
+    ) -> Result<Vec<Enqueued>> {
+        add_all(self, database_of(store)?, messages).await
+    }
+}
+
+impl EnqueueIn<InSqlite> for Transaction<'_, Sqlite> {
+    async fn enqueue_in(
+        &mut self,
+        store: &dyn OutboxStore,
+        messages: &[PreparedMessage],
+    ) -> Result<Vec<Enqueued>> {
+        add_all(self, database_of(store)?, messages).await
+    }
+}
+
+async fn add_all(
+    connection: &mut SqliteConnection,
+    database: &Database,
+    messages: &[PreparedMessage],
+) -> Result<Vec<Enqueued>> {
+    let (place, sql) = (database.location.place(), &*database.statements);
+    let fail = |error| error_from(place, error);
+    // A savepoint within the application's transaction. Dropped before its commit, it takes back what was added.
+    let mut savepoint = connection.begin().await.map_err(fail)?;
+    let now = sqlx::query_scalar(safe(&sql.clock)).fetch_one(&mut *savepoint).await.map_err(fail)?;
+    let mut enqueued = Vec::with_capacity(messages.len());
+    for message in messages {
+        enqueued.push(add(&mut savepoint, place, sql, message, now).await?);
+    }
+    savepoint.commit().await.map_err(fail)?;
+    Ok(enqueued)
+}
+
+async fn add(
+    connection: &mut SqliteConnection,
+    place: &Place,
+    sql: &Statements,
+    message: &PreparedMessage,
+    now: i64,
+) -> Result<Enqueued> {
+    let fail = |error| error_from(place, error);
+    let (id, message_id) = (bytes(message.work_item().as_uuid()), bytes(message.message().as_uuid()));
+    if let Some(key) = message.idempotency_key() {
+        let reserve =
+            sqlx::query(safe(&sql.enqueue_reserve)).bind(key).bind(id.clone()).bind(message_id.clone());
+        if reserve.execute(&mut *connection).await.map_err(fail)?.rows_affected() == 0 {
+            let known = sqlx::query_as::<_, (Vec<u8>, Vec<u8>)>(safe(&sql.enqueue_known)).bind(key);
+            let (id, message_id) = known.fetch_one(&mut *connection).await.map_err(fail)?;
+            return Ok(known_as(uuid_from(&id)?, uuid_from(&message_id)?));
+        }
+    }
+    let (due_at, due_in) = when(message.due());
+    let (expires_at, expires_in) = when(message.expires());
+    let added = sqlx::query(safe(&sql.enqueue_insert))
+        .bind(id)
+        .bind(message_id)
+        .bind(message.topic())
+        .bind(message.payload())
+        .bind(now)
+        .bind(due_at)
+        .bind(due_in)
+        .bind(expires_at)
+        .bind(expires_in)
+        .bind(message.priority())
+        .bind(message.ordering_key())
+        .bind(message.hold_on_failure())
+        .bind(message.idempotency_key())
+        .bind(message.correlation_id())
+        .bind(message.headers_json())
+        .execute(connection)
+        .await;
+    match added {
+        Ok(done) if done.rows_affected() == 0 => Err(id_taken(message.work_item())),
+        Err(sqlx::Error::Database(error)) if error.is_unique_violation() => {
+            Err(id_taken(message.work_item()))
+        }
+        Err(error) => Err(fail(error)),
+        Ok(_) => Ok(Enqueued { work_item: message.work_item(), message: message.message(), added: true }),
+    }
+}
+
+/// The statements come from this crate; only the names in them are the application's, and those are quoted.
+fn safe(sql: &str) -> AssertSqlSafe<&str> {
+    AssertSqlSafe(sql)
+}
+
+fn bytes(id: Uuid) -> Vec<u8> {
+    id.as_bytes().to_vec()
+}
+
+fn uuid_from(bytes: &[u8]) -> Result<Uuid> {
+    let odd =
+        |_| Error::new(ErrorKind::Internal, ENQUEUE, "an id in the idempotency table is not 16 bytes long");
+    Uuid::from_slice(bytes).map_err(odd)
+}
+
+fn error_from(place: &Place, error: sqlx::Error) -> Error {
+    let code = error.as_database_error().and_then(|error| error.code().as_deref().and_then(number));
+    match code {
+        Some(code) => {
+            let detail = error.as_database_error().map(|error| error.message().to_owned());
+            let same = rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(code), detail);
+            Trouble::of(&same).at(place, ENQUEUE_IN).with_source(error)
+        }
+        None => {
+            let text = "sqlx could not run a statement; see the error underneath";
+            place.error(
+                ENQUEUE_IN,
+                Fault::Core(Error::new(ErrorKind::Unavailable, ENQUEUE_IN, text).with_source(error)),
+            )
+        }
+    }
+}
+
+fn number(code: &str) -> Option<i32> {
+    code.parse().ok()
+}
