@@ -35,10 +35,15 @@ async fn obx_085_an_enqueue_is_logged_at_info(fx: &dyn Fixture) {
     assert_eq!(lines[0].field("work_item"), id.to_string());
     let many = vec![Message::new("a", ""), Message::new("b", "")];
     world.outbox.enqueue_many(many).await.unwrap();
-    fx.transact(&world.outbox, "n", vec![Message::new("c", "")], End::Commit).await.unwrap();
+    // A database that is not shared is reached by no driver of the application's own.
+    let mut expected = vec!["order.paid", "a", "b"];
+    if world.provider.capabilities().shared {
+        fx.transact(&world.outbox, "n", vec![Message::new("c", "")], End::Commit).await.unwrap();
+        expected.push("c");
+    }
     let topics: Vec<String> =
         logs.find(Level::INFO, "enqueued").iter().map(|line| line.field("topic").to_owned()).collect();
-    assert_eq!(topics, ["order.paid", "a", "b", "c"]);
+    assert_eq!(topics, expected);
 }
 
 async fn obx_086_a_claim_is_logged_at_debug(fx: &dyn Fixture) {
