@@ -135,7 +135,7 @@ pub(crate) fn no_handler(store: &str, topic: &str, id: WorkItemId, delay: Durati
 }
 
 pub(crate) fn handler_started(store: &str, topic: &str, message: MessageId, lag: Option<Duration>) {
-    tracing::info!(store, topic, message = %message, "handling");
+    tracing::info!(store, topic, message_id = %message, "handling");
     if let Some(lag) = lag {
         histogram!(names::LAG_SECONDS, "store" => store.to_owned(), "topic" => topic.to_owned()).record(lag);
     }
@@ -144,13 +144,13 @@ pub(crate) fn handler_started(store: &str, topic: &str, message: MessageId, lag:
 pub(crate) fn handler_ended(store: &str, topic: &str, message: MessageId, outcome: &Outcome, took: Duration) {
     match outcome {
         Outcome::Abandon { error, delay } => {
-            tracing::error!(store, topic, message = %message, ?delay, error, "the handler failed; to be tried again");
+            tracing::error!(store, topic, message_id = %message, ?delay, error, "the handler failed; to be tried again");
         }
         Outcome::Fail { error, reason } => {
-            tracing::error!(store, topic, message = %message, %reason, error, "the handler failed; given up");
+            tracing::error!(store, topic, message_id = %message, %reason, error, "the handler failed; given up");
         }
         Outcome::Ack | Outcome::Release { .. } => {
-            tracing::debug!(store, topic, message = %message, outcome = outcome_name(outcome), "handled");
+            tracing::debug!(store, topic, message_id = %message, outcome = outcome_name(outcome), "handled");
         }
     }
     let labels = [

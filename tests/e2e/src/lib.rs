@@ -26,10 +26,10 @@ pub async fn open(url: &str) -> Result<Arc<dyn Provider>> {
 /// Writes an effect and acks, in one transaction.
 pub async fn effect(context: &Context) -> Result<(), HandlerError> {
     let (message, attempt) = (context.message_id().to_string(), context.attempt());
-    if context.outbox().store().identifier().starts_with("postgres") {
+    if context.outbox().store().capabilities().functions {
         let mut tx = context.transaction::<PostgresTransaction>().await?;
         let insert = format!("insert into effect values ('{message}', {attempt})");
-        tx.driver().client().batch_execute(&insert).await?;
+        tx.driver().client()?.batch_execute(&insert).await?;
         tx.complete().await?;
     } else {
         let mut tx = context.transaction::<SqliteTransaction>().await?;

@@ -66,7 +66,7 @@ fn span(context: &Context, store: &str) -> tracing::Span {
         "handle",
         store,
         topic = context.topic(),
-        message = %context.message_id(),
+        message_id = %context.message_id(),
         attempt = context.attempt(),
         trace_id = trace.trace_id(),
         span_id = trace.span_id(),
