@@ -15,24 +15,32 @@ use crate::statements::Statements;
 use crate::wake::Signal;
 use crate::writer::Writer;
 
-/// An open database.
+/// An open database under one set of names. Several may share the connections.
+#[derive(Clone)]
 pub(crate) struct Database {
     pub(crate) identifier: String,
     pub(crate) names: Names,
     pub(crate) statements: Arc<Statements>,
-    pub(crate) writer: Writer,
+    pub(crate) writer: Arc<Writer>,
     pub(crate) signal: Arc<Signal>,
     pub(crate) keep_done_payloads: bool,
     pub(crate) transaction_limit: Duration,
     pub(crate) location: Location,
     pub(crate) busy_timeout: Duration,
     /// None for a database in memory: there the writer reads too.
-    pub(crate) readers: Option<Readers>,
+    pub(crate) readers: Option<Arc<Readers>>,
     /// The connection that watches for commits of others; opened by the first wait.
-    pub(crate) watcher: OnceCell<Readers>,
+    pub(crate) watcher: Arc<OnceCell<Readers>>,
 }
 
 impl Database {
+    /// The same connections, and other tables.
+    pub(crate) fn with_names(&self, names: Names) -> Self {
+        let identifier = identifier(&self.location, &names);
+        let statements = Arc::new(Statements::new(&names));
+        Self { identifier, statements, names, ..self.clone() }
+    }
+
     /// Runs an operation in a transaction that is durable when this returns.
     pub(crate) async fn write<T, F>(&self, operation: &'static str, work: F) -> Result<T>
     where
@@ -109,4 +117,10 @@ impl Database {
         }
         self.writer.close().await;
     }
+}
+
+/// Names the outbox in logs and metrics.
+pub(crate) fn identifier(location: &Location, names: &Names) -> String {
+    let path = location.place().path().display();
+    format!("sqlite:{path}#{}_{}", names.schema(), names.outbox())
 }

@@ -10,7 +10,7 @@ use mainstay_core::{Error, Result};
 use tokio::sync::OnceCell;
 
 use crate::connection::Location;
-use crate::database::Database;
+use crate::database::{Database, identifier};
 use crate::error::Place;
 use crate::provider::Sqlite;
 use crate::reader::Readers;
@@ -114,21 +114,18 @@ impl SqliteBuilder {
             Location::File(_) => Some(Readers::start(&location, self.busy_timeout, self.readers).await?),
             Location::Memory(_) => None,
         };
-        let path = location.place().path().display();
-        let identifier = format!("sqlite:{path}#{}_{}", self.names.schema(), self.names.outbox());
-        let statements = Arc::new(Statements::new(&self.names));
         Ok(Sqlite::new(Database {
-            identifier,
+            identifier: identifier(&location, &self.names),
+            statements: Arc::new(Statements::new(&self.names)),
             names: self.names,
-            statements,
-            writer,
+            writer: Arc::new(writer),
             signal,
             keep_done_payloads: self.keep_done_payloads,
             transaction_limit: self.transaction_limit,
             location,
             busy_timeout: self.busy_timeout,
-            readers,
-            watcher: OnceCell::new(),
+            readers: readers.map(Arc::new),
+            watcher: Arc::new(OnceCell::new()),
         }))
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use jiff::Timestamp;
 use mainstay_core::Result;
-use mainstay_core::store::{Capabilities, OutboxStore, Provider, SchemaStore};
+use mainstay_core::store::{Capabilities, Names, OutboxStore, Provider, SchemaStore};
 
 use crate::database::Database;
 use crate::options::SqliteBuilder;
@@ -44,6 +44,11 @@ impl Sqlite {
     /// Opens a database in memory with other settings than the default ones.
     pub fn memory_builder() -> SqliteBuilder {
         SqliteBuilder::new(None)
+    }
+
+    /// The same open database with the tables of other names: another outbox beside this one, over the same connections.
+    pub fn with_names(&self, names: Names) -> Self {
+        Self::new(self.database.with_names(names))
     }
 
     /// Transactions committed by this value so far. Operations that come together share one, so there are fewer of
