@@ -1,1 +1,66 @@
-fn main() {}
+//! The program `mainstay`.
+
+mod cli;
+mod commands;
+mod database;
+mod failure;
+mod histogram;
+mod log;
+mod meter;
+mod output;
+mod redact;
+mod screen;
+mod settings;
+mod shop;
+mod signals;
+mod text;
+
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use cli::{Cli, Command};
+use settings::Settings;
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return tell_usage(&error),
+    };
+    match run(cli) {
+        Ok(code) => code,
+        Err(error) => failure::report(&error),
+    }
+}
+
+fn run(cli: Cli) -> anyhow::Result<ExitCode> {
+    let settings = Settings::collect(cli.flags)?;
+    // The demo's handlers fail on purpose all the time; nobody wants to read that unasked.
+    let unasked = if matches!(cli.command, Command::Demo(_)) { "off" } else { "warn" };
+    log::start(settings.log.as_deref().unwrap_or(unasked))?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        match cli.command {
+            Command::Demo(arguments) => commands::demo::run(arguments, &settings).await,
+            Command::Migrate(arguments) => commands::migrate::run(arguments, &settings).await,
+            Command::Outbox(command) => commands::outbox::run(command, &settings).await,
+            Command::Bench(arguments) => commands::bench::run(arguments, &settings).await,
+        }
+    })
+}
+
+/// Shows help or what is wrong with the arguments. Not by clap itself, which would quote a misplaced URL in full.
+fn tell_usage(error: &clap::Error) -> ExitCode {
+    let text = error.render();
+    let show =
+        |styled: bool| redact::redact(&if styled { text.ansi().to_string() } else { text.to_string() });
+    if error.use_stderr() {
+        eprint!("{}", show(std::io::stderr().is_terminal()));
+        return ExitCode::from(failure::USAGE);
+    }
+    let mut stdout = std::io::stdout();
+    // Nobody reads on: nothing to tell, and nobody to tell it to.
+    let _closed = stdout.write_all(show(stdout.is_terminal()).as_bytes());
+    ExitCode::SUCCESS
+}

@@ -1,0 +1,84 @@
+//! The command line: what can be asked for, and the words that explain it.
+//!
+//! Values that may hold a password are plain texts here: clap quotes a value it refuses, so the checking of those is
+//! done later, by code that never quotes them.
+
+use std::path::PathBuf;
+
+use clap::{ArgAction, Args, Parser, Subcommand};
+
+use crate::commands::{bench, demo, migrate, outbox};
+
+const EXAMPLES: &str = "\
+Examples:
+  mainstay demo                                   Watch a small shop at work, nothing to set up
+  mainstay --database shop.db migrate             Put Mainstay's tables into a SQLite file
+  mainstay outbox enqueue order.paid '{\"order\":7}'
+  mainstay outbox list --status failed
+  mainstay outbox requeue --all-failed
+  mainstay bench --database postgres://me@localhost/shop
+
+Settings, the first that is there counts: flag, environment, file, default
+  --database      MAINSTAY_DATABASE      database = \"…\"
+  --schema        MAINSTAY_SCHEMA        schema = \"infra\"
+  --outbox-table  MAINSTAY_OUTBOX_TABLE  outbox_table = \"outbox\"
+  -v, -q          MAINSTAY_LOG           log = \"warn\"
+  The file is mainstay.toml in the working directory, or the one named by --config.
+
+Exit codes:
+  0  done as asked
+  1  not as wanted: it failed, something was not found, a check did not pass
+  2  wrong usage: an argument, a setting or the configuration file
+  3  the database can't be reached";
+
+/// Reliable background work on the database you already run.
+#[derive(Debug, Parser)]
+#[command(name = "mainstay", version, after_help = EXAMPLES, max_term_width = 110)]
+#[command(disable_help_subcommand = true, subcommand_required = true, arg_required_else_help = true)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) flags: Flags,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What every command takes.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Everywhere")]
+pub(crate) struct Flags {
+    /// The database: sqlite:PATH, sqlite::memory:, a plain path.db, or postgres://USER@HOST/NAME
+    #[arg(long, global = true, value_name = "URL")]
+    pub(crate) database: Option<String>,
+    /// The schema of Mainstay's tables; on SQLite a prefix of their names [default: infra]
+    #[arg(long, global = true, value_name = "NAME")]
+    pub(crate) schema: Option<String>,
+    /// The outbox's table [default: outbox]
+    #[arg(long, global = true, value_name = "NAME")]
+    pub(crate) outbox_table: Option<String>,
+    /// The configuration file [default: mainstay.toml, if it exists]
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Print JSON on stdout, for programs to read
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// Log more to stderr; twice for debug, three times for trace
+    #[arg(short, long, global = true, action = ArgAction::Count)]
+    pub(crate) verbose: u8,
+    /// Log nothing but errors, and show no progress
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    pub(crate) quiet: bool,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a small shop on the outbox, watch it, and check its books at the end
+    Demo(demo::DemoArgs),
+    /// Create Mainstay's tables, or bring them up to date
+    Migrate(migrate::MigrateArgs),
+    /// Enqueue, look at and mend messages
+    #[command(subcommand)]
+    Outbox(outbox::OutboxCommand),
+    /// Measure the outbox on your own database
+    Bench(bench::BenchArgs),
+}

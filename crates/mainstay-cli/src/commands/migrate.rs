@@ -1,0 +1,101 @@
+//! `mainstay migrate`: the tables, made or brought up to date.
+
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::Args;
+use mainstay::store::SchemaStatus;
+use serde_json::json;
+
+use crate::database::{Database, IfMissing};
+use crate::failure::FAILED;
+use crate::output;
+use crate::settings::Settings;
+
+const EXAMPLES: &str = "\
+Examples:
+  mainstay --database shop.db migrate
+  mainstay --database postgres://me@localhost/shop migrate --check && ./start
+  mainstay --database postgres://localhost/any migrate --print > schema.sql
+
+Any number of instances may run it at once; running it again changes nothing.
+--print needs no database that answers: the URL only says which kind of script.
+With --check the exit code is 0 when the schema is current and 1 when it is not.";
+
+/// Create Mainstay's tables, or bring them up to date
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct MigrateArgs {
+    /// Print the whole script instead of running it
+    #[arg(long, conflicts_with = "check")]
+    print: bool,
+    /// Change nothing; only tell whether the schema is current
+    #[arg(long)]
+    check: bool,
+}
+
+pub(crate) async fn run(arguments: MigrateArgs, settings: &Settings) -> anyhow::Result<ExitCode> {
+    let database = settings.require_database()?;
+    let names = settings.names()?;
+    if arguments.print {
+        return print(&database, names).await;
+    }
+    let missing = if arguments.check { IfMissing::Refuse } else { IfMissing::Create };
+    let provider = database.open(names, missing).await?;
+    let schema = provider.schema();
+    let doing = || format!("could not {} {database}", if arguments.check { "look at" } else { "migrate" });
+    let before = schema.status().await.with_context(doing)?;
+    let status = if arguments.check { before.clone() } else { schema.deploy().await.with_context(doing)? };
+    provider.close().await;
+
+    let current = matches!(status, SchemaStatus::Current { .. });
+    if settings.json {
+        output::json(&json!({
+            "database": database.to_string(),
+            "current": current,
+            "changed": before != status,
+            "status": word(&status),
+            "version": found(&status),
+            "message": status.to_string(),
+        }))?;
+    } else if current {
+        let done = if before == status { "nothing to do" } else { "migrated" };
+        let done = if arguments.check { "current" } else { done };
+        output::line(format_args!("{database}: {done}; {status}"))?;
+    } else {
+        eprintln!("{database}: not current: {status}");
+    }
+    Ok(if current { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })
+}
+
+async fn print(database: &Database, names: mainstay::store::Names) -> anyhow::Result<ExitCode> {
+    let provider = match database {
+        // A script needs no file, and making one would be a surprise.
+        Database::SqliteFile(_) | Database::SqliteMemory => {
+            Database::SqliteMemory.open(names, IfMissing::Create).await?
+        }
+        Database::Postgres(_) => database.open(names, IfMissing::Refuse).await?,
+    };
+    output::line(provider.schema().script().trim_end())?;
+    provider.close().await;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn word(status: &SchemaStatus) -> &'static str {
+    match status {
+        SchemaStatus::Current { .. } => "current",
+        SchemaStatus::Missing { .. } => "missing",
+        SchemaStatus::Outdated { .. } => "outdated",
+        SchemaStatus::Newer { .. } => "newer",
+        SchemaStatus::Drifted { .. } => "drifted",
+        _ => "unknown",
+    }
+}
+
+fn found(status: &SchemaStatus) -> Option<i32> {
+    match status {
+        SchemaStatus::Current { version } => Some(*version),
+        SchemaStatus::Outdated { found, .. } | SchemaStatus::Newer { found, .. } => Some(*found),
+        _ => None,
+    }
+}

@@ -1,0 +1,6 @@
+//! One file per command: its arguments and what it does.
+
+pub(crate) mod bench;
+pub(crate) mod demo;
+pub(crate) mod migrate;
+pub(crate) mod outbox;

@@ -1,0 +1,116 @@
+//! `mainstay outbox list`.
+
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::Args;
+use mainstay::outbox::{MessageFilter, OutboxMessage, Page};
+use mainstay::queue::{FailureReason, Status};
+use mainstay::{Outbox, WorkItemId};
+use serde_json::Value;
+
+use crate::output;
+use crate::settings::Settings;
+use crate::text::{counted, moment, shorten};
+
+const EXAMPLES: &str = "\
+Examples:
+  mainstay outbox list --status failed --reason delivery-limit
+  mainstay outbox list --topic order.paid --limit 20
+  mainstay outbox list --before 0190a5c4-…        The page after that id
+  mainstay outbox list --json | jq -r '.[].id'
+
+Payloads are not listed; `mainstay outbox show ID` shows one. Times are UTC.";
+
+/// List messages, newest first
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct ListArgs {
+    /// Only this topic
+    #[arg(long)]
+    topic: Option<String>,
+    /// Only this status: ready, in-progress, done or failed
+    #[arg(long, value_parser = parse_status)]
+    status: Option<Status>,
+    /// Only failed ones with this reason: handler, delivery-limit, expired or cancelled
+    #[arg(long, value_parser = parse_reason)]
+    reason: Option<FailureReason>,
+    /// Only this correlation id
+    #[arg(long, value_name = "ID")]
+    correlation_id: Option<String>,
+    /// Rows at most, 1 to 1,000
+    #[arg(long, value_name = "ROWS", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    limit: u32,
+    /// Only those before this id: the last one of the page before
+    #[arg(long, value_name = "ID", value_parser = super::parse_id)]
+    before: Option<WorkItemId>,
+}
+
+pub(super) async fn run(
+    arguments: ListArgs,
+    outbox: &Outbox,
+    settings: &Settings,
+) -> anyhow::Result<ExitCode> {
+    let mut filter = MessageFilter::all();
+    filter.topic = arguments.topic;
+    filter.status = arguments.status;
+    filter.reason = arguments.reason;
+    filter.correlation_id = arguments.correlation_id;
+    let page = Page { limit: arguments.limit, before: arguments.before };
+    let messages = outbox.list(&filter, page).await.context("the messages can't be listed")?;
+    if settings.json {
+        let rows: Result<Vec<_>, _> = messages.iter().map(without_payload).collect();
+        output::json(&rows?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if messages.is_empty() {
+        output::line("no messages")?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut table = output::table(["id", "topic", "status", "attempts", "created", "settled", "last error"]);
+    for message in &messages {
+        table.add_row([
+            message.id.to_string(),
+            shorten(&message.topic, 40),
+            standing(message),
+            message.attempts.to_string(),
+            moment(message.created_at),
+            message.processed_at.map(moment).unwrap_or_default(),
+            message.last_error.as_deref().map(|error| shorten(error, 60)).unwrap_or_default(),
+        ]);
+    }
+    output::line(table)?;
+    if messages.len() == arguments.limit as usize
+        && let Some(last) = messages.last()
+    {
+        let shown = counted(messages.len() as u64, "message");
+        eprintln!("{shown} shown; there may be more: --before {}", last.id);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The status, with the reason of a failure.
+pub(super) fn standing(message: &OutboxMessage) -> String {
+    match message.reason {
+        Some(reason) => format!("{}: {reason}", message.status),
+        None => message.status.to_string(),
+    }
+}
+
+/// A message as JSON. A list is what ends up in logs and tickets, so payloads and headers stay out of it.
+fn without_payload(message: &OutboxMessage) -> serde_json::Result<Value> {
+    let mut value = serde_json::to_value(message)?;
+    if let Some(fields) = value.as_object_mut() {
+        fields.remove("payload");
+        fields.remove("headers");
+    }
+    Ok(value)
+}
+
+fn parse_status(text: &str) -> Result<Status, String> {
+    text.parse().map_err(|error: mainstay::Error| error.message().to_owned())
+}
+
+pub(super) fn parse_reason(text: &str) -> Result<FailureReason, String> {
+    text.parse().map_err(|error: mainstay::Error| error.message().to_owned())
+}

@@ -1,0 +1,55 @@
+//! `mainstay outbox stats`.
+
+use std::process::ExitCode;
+
+use anyhow::Context;
+use mainstay::Outbox;
+use serde_json::json;
+
+use crate::output::{self, number};
+use crate::settings::Settings;
+use crate::text::{age, count};
+
+pub(super) async fn run(outbox: &Outbox, settings: &Settings) -> anyhow::Result<ExitCode> {
+    let stats = outbox.stats().await.context("the messages can't be counted")?;
+    if settings.json {
+        output::json(&json!({
+            "ready": stats.ready,
+            "scheduled": stats.scheduled,
+            "in_progress": stats.in_progress,
+            "lapsed": stats.lapsed,
+            "done": stats.done,
+            "failed": stats.failed,
+            "held_keys": stats.held_keys,
+            "oldest_ready_seconds": stats.oldest_ready.map(|age| age.as_secs_f64()),
+            "topics": stats.topics,
+        }))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut table = output::table(["", "messages"]);
+    for (name, messages) in [
+        ("ready", stats.ready),
+        ("scheduled (due later)", stats.scheduled),
+        ("in progress", stats.in_progress),
+        ("  of these lapsed", stats.lapsed),
+        ("done", stats.done),
+        ("failed", stats.failed),
+        ("ordering keys held", stats.held_keys),
+    ] {
+        table.add_row([comfy_table::Cell::new(name), number(count(messages))]);
+    }
+    output::line(table)?;
+    if let Some(waiting) = stats.oldest_ready {
+        output::line(format_args!("the oldest ready message has been waiting for {}", age(waiting)))?;
+    }
+    if !stats.topics.is_empty() {
+        let mut table = output::table(["topic", "ready", "scheduled", "in progress", "failed"]);
+        for topic in &stats.topics {
+            let counts = [topic.ready, topic.scheduled, topic.in_progress, topic.failed];
+            let cells = counts.map(|messages| number(count(messages)));
+            table.add_row(std::iter::once(comfy_table::Cell::new(&topic.topic)).chain(cells));
+        }
+        output::line(table)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}

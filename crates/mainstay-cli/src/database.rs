@@ -1,0 +1,196 @@
+//! Which database: the URL a person gives, and the provider behind it.
+//!
+//! A mistake in a URL is told by naming the part that is wrong. The URL itself is never quoted, since it may hold a
+//! password in a place where none belongs.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use mainstay::postgres::Postgres;
+use mainstay::sqlite::Sqlite;
+use mainstay::store::{Names, Provider};
+
+use crate::failure::Failure;
+
+/// The accepted forms, for messages.
+pub(crate) const FORMS: &str = "\
+accepted are   sqlite:path/to/file.db
+               sqlite::memory:
+               path/to/file.db (.db, .db3, .sqlite, .sqlite3)
+               postgres://user:password@host:5432/database?sslmode=require";
+
+const FILE_ENDINGS: [&str; 4] = ["db", "db3", "sqlite", "sqlite3"];
+
+/// A database as a person names it.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) enum Database {
+    /// A SQLite file.
+    SqliteFile(PathBuf),
+    /// A SQLite database that lives as long as this process.
+    SqliteMemory,
+    /// A PostgreSQL server's database, by URL.
+    Postgres(String),
+}
+
+/// Whether a SQLite file that is not there is made.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum IfMissing {
+    Create,
+    Refuse,
+}
+
+impl Database {
+    /// Takes a URL or a path.
+    pub(crate) fn parse(text: &str) -> Result<Self, Failure> {
+        if text.starts_with("postgres://") || text.starts_with("postgresql://") {
+            return Ok(Self::Postgres(text.to_owned()));
+        }
+        if let Some(path) = text.strip_prefix("sqlite:") {
+            return Self::parse_sqlite(path);
+        }
+        if text == ":memory:" {
+            return Ok(Self::SqliteMemory);
+        }
+        if let Some((scheme, _)) = text.split_once("://") {
+            return Err(mistake(format!("there is no scheme {:?}", shortened(scheme))));
+        }
+        if text.starts_with("postgres:") || text.starts_with("postgresql:") {
+            return Err(mistake("after `postgres:` comes `//`"));
+        }
+        let ending = Path::new(text).extension().and_then(|ending| ending.to_str());
+        if ending.is_some_and(|ending| FILE_ENDINGS.contains(&ending)) {
+            return Ok(Self::SqliteFile(text.into()));
+        }
+        let what = if text.is_empty() { "it is empty" } else { "it has no scheme, and no file's ending" };
+        Err(mistake(what))
+    }
+
+    fn parse_sqlite(path: &str) -> Result<Self, Failure> {
+        // `sqlite://` as other tools write it is understood too.
+        let path = path.strip_prefix("//").unwrap_or(path);
+        match path {
+            ":memory:" => Ok(Self::SqliteMemory),
+            "" => Err(mistake("after `sqlite:` comes the path of a file, or :memory:")),
+            _ if path.contains('?') => Err(mistake("a SQLite file takes no parameters after a `?`")),
+            _ => Ok(Self::SqliteFile(path.into())),
+        }
+    }
+
+    /// Connects. SQLite opens its file now; PostgreSQL connects at the first use.
+    pub(crate) async fn open(&self, names: Names, missing: IfMissing) -> anyhow::Result<Arc<dyn Provider>> {
+        Ok(match self {
+            Self::SqliteFile(path) => {
+                check_file(path, missing)?;
+                Arc::new(Sqlite::builder(path).names(names).open().await?)
+            }
+            Self::SqliteMemory => Arc::new(Sqlite::memory_builder().names(names).open().await?),
+            Self::Postgres(url) => Arc::new(Postgres::builder(url).names(names).connect().await?),
+        })
+    }
+}
+
+/// A mistyped path must not leave an empty database behind.
+fn check_file(path: &Path, missing: IfMissing) -> Result<(), Failure> {
+    if missing == IfMissing::Refuse && !path.exists() {
+        return Err(Failure::unreachable(format!("there is no SQLite file {}", path.display()))
+            .hint("check the path; `mainstay migrate` makes a new database"));
+    }
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    match folder {
+        Some(folder) if !folder.is_dir() => {
+            Err(Failure::unreachable(format!("there is no folder {} for the SQLite file", folder.display()))
+                .hint("check the path, or make the folder"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Without the password and without parameters.
+impl fmt::Display for Database {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::SqliteFile(path) => write!(f, "sqlite:{}", path.display()),
+            Self::SqliteMemory => f.write_str("sqlite::memory:"),
+            Self::Postgres(url) => {
+                let rest = url.split_once("://").map_or("", |(_, rest)| rest);
+                let (credentials, address) = match rest.rsplit_once('@') {
+                    Some((credentials, address)) => (credentials, address),
+                    None => ("", rest),
+                };
+                let user = credentials.split([':', '/', '?']).next().unwrap_or_default();
+                let address = address.split('?').next().unwrap_or_default();
+                let at = if user.is_empty() { "" } else { "@" };
+                write!(f, "postgres://{user}{at}{address}")
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Database {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Database({self})")
+    }
+}
+
+fn mistake(what: impl fmt::Display) -> Failure {
+    Failure::usage("the database URL is not valid").because(what).hint(FORMS)
+}
+
+/// A scheme is short; anything longer may be something else that was put in its place.
+fn shortened(scheme: &str) -> &str {
+    if scheme.len() <= 16 && scheme.chars().all(|c| c.is_ascii_alphanumeric() || c == '+') {
+        scheme
+    } else {
+        "…"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_form_is_understood() {
+        for (text, database) in [
+            ("sqlite:a.db", Database::SqliteFile("a.db".into())),
+            ("sqlite:///tmp/a", Database::SqliteFile("/tmp/a".into())),
+            ("x/y.sqlite3", Database::SqliteFile("x/y.sqlite3".into())),
+            ("sqlite::memory:", Database::SqliteMemory),
+            (":memory:", Database::SqliteMemory),
+            ("postgres://u@h/d", Database::Postgres("postgres://u@h/d".into())),
+        ] {
+            assert_eq!(Database::parse(text).unwrap(), database, "{text}");
+        }
+    }
+
+    #[test]
+    fn each_mistake_names_its_part() {
+        for (text, part) in [
+            ("", "empty"),
+            ("shop", "no scheme"),
+            ("host=h password=s3cret", "no scheme"),
+            ("mysql://u:s3cret@h/d", "mysql"),
+            ("s3cret s3cret s3cret://h", "no scheme"),
+            ("sqlite:", "path"),
+            ("sqlite:a.db?mode=ro", "parameters"),
+            ("postgres:h/d", "//"),
+        ] {
+            let told = Database::parse(text).unwrap_err().to_string();
+            assert!(told.contains(part) && told.contains("accepted are"), "{text}: {told}");
+            assert!(!told.contains("s3cret"), "{told}");
+        }
+    }
+
+    #[test]
+    fn what_is_shown_has_no_password() {
+        for (url, shown) in [
+            ("postgres://u:s3cret@h:1/d?sslmode=require", "postgres://u@h:1/d"),
+            ("postgres://u:s3@cret@h/d", "postgres://u@h/d"),
+            ("postgres://u:s3?cret@h/d", "postgres://u@h/d"),
+            ("postgresql://h/d?password=s3cret", "postgres://h/d"),
+        ] {
+            assert_eq!(Database::parse(url).unwrap().to_string(), shown);
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Where the settings come from: flag, environment, file, default, in this order.
+
+use std::path::{Path, PathBuf};
+
+use mainstay::store::Names;
+use serde::Deserialize;
+
+use crate::cli::Flags;
+use crate::database::Database;
+use crate::failure::Failure;
+
+const DEFAULT_FILE: &str = "mainstay.toml";
+
+/// The configuration file.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    database: Option<String>,
+    schema: Option<String>,
+    outbox_table: Option<String>,
+    log: Option<String>,
+}
+
+/// The settings every command shares.
+pub(crate) struct Settings {
+    database: Option<String>,
+    /// The schema named on the command line itself, which alone moves what otherwise keeps to a schema of its own.
+    pub(crate) schema_flag: Option<String>,
+    schema: Option<String>,
+    outbox_table: Option<String>,
+    /// A filter of log lines that wins over the command's own default.
+    pub(crate) log: Option<String>,
+    pub(crate) json: bool,
+    pub(crate) quiet: bool,
+    pub(crate) verbose: bool,
+}
+
+impl Settings {
+    /// Collects the settings.
+    pub(crate) fn collect(flags: Flags) -> Result<Self, Failure> {
+        let file = read_file(flags.config.as_deref())?;
+        let from_flags = match (flags.quiet, flags.verbose) {
+            (true, _) => Some("error".to_owned()),
+            (false, 0) => None,
+            (false, 1) => Some("info".to_owned()),
+            (false, 2) => Some("debug".to_owned()),
+            (false, _) => Some("trace".to_owned()),
+        };
+        Ok(Self {
+            database: first(flags.database, "MAINSTAY_DATABASE", file.database)?,
+            schema_flag: flags.schema.clone(),
+            schema: first(flags.schema, "MAINSTAY_SCHEMA", file.schema)?,
+            outbox_table: first(flags.outbox_table, "MAINSTAY_OUTBOX_TABLE", file.outbox_table)?,
+            log: first(from_flags, "MAINSTAY_LOG", file.log)?,
+            json: flags.json,
+            quiet: flags.quiet,
+            verbose: flags.verbose > 0,
+        })
+    }
+
+    /// The names of schema and tables.
+    pub(crate) fn names(&self) -> mainstay::Result<Names> {
+        self.names_in(self.schema.as_deref().unwrap_or(Names::default().schema()))
+    }
+
+    /// The names with another schema.
+    pub(crate) fn names_in(&self, schema: &str) -> mainstay::Result<Names> {
+        let names = Names::default().with_schema(schema)?;
+        match &self.outbox_table {
+            Some(table) => names.with_outbox(table),
+            None => Ok(names),
+        }
+    }
+
+    /// The database, if one is named.
+    pub(crate) fn database(&self) -> Result<Option<Database>, Failure> {
+        self.database.as_deref().map(Database::parse).transpose()
+    }
+
+    /// The database, which must be named.
+    pub(crate) fn require_database(&self) -> Result<Database, Failure> {
+        self.database()?.ok_or_else(|| {
+            Failure::usage("no database is named").hint(format!(
+                "give --database URL, set MAINSTAY_DATABASE, or write `database = \"…\"` into {DEFAULT_FILE}\n{}",
+                crate::database::FORMS
+            ))
+        })
+    }
+}
+
+fn first(flag: Option<String>, variable: &str, file: Option<String>) -> Result<Option<String>, Failure> {
+    if flag.is_some() {
+        return Ok(flag);
+    }
+    match std::env::var(variable) {
+        // Set to nothing is how a shell unsets it for one command.
+        Ok(value) if !value.is_empty() => Ok(Some(value)),
+        Err(std::env::VarError::NotUnicode(_)) => {
+            Err(Failure::usage(format!("the environment variable {variable} is not valid UTF-8")))
+        }
+        _ => Ok(file),
+    }
+}
+
+fn read_file(named: Option<&Path>) -> Result<File, Failure> {
+    let path = named.map_or_else(|| PathBuf::from(DEFAULT_FILE), Path::to_path_buf);
+    let text = match std::fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) if named.is_none() && error.kind() == std::io::ErrorKind::NotFound => {
+            return Ok(File::default());
+        }
+        Err(error) => {
+            return Err(Failure::usage(format!("the configuration file {} can't be read", path.display()))
+                .because(error));
+        }
+    };
+    toml::from_str(&text).map_err(|error| {
+        // The message alone: the error's own display quotes the line, and a line may hold a password.
+        let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
+        Failure::usage(format!("the configuration file {}, line {line}", path.display()))
+            .because(error.message())
+            .hint("the keys are database, schema, outbox_table and log, each with a text")
+    })
+}

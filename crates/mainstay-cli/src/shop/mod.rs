@@ -1,0 +1,45 @@
+//! The shop of the demo: customers place orders, workers ship them, and at the end the books are checked.
+//!
+//! All of it is real: orders and shipments are rows in the same database as the outbox, an order and its message are
+//! one transaction, and so are a shipment, the notice it causes and the end of the message. The books are read from
+//! the database alone, never from counts kept in this process.
+
+mod books;
+mod customers;
+mod order;
+mod postgres;
+mod report;
+mod run;
+mod sqlite;
+mod view;
+mod workers;
+
+use mainstay::{Context, HandlerResult, Outbox};
+use uuid::Uuid;
+
+pub(crate) use order::{Kind, Order};
+pub(crate) use postgres::PostgresShop;
+pub(crate) use report::tell;
+pub(crate) use run::{Plan, run};
+pub(crate) use sqlite::SqliteShop;
+pub(crate) use view::View;
+
+use books::Ledger;
+
+/// The schema the demo keeps to, so that it never meets anybody's real messages.
+pub(crate) const SCHEMA: &str = "mainstay_demo";
+
+/// The shop's own tables, on one kind of database.
+pub(crate) trait Shop: Send + Sync + 'static {
+    /// Makes the tables, if they are not there.
+    fn open(&self) -> impl Future<Output = anyhow::Result<()>> + Send;
+
+    /// Writes an order and its message in one transaction.
+    fn place(&self, outbox: &Outbox, order: &Order) -> impl Future<Output = anyhow::Result<()>> + Send;
+
+    /// Writes a shipment, the notice to the customer and the end of the message in one transaction.
+    fn ship(&self, order: &Order, context: &Context) -> impl Future<Output = HandlerResult> + Send;
+
+    /// Reads what a run wrote.
+    fn ledger(&self, run: Uuid) -> impl Future<Output = anyhow::Result<Ledger>> + Send;
+}

@@ -1,0 +1,155 @@
+//! A day at the shop: open, sell, close the door, finish what was ordered, check the books.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use mainstay::Outbox;
+use mainstay::outbox::{MessageFilter, OutboxStats, Page};
+use mainstay::queue::Status;
+use mainstay::store::Provider;
+use tokio::sync::watch;
+use tokio::time::{Instant, MissedTickBehavior};
+use uuid::Uuid;
+
+use super::books::Books;
+use super::customers::{Orders, shop_until};
+use super::order::Order;
+use super::report::Summary;
+use super::view::{Phase, View};
+use super::{Shop, workers};
+use crate::meter::Meter;
+use crate::signals::Signals;
+
+/// How long what was ordered may take to come to its end once no more is ordered.
+const DRAIN: Duration = Duration::from_secs(30);
+
+/// How often the view changes.
+const TICK: Duration = Duration::from_millis(250);
+
+/// How a run goes.
+pub(crate) struct Plan {
+    /// The database, as it may be shown.
+    pub(crate) location: String,
+    /// How long orders are placed; none means until a signal.
+    pub(crate) open_for: Option<Duration>,
+    /// Orders per second.
+    pub(crate) rate: f64,
+    /// Handlers at once.
+    pub(crate) workers: usize,
+    /// Orders placed at once.
+    pub(crate) queues: u32,
+}
+
+/// Runs the shop and checks its books.
+pub(crate) async fn run<S: Shop>(
+    shop: S,
+    provider: Arc<dyn Provider>,
+    plan: Plan,
+    mut view: View,
+    mut signals: Signals,
+) -> anyhow::Result<Summary> {
+    let meter = Meter::install();
+    let shop = Arc::new(shop);
+    let run = Uuid::now_v7();
+    // Mainstay itself waits for a database that is down; a person would rather know.
+    let deployed = provider.schema().deploy().await;
+    deployed.with_context(|| format!("the demo can't use {}", plan.location))?;
+    shop.open().await?;
+    let mainstay = workers::employ(&shop, Arc::clone(&provider), plan.workers)?;
+    let running = mainstay.start().await?;
+
+    let opened = Instant::now();
+    let orders = Arc::new(Orders::default());
+    let (close, closing) = watch::channel(false);
+    let outbox = mainstay.outbox().clone();
+    let customers = shop_until(
+        Arc::clone(&shop),
+        outbox.clone(),
+        Arc::clone(&orders),
+        run,
+        plan.rate,
+        plan.queues,
+        closing,
+    );
+    let customers = tokio::spawn(customers);
+    let mut watched = Watched { outbox: &outbox, meter: &meter, orders: &orders, opened };
+
+    let closing_time = plan.open_for.map(|duration| opened + duration);
+    let asked = tokio::select! {
+        () = at(closing_time) => false,
+        () = signals.stop() => true,
+        () = watched.show(&mut view, Phase::Open { closes: closing_time }) => false,
+    };
+    close.send_replace(true);
+    customers.await.context("the customers broke off")?;
+    let open_for = opened.elapsed();
+
+    let books = tokio::select! {
+        books = drain(&*shop, &outbox, run) => books?,
+        () = watched.show(&mut view, Phase::Draining) => Books::default(),
+    };
+    running.stop().await?;
+    // Once more after the last worker has gone, unless all had ended before: nothing can change then.
+    let books = if books.pending == 0 { books } else { Books::read(&*shop, &outbox, run).await? };
+    view.end();
+    Ok(Summary::new(&plan, &provider, books, &meter, &orders, open_for, opened.elapsed(), asked))
+}
+
+/// Waits until everything of the run is settled, for a bounded time, and reads the books.
+async fn drain<S: Shop>(shop: &S, outbox: &Outbox, run: Uuid) -> anyhow::Result<Books> {
+    let deadline = Instant::now() + DRAIN;
+    loop {
+        let late = Instant::now() >= deadline;
+        // The quick look may miss what moves between its two halves; the books, read in full, do not.
+        if late || !has_open(outbox, run).await? {
+            let books = Books::read(shop, outbox, run).await?;
+            if late || books.pending == 0 {
+                return Ok(books);
+            }
+        }
+        tokio::time::sleep(TICK).await;
+    }
+}
+
+async fn has_open(outbox: &Outbox, run: Uuid) -> mainstay::Result<bool> {
+    for status in [Status::Ready, Status::InProgress] {
+        let filter = MessageFilter::all().status(status).correlation_id(Order::correlation(run));
+        if !outbox.list(&filter, Page { limit: 1, before: None }).await?.is_empty() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// What the view shows.
+struct Watched<'a> {
+    outbox: &'a Outbox,
+    meter: &'a Meter,
+    orders: &'a Orders,
+    opened: Instant,
+}
+
+impl Watched<'_> {
+    /// Keeps the view up to date; never ends.
+    async fn show(&mut self, view: &mut View, phase: Phase) {
+        let mut ticks = tokio::time::interval(TICK);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        let mut stats = OutboxStats::default();
+        loop {
+            ticks.tick().await;
+            // A database that does not answer must not freeze the view: the last counts stand.
+            if let Ok(Ok(fresh)) = tokio::time::timeout(TICK * 4, self.outbox.stats()).await {
+                stats = fresh;
+            }
+            view.show(phase, self.opened.elapsed(), self.orders, self.meter, &stats);
+        }
+    }
+}
+
+async fn at(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,66 @@
+//! The workers: they ship what is ordered and tell the customers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use mainstay::backoff::Backoff;
+use mainstay::store::Provider;
+use mainstay::{Context, HandlerError, HandlerResult, Mainstay, TopicPolicy};
+
+use super::order::{PLACED, SHIPPED};
+use super::{Kind, Order, Shop};
+
+/// Deliveries before an order is given up.
+const ATTEMPTS: u32 = 5;
+
+/// Mainstay with the shop's handlers.
+pub(crate) fn employ<S: Shop>(
+    shop: &Arc<S>,
+    provider: Arc<dyn Provider>,
+    workers: usize,
+) -> mainstay::Result<Mainstay> {
+    let shop = Arc::clone(shop);
+    // Short, so that what is retried comes to its end within a demo.
+    let backoff = Backoff::exponential(Duration::from_millis(100), Duration::from_secs(1)).jitter(0.2);
+    let policy = TopicPolicy::default().attempts(ATTEMPTS).backoff(backoff);
+    Mainstay::builder_over(provider)
+        .deploy_schema(true)
+        .outbox(|outbox| {
+            outbox
+                .concurrency(workers)
+                .options(|options| {
+                    options.grace = Duration::from_secs(5);
+                    options.poll_max = Duration::from_secs(1);
+                })
+                .handler_with(PLACED, policy.clone(), move |order: Order, context| {
+                    ship(Arc::clone(&shop), order, context)
+                })
+                .handler_with(SHIPPED, policy, notify)
+        })
+        .build()
+}
+
+async fn ship<S: Shop>(shop: Arc<S>, order: Order, context: Context) -> HandlerResult {
+    match order.kind {
+        Kind::Flaky if context.attempt() < 3 => {
+            return Err(HandlerError::retry("the carrier did not answer"));
+        }
+        // One that is retried must hold up the later orders of its customer.
+        Kind::Regular if order.number % 100 == 41 && context.attempt() < 2 => {
+            return Err(HandlerError::retry("the customer's list is being printed"));
+        }
+        Kind::Poison => return Err(HandlerError::retry("the address can't be read")),
+        Kind::Undeliverable => return Err(HandlerError::fail("no carrier goes there")),
+        Kind::Slow => tokio::time::sleep(Duration::from_millis(200)).await,
+        _ => {}
+    }
+    shop.ship(&order, &context).await
+}
+
+/// Tells the customer; now and then the mail server is away.
+async fn notify(order: Order, context: Context) -> HandlerResult {
+    if order.number.is_multiple_of(37) && context.attempt() == 1 {
+        return Err(HandlerError::retry("the mail server is away"));
+    }
+    Ok(())
+}
