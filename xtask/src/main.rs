@@ -5,6 +5,7 @@
 
 mod cargo;
 mod ci;
+mod conformance;
 mod failure;
 mod interrupt;
 mod postgres;
@@ -23,6 +24,7 @@ type Command = (&'static str, &'static str, fn(&[String]) -> Result<(), Failure>
 const COMMANDS: &[Command] = &[
     ("test", test::USAGE, test::main),
     ("postgres", postgres::USAGE, postgres::main),
+    ("conformance", conformance::USAGE, conformance::main),
     ("ci", ci::USAGE, ci::main),
 ];
 

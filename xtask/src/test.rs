@@ -1,4 +1,5 @@
 use crate::cargo::cargo;
+use crate::conformance;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::run::run;
@@ -8,7 +9,8 @@ pub(crate) const USAGE: &str = "\
 test [-p <package>]... [--<option of cargo test>]... [<filter>]... [-- <option of the tests>...]
     Run all tests, or those of the packages, whose name contains one of the filters, on
     SQLite and on a PostgreSQL and a PgBouncer started for them. Missing programs are
-    installed. An option of cargo test that takes a value is written with `=`";
+    installed. An option of cargo test that takes a value is written with `=`. A full run
+    also checks docs/reference/conformance.md";
 
 pub(crate) fn main(arguments: &[String]) -> Result<(), Failure> {
     let request = Request::parse(arguments)?;
@@ -17,6 +19,10 @@ pub(crate) fn main(arguments: &[String]) -> Result<(), Failure> {
 
 /// Starts the servers, runs the tests, stops the servers.
 pub(crate) fn test(request: &Request, interrupt: &Interrupt) -> Result<(), Failure> {
+    let is_full_run = *request == Request::default();
+    if is_full_run {
+        conformance::forget_results()?;
+    }
     // Dropped, and with that stopped, on every way out.
     let servers = start_servers(interrupt)?;
     let mut command = cargo();
@@ -32,7 +38,9 @@ pub(crate) fn test(request: &Request, interrupt: &Interrupt) -> Result<(), Failu
     command.arg("--all-features").args(&request.for_cargo);
     command.arg("--").args(&request.filters).args(&request.for_tests);
     command.envs(servers.environment()).env("TMPDIR", servers.scratch());
-    run(&mut command, interrupt)
+    run(&mut command, interrupt)?;
+    // A part of the tests says nothing of the whole contract.
+    if is_full_run { conformance::report("--check", interrupt) } else { Ok(()) }
 }
 
 /// Which tests to run, and how.

@@ -97,8 +97,37 @@ async fn mst_002_a_graceful_stop_leaves_nothing_in_progress(database: Database) 
     assert!(found.iter().all(|message| message.attempts == 0), "a release must not count as a delivery");
 }
 
-support::on_both!(
-    mst_001_killed_workers_lose_nothing,
-    mst_002_a_graceful_stop_leaves_nothing_in_progress,
-    mst_005_a_poison_message_stops_at_the_limit,
+/// Makes a test of each function for each kind of database.
+macro_rules! on_every_database {
+    ($($name:ident [$($id:literal),+]),+ $(,)?) => {
+        $(mod $name {
+            use super::support::{Database, not_applicable, recorded};
+
+            const CASE: &str = stringify!($name);
+            const IDS: &[&str] = &[$($id),+];
+
+            #[tokio::test(flavor = "multi_thread")]
+            async fn sqlite() {
+                let reason = "one process only";
+                not_applicable(CASE, IDS, &["sqlite-memory"], reason);
+                recorded(CASE, IDS, "sqlite-file", super::$name(Database::sqlite().await)).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread")]
+            async fn postgres() {
+                recorded(CASE, IDS, "postgres", super::$name(Database::postgres().await)).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread")]
+            async fn pgbouncer() {
+                recorded(CASE, IDS, "postgres-pgbouncer", super::$name(Database::pgbouncer().await)).await;
+            }
+        })+
+    };
+}
+
+on_every_database!(
+    mst_001_killed_workers_lose_nothing["MST-001", "MST-030", "R2"],
+    mst_002_a_graceful_stop_leaves_nothing_in_progress["MST-002", "R12"],
+    mst_005_a_poison_message_stops_at_the_limit["MST-005", "R3"],
 );

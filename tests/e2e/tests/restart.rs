@@ -1,5 +1,8 @@
 //! The database server is killed, restarted, or not there yet. Workers come back by themselves.
 
+#[path = "support/mod.rs"]
+mod support;
+
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -15,6 +18,13 @@ use mainstay_tests::{OwnCluster, eventually};
 use tokio_util::sync::CancellationToken;
 
 const DEADLINE: Duration = Duration::from_secs(120);
+
+async fn on_postgres(case: &str, test: impl Future<Output = ()>) {
+    const IDS: &[&str] = &["MST-003"];
+    support::not_applicable(case, IDS, &["sqlite-file", "sqlite-memory"], "no server");
+    support::not_applicable(case, IDS, &["postgres-pgbouncer"], "the server is killed, not the pooler");
+    support::recorded(case, IDS, "postgres", test).await;
+}
 
 /// How often each message was handed to the handler.
 #[derive(Default)]
@@ -47,6 +57,10 @@ fn mainstay(provider: Postgres, deliveries: &Arc<Mutex<Deliveries>>, deploy: boo
 /// MST-003: the server is killed and restarted under load; workers reconnect, nothing is lost.
 #[tokio::test(flavor = "multi_thread")]
 async fn mst_003_a_killed_server_loses_nothing() {
+    on_postgres("mst_003_a_killed_server_loses_nothing", killed_under_load()).await;
+}
+
+async fn killed_under_load() {
     let cluster = OwnCluster::create().await;
     let provider = Postgres::connect(cluster.url()).await.unwrap();
     provider.schema().deploy().await.unwrap();
@@ -93,6 +107,10 @@ async fn mst_003_a_killed_server_loses_nothing() {
 /// MST-003, the other half: what was acked before the crash is never handed out again.
 #[tokio::test(flavor = "multi_thread")]
 async fn mst_003_nothing_acked_is_delivered_again() {
+    on_postgres("mst_003_nothing_acked_is_delivered_again", killed_between_acks()).await;
+}
+
+async fn killed_between_acks() {
     let cluster = OwnCluster::create().await;
     let provider = Postgres::connect(cluster.url()).await.unwrap();
     provider.schema().deploy().await.unwrap();

@@ -9,15 +9,14 @@ use mainstay::id::OwnerToken;
 use mainstay::outbox::Message;
 use mainstay::queue::{ClaimRequest, Status};
 use mainstay_tests::{TestPostgres, eventually};
-use support::{Database, Worker};
+use support::{Database, Worker, not_applicable, recorded};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
-async fn a_skewed_worker_decides_nothing(offset: &str) {
+async fn a_skewed_worker_decides_nothing(database: Database, offset: &str) {
     let Some(library) = TestPostgres::faketime() else {
         panic!("libfaketime is not installed; `cargo xtask test` brings it");
     };
-    let database = Database::postgres().await;
     let outbox = database.outbox().await;
     // Held by a live claim of this process; due in an hour; expired in an hour; and one that anybody may have.
     let held = outbox.enqueue(Message::new("record", "held")).await.unwrap();
@@ -50,12 +49,22 @@ async fn a_skewed_worker_decides_nothing(offset: &str) {
     assert_eq!(acked.changed, [held.id]);
 }
 
+const IDS: &[&str] = &["MST-008", "R7"];
+
+async fn on_postgres(case: &str, offset: &str) {
+    not_applicable(case, IDS, &["sqlite-file", "sqlite-memory"], "own clock");
+    recorded(case, IDS, "postgres", a_skewed_worker_decides_nothing(Database::postgres().await, offset))
+        .await;
+    let pooled = a_skewed_worker_decides_nothing(Database::pgbouncer().await, offset);
+    recorded(case, IDS, "postgres-pgbouncer", pooled).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn mst_008_a_worker_whose_clock_is_ahead_decides_nothing() {
-    a_skewed_worker_decides_nothing("+30m").await;
+    on_postgres("mst_008_a_worker_whose_clock_is_ahead_decides_nothing", "+30m").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn mst_008_a_worker_whose_clock_is_behind_decides_nothing() {
-    a_skewed_worker_decides_nothing("-30m").await;
+    on_postgres("mst_008_a_worker_whose_clock_is_behind_decides_nothing", "-30m").await;
 }

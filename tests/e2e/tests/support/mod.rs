@@ -1,11 +1,12 @@
 //! A database with the schema deployed, and worker processes on it.
 
-#![allow(dead_code, reason = "each test file uses a part")]
+#![allow(dead_code, unreachable_pub, reason = "each test file uses a part")]
 
 use std::process::Stdio;
 use std::time::Duration;
 
 use mainstay::outbox::Outbox;
+use mainstay_conformance::results::{self, CaseResult, Outcome};
 use mainstay_tests::TestDatabase;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
@@ -31,6 +32,12 @@ impl Database {
     pub async fn postgres() -> Self {
         let database = TestDatabase::create(None).await;
         Self { url: database.url(), _keep: Keep::Postgres(database) }.ready().await
+    }
+
+    /// The same through PgBouncer in transaction mode.
+    pub async fn pgbouncer() -> Self {
+        let database = TestDatabase::create(None).await;
+        Self { url: database.bouncer_url(), _keep: Keep::Postgres(database) }.ready().await
     }
 
     async fn ready(self) -> Self {
@@ -111,21 +118,22 @@ impl Worker {
     }
 }
 
-/// Makes a test of each function for each kind of database.
-macro_rules! on_both {
-    ($($name:ident),+ $(,)?) => {
-        mod sqlite {
-            $(#[tokio::test(flavor = "multi_thread")]
-            async fn $name() {
-                super::$name(super::support::Database::sqlite().await).await;
-            })+
-        }
-        mod postgres {
-            $(#[tokio::test(flavor = "multi_thread")]
-            async fn $name() {
-                super::$name(super::support::Database::postgres().await).await;
-            })+
-        }
-    };
+/// Runs a test and leaves its result for the conformance report. It says failed until the test has passed.
+pub async fn recorded(case: &str, ids: &[&str], provider: &str, test: impl Future<Output = ()>) {
+    record(case, ids, provider, Outcome::Failed);
+    test.await;
+    record(case, ids, provider, Outcome::Passed);
 }
-pub(crate) use on_both;
+
+/// Notes why a test makes no sense on a provider.
+pub fn not_applicable(case: &str, ids: &[&str], providers: &[&str], reason: &str) {
+    for provider in providers {
+        record(case, ids, provider, Outcome::NotApplicable { reason: reason.to_owned() });
+    }
+}
+
+fn record(case: &str, ids: &[&str], provider: &str, outcome: Outcome) {
+    let ids = ids.iter().map(|id| (*id).to_owned()).collect();
+    let result = CaseResult { case: case.to_owned(), ids, provider: provider.to_owned(), outcome };
+    result.write(&results::directory()).unwrap();
+}
