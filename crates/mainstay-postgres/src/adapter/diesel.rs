@@ -1,0 +1,89 @@
+//! diesel-async: its connections, within a transaction of theirs.
+//!
+//! At its level `debug` this driver logs the parameters of every statement, payloads among them; keep the target
+//! `tokio_postgres` at `info` where that matters.
+
+use diesel::QueryableByName;
+use diesel::result::{DatabaseErrorInformation, DatabaseErrorKind, Error as DieselError};
+use diesel::sql_types::{Array, Bool, Nullable, Text};
+use diesel_async::{AsyncPgConnection, RunQueryDsl};
+use mainstay_core::outbox::{EnqueueIn, Enqueued, PreparedMessage};
+use mainstay_core::store::OutboxStore;
+use mainstay_core::{Error, ErrorKind, Result};
+
+use super::{ENQUEUE, enqueued};
+use crate::error::from_server;
+use crate::outbox::PostgresOutbox;
+use crate::parameters::many_as_text;
+
+/// Marks the types of diesel-async.
+#[derive(Debug)]
+pub struct DieselAsync;
+
+#[derive(QueryableByName)]
+#[diesel(check_for_backend(diesel::pg::Pg))]
+struct EnqueuedRow {
+    #[diesel(sql_type = Text)]
+    work_item_id: String,
+    #[diesel(sql_type = Text)]
+    message_id: String,
+    #[diesel(sql_type = Bool)]
+    added: bool,
+}
+
+/// A column of texts, as diesel calls it.
+type Texts = Nullable<Array<Nullable<Text>>>;
+
+impl EnqueueIn<DieselAsync> for AsyncPgConnection {
+    async fn enqueue_in(
+        &mut self,
+        store: &dyn OutboxStore,
+        messages: &[PreparedMessage],
+    ) -> Result<Vec<Enqueued>> {
+        let outbox = PostgresOutbox::of(store)?;
+        let mut query = diesel::sql_query(&outbox.statements().enqueue_many_as_text).into_boxed();
+        for column in many_as_text(messages) {
+            query = query.bind::<Texts, _>(column);
+        }
+        let rows: Vec<EnqueuedRow> = query.get_results(self).await.map_err(|error| failed(&error))?;
+        rows.iter().map(|row| enqueued(&row.work_item_id, &row.message_id, row.added)).collect()
+    }
+}
+
+fn failed(error: &DieselError) -> Error {
+    match error {
+        DieselError::DatabaseError(DatabaseErrorKind::UnableToSendCommand, cause) => {
+            let message = format!("the connection broke off: {}", cause.message());
+            Error::new(ErrorKind::Unavailable, ENQUEUE, message)
+        }
+        DieselError::DatabaseError(kind, server) => {
+            from_server(ENQUEUE, code(kind, server.as_ref()), server.message())
+        }
+        other => Error::new(ErrorKind::Internal, ENQUEUE, other.to_string()),
+    }
+}
+
+/// The SQLSTATE that diesel keeps to itself, as far as it can be told.
+fn code(kind: &DatabaseErrorKind, server: &dyn DatabaseErrorInformation) -> &'static str {
+    match kind {
+        DatabaseErrorKind::UniqueViolation => "23505",
+        DatabaseErrorKind::NotNullViolation => "23502",
+        DatabaseErrorKind::CheckViolation => "23514",
+        DatabaseErrorKind::SerializationFailure => "40001",
+        DatabaseErrorKind::ReadOnlyTransaction => "25006",
+        DatabaseErrorKind::ClosedConnection => "08006",
+        _ => {
+            let message = server.message();
+            let told = |words: &str| message.contains(words);
+            if told("permission denied") {
+                "42501"
+            } else if told("does not exist") {
+                "42883"
+            } else if told("current transaction is aborted") {
+                "25P02"
+            } else {
+                ""
+            }
+        }
+    }
+}

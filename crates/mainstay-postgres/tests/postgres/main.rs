@@ -3,5 +3,6 @@
 // Functions beside the tests are not in a test themselves, where clippy would let them be.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod adapters;
 mod operations;
 mod support;
