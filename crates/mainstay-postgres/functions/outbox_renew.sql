@@ -28,7 +28,7 @@ begin
 
     return query
     with asked as materialized (
-        select distinct on (u.id) u.id, u.generation from unnest(ids, generations) with ordinality as u(id, generation, n) order by u.id, u.n)
+        select distinct on (u.id, u.generation) u.id, u.generation from unnest(ids, generations) with ordinality as u(id, generation, n) order by u.id, u.generation, u.n)
     update "{{schema}}"."{{outbox}}" m set locked_until = moment + make_interval(secs => lease_seconds)
       from asked a
      where m.id = a.id and m.owner = $1 and m.status = 1 and (generations is null or m.generation = a.generation)

@@ -12,7 +12,7 @@ create table if not exists "{{schema}}"."mainstay_migration" (
     applied_at timestamptz not null
 )
 
--- name: ledger_exists
+-- name: table_exists
 select to_regclass($1) is not null
 
 -- name: ledger

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use mainstay_core::store::{
     Applied, Migration, Names, SchemaStatus, SchemaStore, checksum, plan_migrations, render,
 };
-use mainstay_core::{Error, Result};
+use mainstay_core::{Error, ErrorKind, Result};
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Row};
 
@@ -70,8 +70,19 @@ impl PostgresSchema {
         format!("\"{}\"", name.replace('"', "\"\""))
     }
 
-    fn ledger_name(&self) -> String {
-        format!("{}.mainstay_migration", Self::quoted(self.names.schema()))
+    /// Whether the ledger is there, and whether the outbox is.
+    async fn exists(&self, found: impl AsyncFnOnce(&str, &[Parameter<'_>]) -> Result<Vec<Row>>) -> Result<(bool, bool)> {
+        let schema = Self::quoted(self.names.schema());
+        let ledger = format!("{schema}.mainstay_migration");
+        let outbox = format!("{schema}.{}", Self::quoted(self.names.outbox()));
+        let rows = found(&self.statements.exists, &[(&ledger, Type::TEXT), (&outbox, Type::TEXT)]).await?;
+        let row = rows.first().map(|row| Reader::new(STATUS, row));
+        row.map_or(Ok((false, false)), |row| Ok((row.get(0)?, row.get(1)?)))
+    }
+
+    /// The outbox itself. The ledger says nothing about it when another outbox was deployed in the same schema.
+    fn outbox_name(&self) -> String {
+        format!("{}.{}", Self::quoted(self.names.schema()), Self::quoted(self.names.outbox()))
     }
 
     /// Deploys on a connection whose transaction has begun.
@@ -83,10 +94,14 @@ impl PostgresSchema {
             execute(client, &self.statements.create_schema).await?;
         }
         let ledger = self.ledger_name();
-        if !rows::value(DEPLOY, &query(client, &self.statements.ledger_exists, &[(&ledger, Type::TEXT)]).await?)? {
+        if !rows::value(DEPLOY, &query(client, &self.statements.table_exists, &[(&ledger, Type::TEXT)]).await?)? {
             execute(client, &self.statements.create_ledger).await?;
         }
-        let applied = applied(DEPLOY, &query(client, &self.statements.ledger, &[]).await?)?;
+        let outbox = self.outbox_name();
+        let applied = match rows::value(DEPLOY, &query(client, &self.statements.table_exists, &[(&outbox, Type::TEXT)]).await?)? {
+            true => applied(DEPLOY, &query(client, &self.statements.ledger, &[]).await?)?,
+            false => Vec::new(),
+        };
         let plan = plan_migrations(MIGRATIONS, &applied);
         plan.check()?;
         for step in &plan.steps {
@@ -125,10 +140,13 @@ impl PostgresSchema {
 #[async_trait]
 impl SchemaStore for PostgresSchema {
     async fn status(&self) -> Result<SchemaStatus> {
-        let ledger = self.ledger_name();
-        let rows =
-            self.connections.query(STATUS, &self.statements.ledger_exists, &[(&ledger, Type::TEXT)]).await?;
-        let applied = match rows::value(STATUS, &rows)? {
+        let mut there = true;
+        for table in [self.ledger_name(), self.outbox_name()] {
+            let exists = &self.statements.table_exists;
+            let rows = self.connections.query(STATUS, exists, &[(&table, Type::TEXT)]).await?;
+            there &= rows::value::<bool>(STATUS, &rows)?;
+        }
+        let applied = match there {
             true => applied(STATUS, &self.connections.query(STATUS, &self.statements.ledger, &[]).await?)?,
             false => Vec::new(),
         };
