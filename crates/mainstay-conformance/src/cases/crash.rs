@@ -62,24 +62,20 @@ async fn mst_001_a_worker_that_vanishes_after_a_claim_loses_nothing(fx: &dyn Fix
 
 async fn mst_001_a_dropped_enqueue_adds_all_or_nothing(fx: &dyn Fixture) {
     let world = World::open(fx).await;
-    let mut finished = 0;
     for polls in 0..30 {
-        let before = world.total().await;
-        let messages = (0..50).map(|_| Message::new(TOPIC, "").idempotency_key(format!("{polls}"))).collect();
-        let plain = (0..50).map(|_| Message::new(TOPIC, "")).collect::<Vec<_>>();
-        let keyed: Vec<Message> = messages;
-        if interrupted(polls, world.outbox.enqueue_many([plain, keyed].concat())).await.is_some() {
-            finished += 1;
-        }
-        // Fifty plain ones, and one for the fifty with the same key. What was dropped may still be on its way.
-        let added = world.total().await - before;
-        assert!(added == 0 || added == 51, "a part of the call: {added} rows, dropped after {polls} polls");
+        let key = format!("call {polls}");
+        let plain = (0..50).map(|_| Message::new(TOPIC, ""));
+        let keyed = (0..50).map(|_| Message::new(TOPIC, "").idempotency_key(key.clone()));
+        let call = world.outbox.enqueue_many(plain.chain(keyed).collect());
+        interrupted(polls, call).await;
+        // Fifty plain ones, and one for the fifty with the same key. What was dropped may still be on its way, so
+        // it may show up only after the next call; but never a part of it.
+        let total = world.total().await;
+        assert!(total.is_multiple_of(51), "a part of a call dropped after {polls} polls: {total} rows");
     }
-    // The last calls were given time to finish, so the test is not empty.
-    let enqueued = world.outbox.enqueue(Message::new(TOPIC, "").idempotency_key("0")).await;
-    assert!(enqueued.is_ok(), "the connection serves on, {finished} of 30 had finished");
-    let total = world.total().await;
-    assert!(total.is_multiple_of(51) || (total - 1).is_multiple_of(51), "{total}");
+    // The connections serve on, and an enqueue that is tried again after all adds what is missing and no more.
+    world.outbox.enqueue(Message::new(TOPIC, "").idempotency_key("call 29")).await.unwrap();
+    world.enqueue(Message::new(TOPIC, "")).await;
 }
 
 async fn mst_001_a_dropped_claim_or_settle_loses_nothing(fx: &dyn Fixture) {
@@ -185,11 +181,16 @@ async fn obx_103_a_wait_without_work_times_out(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     world.enqueue(Message::new(TOPIC, "").due_in(LONG)).await;
     let owner = OwnerToken::new();
-    let woken = world.outbox.store().wait(owner, Duration::from_millis(50)).await.unwrap();
-    assert_eq!(woken, Wake::TimedOut);
-    // A wait that was dropped leaves nothing behind that would harm the next one.
-    interrupted(5, world.outbox.store().wait(owner, LONG)).await;
-    assert_eq!(world.outbox.store().wait(owner, Duration::from_millis(50)).await.unwrap(), Wake::TimedOut);
+    for _ in 0..2 {
+        // A wake-up for nothing is allowed, since it costs one empty claim; a stream of them is not.
+        let mut wakes = 0;
+        while world.outbox.store().wait(owner, Duration::from_millis(50)).await.unwrap() != Wake::TimedOut {
+            wakes += 1;
+            assert!(wakes < 20, "it never waits");
+        }
+        // A wait that was dropped leaves nothing behind that would harm the next one.
+        interrupted(5, world.outbox.store().wait(owner, LONG)).await;
+    }
 }
 
 async fn r12_a_closed_provider_says_so(fx: &dyn Fixture) {

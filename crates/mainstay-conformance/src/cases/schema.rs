@@ -171,6 +171,10 @@ async fn r28_the_script_is_the_whole_schema(fx: &dyn Fixture) {
     let script = world.provider.schema().script();
     for object in fx.objects(&Names::default()).await {
         let name = object.split_once(' ').unwrap().1;
+        // The index of a primary key comes with its table and need not be named.
+        if name.ends_with("_pkey") {
+            continue;
+        }
         assert!(script.contains(name), "{object} is not in the script");
     }
     let other = fx.with_names(schema_of("q\"uoted")).await.schema().script();
