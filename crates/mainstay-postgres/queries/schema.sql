@@ -3,25 +3,28 @@
 -- name: create_schema
 create schema if not exists "{{schema}}"
 
--- Version 0 stands for the functions, which are replaced as a whole whenever they change.
+-- Kept per outbox, because a schema can hold several. Version 0 stands for the functions, which are replaced as a whole whenever
+-- they change.
 -- name: create_ledger
 create table if not exists "{{schema}}"."mainstay_migration" (
-    version    integer     not null primary key,
+    outbox     text        not null,
+    version    integer     not null,
     name       text        not null,
     checksum   text        not null,
-    applied_at timestamptz not null
+    applied_at timestamptz not null,
+    primary key (outbox, version)
 )
 
--- name: table_exists
+-- name: ledger_exists
 select to_regclass($1) is not null
 
 -- name: ledger
-select m.version, m.name, m.checksum from "{{schema}}"."mainstay_migration" m order by m.version
+select m.version, m.name, m.checksum from "{{schema}}"."mainstay_migration" m where m.outbox = '{{outbox:literal}}' order by m.version
 
 -- name: record
-insert into "{{schema}}"."mainstay_migration" (version, name, checksum, applied_at)
-values ($1, $2, $3, statement_timestamp())
-on conflict (version) do update set name = excluded.name, checksum = excluded.checksum, applied_at = excluded.applied_at
+insert into "{{schema}}"."mainstay_migration" (outbox, version, name, checksum, applied_at)
+values ('{{outbox:literal}}', $1, $2, $3, statement_timestamp())
+on conflict (outbox, version) do update set name = excluded.name, checksum = excluded.checksum, applied_at = excluded.applied_at
 
 -- For the length of the transaction: whoever deploys at the same time waits, and then finds nothing to do.
 -- name: lock

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use mainstay_core::store::{
     Applied, Migration, Names, SchemaStatus, SchemaStore, checksum, plan_migrations, render,
 };
-use mainstay_core::{Error, ErrorKind, Result};
+use mainstay_core::{Error, Result};
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Row};
 
@@ -70,19 +70,8 @@ impl PostgresSchema {
         format!("\"{}\"", name.replace('"', "\"\""))
     }
 
-    /// Whether the ledger is there, and whether the outbox is.
-    async fn exists(&self, found: impl AsyncFnOnce(&str, &[Parameter<'_>]) -> Result<Vec<Row>>) -> Result<(bool, bool)> {
-        let schema = Self::quoted(self.names.schema());
-        let ledger = format!("{schema}.mainstay_migration");
-        let outbox = format!("{schema}.{}", Self::quoted(self.names.outbox()));
-        let rows = found(&self.statements.exists, &[(&ledger, Type::TEXT), (&outbox, Type::TEXT)]).await?;
-        let row = rows.first().map(|row| Reader::new(STATUS, row));
-        row.map_or(Ok((false, false)), |row| Ok((row.get(0)?, row.get(1)?)))
-    }
-
-    /// The outbox itself. The ledger says nothing about it when another outbox was deployed in the same schema.
-    fn outbox_name(&self) -> String {
-        format!("{}.{}", Self::quoted(self.names.schema()), Self::quoted(self.names.outbox()))
+    fn ledger_name(&self) -> String {
+        format!("{}.mainstay_migration", Self::quoted(self.names.schema()))
     }
 
     /// Deploys on a connection whose transaction has begun.
@@ -94,14 +83,10 @@ impl PostgresSchema {
             execute(client, &self.statements.create_schema).await?;
         }
         let ledger = self.ledger_name();
-        if !rows::value(DEPLOY, &query(client, &self.statements.table_exists, &[(&ledger, Type::TEXT)]).await?)? {
+        if !rows::value(DEPLOY, &query(client, &self.statements.ledger_exists, &[(&ledger, Type::TEXT)]).await?)? {
             execute(client, &self.statements.create_ledger).await?;
         }
-        let outbox = self.outbox_name();
-        let applied = match rows::value(DEPLOY, &query(client, &self.statements.table_exists, &[(&outbox, Type::TEXT)]).await?)? {
-            true => applied(DEPLOY, &query(client, &self.statements.ledger, &[]).await?)?,
-            false => Vec::new(),
-        };
+        let applied = applied(DEPLOY, &query(client, &self.statements.ledger, &[]).await?)?;
         let plan = plan_migrations(MIGRATIONS, &applied);
         plan.check()?;
         for step in &plan.steps {
@@ -140,14 +125,11 @@ impl PostgresSchema {
 #[async_trait]
 impl SchemaStore for PostgresSchema {
     async fn status(&self) -> Result<SchemaStatus> {
-        let mut there = true;
-        for table in [self.ledger_name(), self.outbox_name()] {
-            let exists = &self.statements.table_exists;
-            let rows = self.connections.query(STATUS, exists, &[(&table, Type::TEXT)]).await?;
-            there &= rows::value::<bool>(STATUS, &rows)?;
-        }
-        let applied = match there {
-            true => applied(STATUS, &self.connections.query(STATUS, &self.statements.ledger, &[]).await?)?,
+        let connections = &self.connections;
+        let ledger = self.ledger_name();
+        let rows = connections.query(STATUS, &self.statements.ledger_exists, &[(&ledger, Type::TEXT)]).await?;
+        let applied = match rows::value(STATUS, &rows)? {
+            true => applied(STATUS, &connections.query(STATUS, &self.statements.ledger, &[]).await?)?,
             false => Vec::new(),
         };
         let status = plan_migrations(MIGRATIONS, &applied).status;
@@ -184,8 +166,8 @@ impl SchemaStore for PostgresSchema {
             script.push_str(";\n\n");
         };
         let record = |version: i32, name: &str, checksum: &str| {
-            let template = "insert into \"{{schema}}\".mainstay_migration (version, name, checksum, applied_at) values";
-            format!("{} ({version}, '{name}', '{checksum}', now())", render(template, names))
+            let template = "insert into \"{{schema}}\".mainstay_migration values ('{{outbox:literal}}', ";
+            format!("{}{version}, '{name}', '{checksum}', now())", render(template, names))
         };
         add(&self.statements.create_schema);
         add(&self.statements.create_ledger);
