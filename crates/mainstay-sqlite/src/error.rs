@@ -47,7 +47,13 @@ impl Place {
     pub(crate) fn error(&self, operation: &'static str, fault: Fault) -> Error {
         match fault {
             Fault::Core(error) => error,
-            Fault::Sqlite(error) => Trouble::of(&error).at(self, operation).with_source(error),
+            Fault::Sqlite(error) => {
+                let cannot_open = error.sqlite_error_code() == Some(ErrorCode::CannotOpen);
+                // What can't be opened though it is there is most often a log that can't be made beside it.
+                let trouble =
+                    if cannot_open && self.0.is_file() { Trouble::read_only() } else { Trouble::of(&error) };
+                trouble.at(self, operation).with_source(error)
+            }
         }
     }
 
@@ -86,10 +92,7 @@ impl Trouble {
                 "another process kept the database {path} locked for longer than the busy timeout; try again, or find the long transaction",
             ),
             ErrorCode::DiskFull => Self::full(),
-            ErrorCode::ReadOnly | ErrorCode::PermissionDenied => Self::new(
-                ErrorKind::ReadOnly,
-                "the database {path} can't be written to; give this user write permission on the file and on its directory",
-            ),
+            ErrorCode::ReadOnly | ErrorCode::PermissionDenied => Self::read_only(),
             ErrorCode::CannotOpen => Self::new(
                 ErrorKind::Config,
                 "the database {path} can't be opened; check that its directory exists and that this user may write there",
@@ -141,6 +144,13 @@ impl Trouble {
             text: text.into(),
             retryable: matches!(kind, ErrorKind::Unavailable | ErrorKind::Conflict),
         }
+    }
+
+    fn read_only() -> Self {
+        Self::new(
+            ErrorKind::ReadOnly,
+            "the database {path} can't be written to; give this user write permission on the file and on its directory",
+        )
     }
 
     fn full() -> Self {

@@ -15,14 +15,14 @@ use rusqlite::Connection;
 
 const NOTES: &str = "CREATE TABLE IF NOT EXISTS note (text TEXT NOT NULL)";
 
-pub struct SqliteFixture {
+pub(crate) struct SqliteFixture {
     sqlite: Sqlite,
     /// None in memory.
     file: Option<(tempfile::TempDir, PathBuf)>,
 }
 
 impl SqliteFixture {
-    pub async fn file() -> Self {
+    pub(crate) async fn file() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("app.db");
         let sqlite = Sqlite::open(&path).await.unwrap();
@@ -30,7 +30,7 @@ impl SqliteFixture {
         Self { sqlite, file: Some((directory, path)) }
     }
 
-    pub async fn memory() -> Self {
+    pub(crate) async fn memory() -> Self {
         let sqlite = Sqlite::memory().await.unwrap();
         sqlite.schema().deploy().await.unwrap();
         Self { sqlite, file: None }

@@ -1,0 +1,161 @@
+//! Enqueueing in the application's own transaction, with the driver it already uses.
+
+mod support;
+
+use mainstay_core::ErrorKind;
+use mainstay_core::outbox::{Message, Outbox};
+use mainstay_core::store::{Names, Provider};
+use mainstay_sqlite::Sqlite;
+
+use support::{Scratch, deployed};
+
+async fn ready(scratch: &Scratch) -> u64 {
+    scratch.outbox.stats().await.unwrap().ready
+}
+
+#[tokio::test]
+async fn rusqlite_transactions_carry_messages() {
+    let scratch = Scratch::new().await;
+    let mut connection = scratch.connect();
+    connection.execute_batch("CREATE TABLE orders (number INTEGER)").unwrap();
+    for (commit, expected) in [(false, 0), (true, 1)] {
+        let mut transaction = connection.transaction().unwrap();
+        transaction.execute("INSERT INTO orders VALUES (7)", []).unwrap();
+        let message = Message::new("order.paid", "7").correlation("c").header("h", "v").priority(3);
+        let enqueued = scratch.outbox.enqueue_in_blocking(&mut transaction, message).unwrap();
+        assert_eq!(ready(&scratch).await, 0, "not before the commit");
+        if commit {
+            transaction.commit().unwrap()
+        } else {
+            transaction.rollback().unwrap()
+        }
+        assert_eq!(ready(&scratch).await, expected);
+        let found = scratch.outbox.get(enqueued.work_item).await.unwrap();
+        assert_eq!(found.is_some(), commit);
+    }
+    let orders: i64 = connection.query_row("SELECT count(*) FROM orders", [], |row| row.get(0)).unwrap();
+    assert_eq!(orders, 1);
+}
+
+#[tokio::test]
+async fn a_bare_rusqlite_connection_commits_at_once() {
+    let scratch = Scratch::new().await;
+    let mut connection = scratch.connect();
+    let first = || Message::new("t", "").idempotency_key("once");
+    let added = scratch.outbox.enqueue_in_blocking(&mut connection, first()).unwrap();
+    let again = scratch.outbox.enqueue_in_blocking(&mut connection, first()).unwrap();
+    assert_eq!((added.added, again.added, added.work_item), (true, false, again.work_item));
+    assert_eq!(ready(&scratch).await, 1);
+    assert!(connection.is_autocommit());
+}
+
+#[tokio::test]
+async fn a_refused_message_leaves_the_rest_of_the_transaction_alone() {
+    let scratch = Scratch::new().await;
+    let taken = scratch.outbox.enqueue(Message::new("t", "")).await.unwrap().work_item;
+    let mut connection = scratch.connect();
+    let mut transaction = connection.transaction().unwrap();
+    scratch.outbox.enqueue_in_blocking(&mut transaction, Message::new("t", "")).unwrap();
+    let twice = Message::new("t", "").work_item_id(taken).idempotency_key("k");
+    let error = scratch.outbox.enqueue_in_blocking(&mut transaction, twice).unwrap_err();
+    assert_eq!((error.kind(), error.field()), (ErrorKind::InvalidArgument, Some("work_item_id")));
+    transaction.commit().unwrap();
+    assert_eq!(ready(&scratch).await, 2);
+    let free = scratch.outbox.enqueue(Message::new("t", "").idempotency_key("k")).await.unwrap();
+    assert!(free.added, "nothing of the refused message was kept, not even its key");
+}
+
+#[tokio::test]
+async fn names_come_from_the_store() {
+    let scratch = Scratch::new().await;
+    let names = Names::default().with_schema("it's \"odd\"").unwrap().with_outbox("mail").unwrap();
+    let other = deployed(&scratch.sqlite.with_names(names)).await;
+    let mut connection = scratch.connect();
+    other.enqueue_in_blocking(&mut connection, Message::new("t", "")).unwrap();
+    assert_eq!((other.stats().await.unwrap().ready, ready(&scratch).await), (1, 0));
+}
+
+#[tokio::test]
+async fn a_database_without_the_tables_says_so() {
+    let outbox = Outbox::new(Sqlite::memory().await.unwrap().outbox());
+    let mut connection = rusqlite::Connection::open_in_memory().unwrap();
+    let error = outbox.enqueue_in_blocking(&mut connection, Message::new("t", "")).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Schema, "{error}");
+}
+
+#[cfg(feature = "sqlx")]
+mod with_sqlx {
+    use super::*;
+    use sqlx::{Connection, SqliteConnection};
+
+    async fn connect(scratch: &Scratch) -> SqliteConnection {
+        let options = sqlx::sqlite::SqliteConnectOptions::new().filename(scratch.path());
+        SqliteConnection::connect_with(&options).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn transactions_carry_messages() {
+        let scratch = Scratch::new().await;
+        let mut connection = connect(&scratch).await;
+        for (commit, expected) in [(false, 0), (true, 1)] {
+            let mut transaction = connection.begin().await.unwrap();
+            let message = Message::new("order.paid", "a\0b")
+                .correlation("c")
+                .header("h", "v")
+                .ordering_key("o")
+                .idempotency_key("i")
+                .priority(-3)
+                .due_in(std::time::Duration::ZERO)
+                .expires_in(support::PATIENCE);
+            let enqueued = scratch.outbox.enqueue_in(&mut transaction, message.clone()).await.unwrap();
+            let again = scratch.outbox.enqueue_in(&mut transaction, message).await.unwrap();
+            assert_eq!((enqueued.added, again.added, again.message), (true, false, enqueued.message));
+            assert_eq!(ready(&scratch).await, 0, "not before the commit");
+            if commit {
+                transaction.commit().await.unwrap()
+            } else {
+                transaction.rollback().await.unwrap()
+            }
+            assert_eq!(ready(&scratch).await, expected);
+            let found = scratch.outbox.get(enqueued.work_item).await.unwrap();
+            assert_eq!(found.is_some(), commit);
+            if let Some(found) = found {
+                assert_eq!(found.payload.as_deref(), Some("a\0b"));
+                assert_eq!((found.priority, found.headers["h"].as_str()), (-3, "v"));
+                assert_eq!(found.due_at, Some(found.created_at));
+                assert!(found.expires_at > Some(found.created_at));
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_bare_connection_commits_at_once_and_refuses_as_a_whole() {
+        let scratch = Scratch::new().await;
+        let mut connection = connect(&scratch).await;
+        let taken =
+            scratch.outbox.enqueue_in(&mut connection, Message::new("t", "")).await.unwrap().work_item;
+        assert_eq!(ready(&scratch).await, 1);
+        let batch = vec![Message::new("t", ""), Message::new("t", "").work_item_id(taken)];
+        let error = scratch.outbox.enqueue_many_in(&mut connection, batch).await.unwrap_err();
+        assert_eq!((error.kind(), error.field()), (ErrorKind::InvalidArgument, Some("work_item_id")));
+        assert_eq!(ready(&scratch).await, 1);
+    }
+
+    #[tokio::test]
+    async fn a_database_without_the_tables_says_so() {
+        let outbox = Outbox::new(Sqlite::memory().await.unwrap().outbox());
+        let mut connection = SqliteConnection::connect("sqlite::memory:").await.unwrap();
+        let error = outbox.enqueue_in(&mut connection, Message::new("t", "")).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Schema, "{error}");
+    }
+
+    #[tokio::test]
+    async fn its_future_can_move_between_threads() {
+        fn assert_send<T: Send>(future: T) -> T {
+            future
+        }
+        let scratch = Scratch::new().await;
+        let mut connection = connect(&scratch).await;
+        assert_send(scratch.outbox.enqueue_in(&mut connection, Message::new("t", ""))).await.unwrap();
+    }
+}

@@ -1,0 +1,53 @@
+//! The schema as it is committed, as it is scripted and as it is deployed are one.
+
+mod support;
+
+use mainstay_core::store::{Provider, SchemaStatus};
+use mainstay_sqlite::Sqlite;
+
+use support::Scratch;
+
+fn objects(connection: &rusqlite::Connection) -> String {
+    let mut statement = connection
+        .prepare(
+            "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite_%' ORDER BY name",
+        )
+        .unwrap();
+    let all = statement.query_map([], |row| row.get::<_, String>(0)).unwrap();
+    all.map(|sql| format!("{};\n", sql.unwrap())).collect::<Vec<_>>().join("\n")
+}
+
+#[tokio::test]
+async fn the_committed_schema_is_up_to_date() {
+    let scratch = Scratch::new().await;
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/schema.sql");
+    let header = "-- The migrated schema under the default names, for reading. Made by the tests with UPDATE_SCHEMA=1.\n\n";
+    let found = format!("{header}{}", objects(&scratch.connect()));
+    if std::env::var_os("UPDATE_SCHEMA").is_some() {
+        std::fs::write(file, &found).unwrap();
+    }
+    let committed = std::fs::read_to_string(file).unwrap_or_default().replace("\r\n", "\n");
+    assert!(committed == found, "schema.sql is out of date; run this test with UPDATE_SCHEMA=1");
+}
+
+#[tokio::test]
+async fn the_script_deploys_the_same() {
+    let scratch = Scratch::new().await;
+    let other = scratch.directory.path().join("scripted.db");
+    let connection = rusqlite::Connection::open(&other).unwrap();
+    connection.execute_batch(&scratch.sqlite.schema().script()).unwrap();
+    assert_eq!(objects(&connection), objects(&scratch.connect()));
+    let sqlite = Sqlite::open(&other).await.unwrap();
+    assert!(matches!(sqlite.schema().status().await.unwrap(), SchemaStatus::Current { .. }));
+}
+
+#[tokio::test]
+async fn a_step_that_was_edited_by_hand_is_noticed() {
+    let scratch = Scratch::new().await;
+    scratch.connect().execute("UPDATE infra_mainstay_migration SET checksum = 'x'", []).unwrap();
+    assert!(matches!(
+        scratch.sqlite.schema().status().await.unwrap(),
+        SchemaStatus::Drifted { version: 1, .. }
+    ));
+    assert!(scratch.sqlite.schema().deploy().await.is_err());
+}
