@@ -7,6 +7,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use mainstay::ErrorKind;
 use mainstay::postgres::Postgres;
 use mainstay::sqlite::Sqlite;
 use mainstay::store::{Names, Provider};
@@ -18,7 +19,10 @@ pub(crate) const FORMS: &str = "\
 accepted are   sqlite:path/to/file.db
                sqlite::memory:
                path/to/file.db (.db, .db3, .sqlite, .sqlite3)
-               postgres://user:password@host:5432/database?sslmode=require";
+               postgres://user:***@host:5432/database?sslmode=require";
+
+/// Connections to PostgreSQL for commands that do one thing after the other.
+const POOL: usize = 2;
 
 const FILE_ENDINGS: [&str; 4] = ["db", "db3", "sqlite", "sqlite3"];
 
@@ -85,9 +89,18 @@ impl Database {
                 Arc::new(Sqlite::builder(path).names(names).open().await?)
             }
             Self::SqliteMemory => Arc::new(Sqlite::memory_builder().names(names).open().await?),
-            Self::Postgres(url) => Arc::new(Postgres::builder(url).names(names).connect().await?),
+            Self::Postgres(url) => Arc::new(connect_postgres(url, names, POOL).await?),
         })
     }
+}
+
+/// Sets up a PostgreSQL provider; it connects at the first use. What is wrong with the URL is told now.
+pub(crate) async fn connect_postgres(url: &str, names: Names, pool: usize) -> anyhow::Result<Postgres> {
+    let connected = Postgres::builder(url).names(names).pool_size(pool).connect().await;
+    connected.map_err(|error| match error.kind() {
+        ErrorKind::Config => mistake(error.message()).into(),
+        _ => error.into(),
+    })
 }
 
 /// A mistyped path must not leave an empty database behind.

@@ -1,5 +1,6 @@
 //! The program `mainstay`.
 
+mod bench;
 mod cli;
 mod commands;
 mod database;

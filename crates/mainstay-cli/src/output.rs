@@ -37,6 +37,11 @@ pub(crate) fn table<const N: usize>(header: [&str; N]) -> Table {
     table
 }
 
+/// Prints a table, without blanks at the ends of its lines.
+pub(crate) fn print(table: &Table) -> anyhow::Result<()> {
+    line(table.trim_fmt())
+}
+
 /// A cell with a number, on the right.
 pub(crate) fn number(value: impl std::fmt::Display) -> Cell {
     Cell::new(value).set_alignment(CellAlignment::Right)

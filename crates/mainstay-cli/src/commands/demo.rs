@@ -7,11 +7,10 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
-use mainstay::postgres::Postgres;
 use mainstay::store::Provider;
 use tempfile::TempDir;
 
-use crate::database::{Database, IfMissing};
+use crate::database::{Database, IfMissing, connect_postgres};
 use crate::failure::Failure;
 use crate::screen;
 use crate::settings::Settings;
@@ -94,7 +93,7 @@ pub(crate) async fn run(arguments: DemoArgs, settings: &Settings) -> anyhow::Res
         Database::Postgres(url) => {
             // Each worker may hold a transaction, and each customer one more.
             let pool = plan.workers + plan.queues as usize + 4;
-            let postgres = Postgres::builder(url).names(names).pool_size(pool).connect().await?;
+            let postgres = connect_postgres(url, names, pool).await?;
             let provider: Arc<dyn Provider> = Arc::new(postgres.clone());
             let view = view(&plan.location);
             let summary =

@@ -4,11 +4,11 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Args;
-use mainstay::store::SchemaStatus;
+use mainstay::store::{Names, SchemaStatus};
 use serde_json::json;
 
-use crate::database::{Database, IfMissing};
-use crate::failure::FAILED;
+use crate::database::{Database, IfMissing, connect_postgres};
+use crate::failure::{FAILED, Failure};
 use crate::output;
 use crate::settings::Settings;
 
@@ -17,9 +17,10 @@ Examples:
   mainstay --database shop.db migrate
   mainstay --database postgres://me@localhost/shop migrate --check && ./start
   mainstay --database postgres://localhost/any migrate --print > schema.sql
+  mainstay --database postgres://localhost/any migrate --grants shop_app | psql shop
 
 Any number of instances may run it at once; running it again changes nothing.
---print needs no database that answers: the URL only says which kind of script.
+--print and --grants need no database that answers: the URL only says which kind of script.
 With --check the exit code is 0 when the schema is current and 1 when it is not.";
 
 /// Create Mainstay's tables, or bring them up to date
@@ -32,11 +33,17 @@ pub(crate) struct MigrateArgs {
     /// Change nothing; only tell whether the schema is current
     #[arg(long)]
     check: bool,
+    /// Print the script that gives a role what an application needs and no more (PostgreSQL)
+    #[arg(long, value_name = "ROLE", conflicts_with_all = ["print", "check"])]
+    grants: Option<String>,
 }
 
 pub(crate) async fn run(arguments: MigrateArgs, settings: &Settings) -> anyhow::Result<ExitCode> {
     let database = settings.require_database()?;
     let names = settings.names()?;
+    if let Some(role) = &arguments.grants {
+        return print_grants(&database, names, role).await;
+    }
     if arguments.print {
         return print(&database, names).await;
     }
@@ -68,7 +75,7 @@ pub(crate) async fn run(arguments: MigrateArgs, settings: &Settings) -> anyhow::
     Ok(if current { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })
 }
 
-async fn print(database: &Database, names: mainstay::store::Names) -> anyhow::Result<ExitCode> {
+async fn print(database: &Database, names: Names) -> anyhow::Result<ExitCode> {
     let provider = match database {
         // A script needs no file, and making one would be a surprise.
         Database::SqliteFile(_) | Database::SqliteMemory => {
@@ -78,6 +85,17 @@ async fn print(database: &Database, names: mainstay::store::Names) -> anyhow::Re
     };
     output::line(provider.schema().script().trim_end())?;
     provider.close().await;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn print_grants(database: &Database, names: Names, role: &str) -> anyhow::Result<ExitCode> {
+    let Database::Postgres(url) = database else {
+        return Err(Failure::usage("--grants needs a PostgreSQL database")
+            .because("SQLite has no roles; whoever may open the file may do everything")
+            .into());
+    };
+    let postgres = connect_postgres(url, names, 1).await?;
+    output::line(postgres.grants_script(role).trim_end())?;
     Ok(ExitCode::SUCCESS)
 }
 

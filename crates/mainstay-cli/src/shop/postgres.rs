@@ -25,7 +25,7 @@ impl PostgresShop {
     pub(crate) fn new(postgres: Postgres) -> Self {
         let schema = postgres.names().schema().replace('"', "\"\"");
         let table = |name: &str| format!("\"{schema}\".\"{name}\"");
-        Self { orders: table("orders"), shipments: table("shipments"), postgres }
+        Self { orders: table("shop_orders"), shipments: table("shop_shipments"), postgres }
     }
 }
 

@@ -129,10 +129,10 @@ fn tell_table(summary: &Summary) -> anyhow::Result<()> {
         table.add_row([
             Cell::new("latency, due to handler"),
             number(&p50),
-            Cell::new(format!("p50; {p95} p95, {p99} p99")),
+            Cell::new(format!("p50    {p95} p95    {p99} p99")),
         ]);
     }
-    output::line(table)?;
+    output::print(&table)?;
     if summary.refused > 0 {
         output::line(format_args!("{} could not be placed.", counted(summary.refused, "order")))?;
     }
@@ -142,7 +142,8 @@ fn tell_table(summary: &Summary) -> anyhow::Result<()> {
 fn verdict(books: &Books) -> anyhow::Result<()> {
     if books.balanced() {
         return output::line(format_args!(
-            "The books balance: {} enqueued, {} done, {} failed, none lost; every shipped order has exactly one shipment.",
+            "The books balance: {} enqueued, {} done, {} failed, none lost,\n\
+             and every shipped order has exactly one shipment.",
             count(books.enqueued),
             count(books.done),
             count(books.failed),

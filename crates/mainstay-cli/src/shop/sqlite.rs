@@ -32,8 +32,8 @@ impl SqliteShop {
         let table = |name: &str| format!("\"{}_{name}\"", schema.replace('"', "\"\""));
         Ok(Self {
             connection: Arc::new(Mutex::new(connection)),
-            orders: table("orders"),
-            shipments: table("shipments"),
+            orders: table("shop_orders"),
+            shipments: table("shop_shipments"),
         })
     }
 

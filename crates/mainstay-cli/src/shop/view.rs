@@ -170,28 +170,20 @@ impl View {
             format!("{}  {}  {:.0} s", bold("mainstay demo"), dim(&self.location), elapsed.as_secs_f64()),
             format!("the shop is {status}"),
             String::new(),
+            format!("  orders      {} placed    {:>7.0} /s{refused}", figure(orders.placed()), self.rates.0),
             format!(
-                "  orders      {:>9} placed    {:>7.0} /s{refused}",
-                bold(count(orders.placed())),
-                self.rates.0
-            ),
-            format!(
-                "  messages    {:>9} done      {:>7.0} /s  {}",
-                bold(count(reading.done)),
+                "  messages    {} done      {:>7.0} /s  {}",
+                figure(reading.done),
                 self.rates.1,
                 sparkline(&self.throughput)
             ),
-            format!("              {:>9} failed for good", bold(count(reading.failed))),
-            format!("              {:>9} retries", bold(count(reading.retried))),
-            format!("              {:>9} stale settles", bold(count(reading.stale))),
+            format!("              {} failed for good", figure(reading.failed)),
+            format!("              {} retries", figure(reading.retried)),
+            format!("              {} stale settles", figure(reading.stale)),
             String::new(),
-            format!("  now         {:>9} ready      {}", bold(count(stats.ready)), bar(stats.ready)),
-            format!("              {:>9} scheduled  {}", bold(count(stats.scheduled)), bar(stats.scheduled)),
-            format!(
-                "              {:>9} in progress{}",
-                bold(count(stats.in_progress)),
-                bar(stats.in_progress)
-            ),
+            format!("  now         {} ready       {}", figure(stats.ready), bar(stats.ready)),
+            format!("              {} scheduled   {}", figure(stats.scheduled), bar(stats.scheduled)),
+            format!("              {} in progress {}", figure(stats.in_progress), bar(stats.in_progress)),
             String::new(),
             format!(
                 "  latency     p50 {}   p95 {}   p99 {}   {}",
@@ -202,6 +194,11 @@ impl View {
             ),
         ]
     }
+}
+
+/// A count in its column.
+fn figure(number: u64) -> String {
+    bold(format_args!("{:>9}", count(number)))
 }
 
 fn percentile(meter: &Meter, part: f64) -> String {

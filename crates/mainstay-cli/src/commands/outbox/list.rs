@@ -67,7 +67,8 @@ pub(super) async fn run(
         output::line("no messages")?;
         return Ok(ExitCode::SUCCESS);
     }
-    let mut table = output::table(["id", "topic", "status", "attempts", "created", "settled", "last error"]);
+    let mut table =
+        output::table(["id", "topic", "status", "attempts", "created", "due or settled", "last error"]);
     for message in &messages {
         table.add_row([
             message.id.to_string(),
@@ -75,11 +76,11 @@ pub(super) async fn run(
             standing(message),
             message.attempts.to_string(),
             moment(message.created_at),
-            message.processed_at.map(moment).unwrap_or_default(),
+            moment(message.processed_at.unwrap_or(message.next_attempt_at)),
             message.last_error.as_deref().map(|error| shorten(error, 60)).unwrap_or_default(),
         ]);
     }
-    output::line(table)?;
+    output::print(&table)?;
     if messages.len() == arguments.limit as usize
         && let Some(last) = messages.last()
     {

@@ -38,7 +38,7 @@ pub(super) async fn run(outbox: &Outbox, settings: &Settings) -> anyhow::Result<
     ] {
         table.add_row([comfy_table::Cell::new(name), number(count(messages))]);
     }
-    output::line(table)?;
+    output::print(&table)?;
     if let Some(waiting) = stats.oldest_ready {
         output::line(format_args!("the oldest ready message has been waiting for {}", age(waiting)))?;
     }
@@ -49,7 +49,7 @@ pub(super) async fn run(outbox: &Outbox, settings: &Settings) -> anyhow::Result<
             let cells = counts.map(|messages| number(count(messages)));
             table.add_row(std::iter::once(comfy_table::Cell::new(&topic.topic)).chain(cells));
         }
-        output::line(table)?;
+        output::print(&table)?;
     }
     Ok(ExitCode::SUCCESS)
 }

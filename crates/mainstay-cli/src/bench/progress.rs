@@ -1,0 +1,76 @@
+//! What a person sees while the benchmark runs: results as they come, and a bar for the one under way.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::screen::{Screen, bold};
+use crate::text::count;
+
+const TICK: Duration = Duration::from_millis(100);
+const BAR: usize = 24;
+
+/// The results so far, and where they are shown.
+pub(crate) struct Progress {
+    screen: Option<Screen>,
+    quiet: bool,
+    finished: Vec<String>,
+}
+
+impl Progress {
+    /// In place on a terminal, if `in_place`; otherwise a line on stderr as each measurement begins.
+    pub(crate) fn new(in_place: bool, quiet: bool) -> Self {
+        Self { screen: if in_place { Screen::on_terminal() } else { None }, quiet, finished: Vec::new() }
+    }
+
+    /// Shows how `counter` comes closer to `goal` while `work` runs.
+    pub(crate) async fn watch<T>(
+        &mut self,
+        name: &str,
+        goal: u64,
+        counter: &AtomicU64,
+        work: impl Future<Output = anyhow::Result<T>>,
+    ) -> anyhow::Result<T> {
+        if self.screen.is_none() && !self.quiet {
+            eprintln!("measuring {name}");
+        }
+        let started = Instant::now();
+        let mut ticks = tokio::time::interval(TICK);
+        tokio::pin!(work);
+        loop {
+            tokio::select! {
+                biased;
+                result = &mut work => return result,
+                _ = ticks.tick() => self.draw(name, goal, counter.load(Ordering::Relaxed), started.elapsed()),
+            }
+        }
+    }
+
+    /// Keeps a result in view.
+    pub(crate) fn finish(&mut self, name: &str, result: &str) {
+        self.finished.push(format!("  {name:<24} {}", bold(result)));
+    }
+
+    /// Clears the view away; the results take its place.
+    pub(crate) fn end(&mut self) {
+        if let Some(mut screen) = self.screen.take() {
+            screen.clear();
+        }
+    }
+
+    fn draw(&mut self, name: &str, goal: u64, reached: u64, elapsed: Duration) {
+        let Some(screen) = &mut self.screen else { return };
+        let part = if goal == 0 { 0.0 } else { (reached as f64 / goal as f64).min(1.0) };
+        let filled = (part * BAR as f64) as usize;
+        let rate = reached as f64 / elapsed.as_secs_f64().max(0.001);
+        let mut lines = vec!["mainstay bench; Ctrl-C stops it and tidies up".to_owned(), String::new()];
+        lines.extend(self.finished.iter().cloned());
+        lines.push(format!(
+            "  {name:<24} {}{} {:>3.0} %  {}/s",
+            "█".repeat(filled),
+            "░".repeat(BAR - filled),
+            part * 100.0,
+            count(rate as u64)
+        ));
+        screen.draw(&lines);
+    }
+}

@@ -1,0 +1,139 @@
+//! Wrong arguments: exit code 2, with a message that names what is wrong. And never a password.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by them")]
+
+mod program;
+
+use program::Program;
+
+#[test]
+fn each_wrong_argument_is_named() {
+    let program = Program::with_database();
+    let long = "x".repeat(256);
+    for (arguments, says) in [
+        (vec!["frobnicate"], "frobnicate"),
+        (vec!["outbox"], "Usage"),
+        (vec!["outbox", "enqueue"], "<TOPIC>"),
+        (vec!["outbox", "enqueue", ""], "topic must be 1 to 255 characters"),
+        (vec!["outbox", "enqueue", &long], "topic must be 1 to 255 characters, got 256"),
+        (vec!["outbox", "enqueue", "t", "--priority", "10"], "priority must be -9 to 9, got 10"),
+        (vec!["outbox", "enqueue", "t", "--priority", "high"], "--priority"),
+        (vec!["outbox", "enqueue", "t", "--due-in", "soon"], "--due-in"),
+        (vec!["outbox", "enqueue", "t", "--due-at", "tomorrow"], "RFC 3339"),
+        (vec!["outbox", "enqueue", "t", "--due-in", "1s", "--due-at", "2030-01-01T00:00:00Z"], "--due-at"),
+        (vec!["outbox", "enqueue", "t", "--expires-in", "0s"], "above zero"),
+        (vec!["outbox", "enqueue", "t", "--key", ""], "idempotency_key must be 1 to 255"),
+        (vec!["outbox", "enqueue", "t", "--ordering-key", &long], "ordering_key must be 1 to 255"),
+        (vec!["outbox", "enqueue", "t", "--correlation-id", &long], "correlation_id must be 1 to 255"),
+        (vec!["outbox", "enqueue", "t", "--header", "novalue"], "NAME=VALUE"),
+        (vec!["outbox", "enqueue", "t", "--payload-file", "nowhere"], "nowhere"),
+        (vec!["outbox", "enqueue", "t", "p", "--payload-file", "nowhere"], "--payload-file"),
+        (vec!["outbox", "list", "--status", "finished"], "ready, in-progress, done or failed"),
+        (vec!["outbox", "list", "--reason", "bad luck"], "handler, delivery-limit, expired or cancelled"),
+        (vec!["outbox", "list", "--limit", "0"], "--limit"),
+        (vec!["outbox", "list", "--limit", "1001"], "--limit"),
+        (vec!["outbox", "list", "--before", "yesterday"], "UUID"),
+        (vec!["outbox", "show", "7"], "UUID"),
+        (vec!["outbox", "cancel"], "<IDS>"),
+        (vec!["outbox", "requeue"], "--all-failed"),
+        (vec!["outbox", "requeue", "--all-failed", "--topic", "t"], "--topic"),
+        (vec!["outbox", "requeue", "--all-failed", "--limit", "0"], "--limit"),
+        (vec!["demo", "--for", "0s"], "above zero"),
+        (vec!["demo", "--for", "10"], "--for"),
+        (vec!["demo", "--rate", "0"], "--rate"),
+        (vec!["demo", "--workers", "many"], "--workers"),
+        (vec!["demo", "--database", "sqlite::memory:"], "a connection of its own"),
+        (vec!["bench", "--messages", "1"], "--messages"),
+        (vec!["migrate", "--print", "--check"], "--check"),
+        (vec!["migrate", "--schema", "a$b"], "schema name must not contain"),
+        (vec!["migrate", "--outbox-table", ""], "outbox table name must be 1 to 40 bytes"),
+        (vec!["migrate", "--config", "nowhere.toml"], "nowhere.toml"),
+        (vec!["migrate", "-v", "-q"], "--quiet"),
+    ] {
+        let ran = program.run(&arguments);
+        assert_eq!(ran.code, 2, "{arguments:?}: {}", ran.stderr);
+        assert!(ran.stderr.contains(says), "{arguments:?}: {says:?} is not in {}", ran.stderr);
+        assert!(ran.stdout.is_empty(), "{arguments:?}: {}", ran.stdout);
+    }
+}
+
+#[test]
+fn a_wrong_database_url_names_its_part_and_never_the_password() {
+    let program = Program::new();
+    for (url, says) in [
+        ("", "empty"),
+        ("shop", "no scheme"),
+        ("host=h password=s3cret", "no scheme"),
+        ("mysql://u:s3cret@h/d", "mysql"),
+        ("sqlite:", "path"),
+        ("postgres:u:s3cret@h/d", "//"),
+        ("postgres://u:s3cret@h:port/d", "port"),
+        ("postgres://u:s3cret@h:99999/d", "port"),
+        ("postgres://u:s3cret@/d", "host"),
+        ("postgres://u:s3cret%@h/d", "password"),
+        ("postgres://u:s3cret@h/d?sslmode=perhaps", "sslmode"),
+        ("postgres://u:s3cret@h/d?colour=red", "colour"),
+        ("postgres://h/d?port=x&password=s3cret", "port"),
+    ] {
+        for command in [&["migrate"][..], &["outbox", "stats"], &["demo"], &["bench"]] {
+            let ran = program.run(&[&["--database", url], command].concat());
+            assert_eq!(ran.code, 2, "{url}: {}", ran.stderr);
+            assert!(ran.stderr.contains(says), "{url}: {says:?} is not in {}", ran.stderr);
+            assert!(ran.stderr.contains("accepted are"), "{url}: {}", ran.stderr);
+            assert!(!ran.stderr.contains("s3cret") && ran.stdout.is_empty(), "{}", ran.stderr);
+        }
+    }
+}
+
+#[test]
+fn a_misplaced_url_is_not_quoted_in_full() {
+    let program = Program::new();
+    let ran = program.run(&["migrate", "postgres://u:s3cret@h/d"]).failed(2, &["postgres://u:***@h/d"]);
+    assert!(!ran.stderr.contains("s3cret"), "{}", ran.stderr);
+}
+
+#[test]
+fn a_database_that_does_not_answer_is_exit_code_3() {
+    let program = Program::new();
+    // Port 1 of the loopback is nobody's.
+    let url = "postgres://u:s3cret@127.0.0.1:1/d";
+    for command in [
+        &["migrate"][..],
+        &["migrate", "--check"],
+        &["outbox", "stats"],
+        &["outbox", "enqueue", "t"],
+        &["demo", "--for", "1s"],
+        &["bench", "--messages", "100"],
+    ] {
+        for more in [&[][..], &["-vvv"]] {
+            let ran = program.run(&[&["--database", url], command, more].concat());
+            let ran = ran.failed(3, &["error: ", "127.0.0.1:1", "do: "]);
+            assert!(!ran.stderr.contains("s3cret") && !ran.stdout.contains("s3cret"), "{}", ran.stderr);
+        }
+    }
+    program
+        .run(&["--database", "nowhere.db", "outbox", "stats"])
+        .failed(3, &["nowhere.db", "mainstay migrate"]);
+    assert!(!program.folder().join("nowhere.db").exists(), "a mistyped path must not make a file");
+}
+
+#[test]
+fn a_schema_that_is_not_there_says_what_to_run() {
+    let program = Program::with_database();
+    program.run(&["outbox", "stats", "--schema", "other"]).failed(1, &["mainstay migrate"]);
+}
+
+#[test]
+fn help_and_version_go_to_stdout() {
+    let program = Program::new();
+    let help = program.run(&["--help"]).succeeded().stdout;
+    for text in ["Exit codes:", "MAINSTAY_DATABASE", "Examples:", "demo", "bench"] {
+        assert!(help.contains(text), "{text:?} is not in {help}");
+    }
+    for command in [&["demo"][..], &["migrate"], &["bench"], &["outbox", "enqueue"], &["outbox", "requeue"]] {
+        let help = program.run(&[command, &["--help"]].concat()).succeeded().stdout;
+        assert!(help.contains("Example"), "{help}");
+    }
+    let version = program.run(&["--version"]).succeeded().stdout;
+    assert_eq!(version, format!("mainstay {}\n", env!("CARGO_PKG_VERSION")));
+}

@@ -1,0 +1,62 @@
+//! `mainstay migrate` on SQLite.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by them")]
+
+mod program;
+
+use program::Program;
+
+#[test]
+fn a_schema_is_made_once_and_then_current() {
+    let program = Program::new();
+    program.write("mainstay.toml", "database = \"a.db\"\n");
+    program.run(&["migrate", "--check"]).failed(3, &["a.db"]);
+    let first = program.run(&["migrate", "--json"]).succeeded().json();
+    assert_eq!((&first["status"], &first["changed"]), (&"current".into(), &true.into()));
+    let second = program.run(&["migrate", "--json"]).succeeded().json();
+    assert_eq!((&second["status"], &second["changed"]), (&"current".into(), &false.into()));
+    program.run(&["migrate", "--check"]).succeeded();
+    let other = program.run(&["migrate", "--check", "--schema", "other"]);
+    other.failed(1, &["not current", "mainstay migrate"]);
+    let other = program.run(&["migrate", "--check", "--schema", "other", "--json"]).ended(1).json();
+    assert_eq!(other["status"], "missing");
+}
+
+#[test]
+fn a_step_edited_by_hand_is_told() {
+    let program = Program::with_database();
+    let database = rusqlite::Connection::open(program.folder().join("shop.db")).unwrap();
+    let ledger: String = database
+        .query_row("select name from sqlite_schema where name like '%mainstay_migration'", [], |row| {
+            row.get(0)
+        })
+        .unwrap();
+    database.execute(&format!("update \"{ledger}\" set checksum = 'edited'"), []).unwrap();
+    program.run(&["migrate", "--check"]).failed(1, &["step 1", "edited by hand"]);
+    program.run(&["migrate"]).failed(1, &["step 1"]);
+}
+
+#[test]
+fn the_script_is_printed_without_touching_anything() {
+    let program = Program::new();
+    let sqlite = program.run(&["--database", "a.db", "migrate", "--print", "--schema", "shop"]).succeeded();
+    assert!(sqlite.stdout.contains("shop_outbox"), "{}", sqlite.stdout);
+    assert!(!program.folder().join("a.db").exists());
+    // Whoever is behind this URL is not asked.
+    let url = "postgres://u:s3cret@127.0.0.1:1/d";
+    let postgres = program.run(&["--database", url, "migrate", "--print", "--schema", "shop"]).succeeded();
+    for text in ["\"shop\".\"outbox\"", "outbox_claim"] {
+        assert!(postgres.stdout.contains(text), "{text:?} is not in the script");
+    }
+    assert!(!postgres.stdout.contains("s3cret"));
+}
+
+#[test]
+fn a_printed_script_makes_the_schema_that_check_wants() {
+    let program = Program::new();
+    let script = program.run(&["--database", "a.db", "migrate", "--print"]).succeeded().stdout;
+    let database = rusqlite::Connection::open(program.folder().join("a.db")).unwrap();
+    database.execute_batch(&script).unwrap();
+    drop(database);
+    program.run(&["--database", "a.db", "migrate", "--check"]).succeeded();
+}
