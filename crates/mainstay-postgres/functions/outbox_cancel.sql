@@ -23,8 +23,7 @@ begin
             hold_on_failure, topic, reason, ordering_key, idempotency_key, correlation_id, last_error, headers, payload)
         select g.seq, g.created_at, g.due_at, g.requested_due_at, moment, g.expires_at, g.generation, g.attempts, g.priority, 3, g.id, g.message_id,
                g.hold_on_failure, g.topic, 'cancelled', g.ordering_key, g.idempotency_key, g.correlation_id, 'cancelled', g.headers, g.payload
-          from gone g
-        on conflict do nothing)
+          from gone g)
     select array_agg(g.id), array_agg(g.ordering_key) filter (where g.ordering_key is not null) into changed, left_keys from gone g;
     -- No hold, whatever the item asked for: whoever cancels it wants the rest to go on.
     if left_keys is not null then

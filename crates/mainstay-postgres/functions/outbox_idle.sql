@@ -46,7 +46,8 @@ begin
     if cut then
         earliest := least(earliest, moment + interval '1 second');
     end if;
-    return greatest(extract(epoch from earliest - moment), 0)::double precision;
+    -- Not greatest(…, 0) alone: that is 0 for null, and a consumer with nothing in sight would never sleep.
+    return case when earliest is not null then greatest(extract(epoch from earliest - moment), 0) end;
 end
 $mainstay$;
 comment on function "{{schema}}"."{{outbox}}_next_due"(text[], text[]) is

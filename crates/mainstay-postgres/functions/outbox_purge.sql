@@ -25,18 +25,12 @@ begin
         raise exception using errcode = '22023', message = '{{outbox:literal}}_purge: max_rows must be 1 or more, got ' || coalesce(max_rows::text, 'null');
     end if;
 
+    -- First the done (status 2), then the failed (status 3).
     for i in 1 .. 2 loop
         continue when limits[i] is null or purged >= max_rows;
-        -- The status is spelt out in each, or the partial indexes could not be used.
-        if i = 1 then
-            doomed := array(select h.ctid from "{{schema}}"."{{outbox}}_history" h
-                             where h.status = 2 and h.processed_at <= moment - make_interval(secs => limits[i])
-                             order by h.processed_at limit max_rows - purged for update skip locked);
-        else
-            doomed := array(select h.ctid from "{{schema}}"."{{outbox}}_history" h
-                             where h.status = 3 and h.processed_at <= moment - make_interval(secs => limits[i])
-                             order by h.processed_at limit max_rows - purged for update skip locked);
-        end if;
+        doomed := array(select h.ctid from "{{schema}}"."{{outbox}}_history" h
+                         where h.status = i + 1 and h.processed_at <= moment - make_interval(secs => limits[i])
+                         order by h.processed_at limit max_rows - purged for update skip locked);
         with gone as (
             delete from "{{schema}}"."{{outbox}}_history" h where h.ctid = any (doomed) returning h.id, h.idempotency_key),
         forgotten as (

@@ -16,7 +16,12 @@ begin
     end if;
     with asked as materialized (select distinct u.id from unnest(ids) u(id) order by u.id),
     gone as (
-        delete from "{{schema}}"."{{outbox}}_history" h using asked a where h.id = a.id and h.status = 3 returning h.*),
+        delete from "{{schema}}"."{{outbox}}_history" h using asked a
+         where h.id = a.id and h.status = 3
+           -- A caller that brings its own ids can have used one again: not beside an open item, and only the last of several.
+           and not exists (select from "{{schema}}"."{{outbox}}" o where o.id = h.id)
+           and not exists (select from "{{schema}}"."{{outbox}}_history" l where l.id = h.id and l.seq > h.seq)
+        returning h.*),
     again as (
         -- Same place in its ordering key, and generations go on counting: a worker that still has the old claim cannot settle it.
         insert into "{{schema}}"."{{outbox}}" (
@@ -26,7 +31,6 @@ begin
         select g.seq, g.created_at, moment, g.requested_due_at, case when g.expires_at > moment then g.expires_at end, g.generation, g.priority, g.id,
                g.message_id, g.hold_on_failure, g.topic, g.ordering_key, g.idempotency_key, g.correlation_id, g.last_error, g.headers, g.payload
           from gone g
-        on conflict do nothing
         returning id, ordering_key)
     select array_agg(a.id), array_agg(a.ordering_key) filter (where a.ordering_key is not null) into changed, freed_keys from again a;
     if freed_keys is not null then
@@ -44,7 +48,7 @@ comment on function "{{schema}}"."{{outbox}}_requeue"(uuid[]) is
 
 create or replace function "{{schema}}"."{{outbox}}_requeue_where"(
     topic text default null, reason text default null, failed_after timestamptz default null, failed_before timestamptz default null,
-    max_rows integer default 1000
+    max_rows integer default 1000, correlation_id text default null
 ) returns setof uuid
 language plpgsql volatile
 set jit = off
@@ -61,10 +65,10 @@ begin
     end if;
     return query select "{{schema}}"."{{outbox}}_requeue"(array(
         select h.id from "{{schema}}"."{{outbox}}_history" h
-         where h.status = 3 and ($1 is null or h.topic = $1) and ($2 is null or h.reason = $2)
+         where h.status = 3 and ($1 is null or h.topic = $1) and ($2 is null or h.reason = $2) and ($6 is null or h.correlation_id = $6)
            and h.processed_at >= coalesce(failed_after, '-infinity') and h.processed_at < coalesce(failed_before, 'infinity')
          order by h.processed_at limit max_rows));
 end
 $mainstay$;
-comment on function "{{schema}}"."{{outbox}}_requeue_where"(text, text, timestamptz, timestamptz, integer) is
-    'Requeues up to max_rows failed items, oldest first, by topic, reason and time of failure (from, inclusive, to, exclusive). Null means any. Returns the ids that changed.';
+comment on function "{{schema}}"."{{outbox}}_requeue_where"(text, text, timestamptz, timestamptz, integer, text) is
+    'Requeues up to max_rows failed items, oldest first, by topic, reason, correlation id and time of failure (from, inclusive, to, exclusive). Null means any. Returns the ids that changed.';

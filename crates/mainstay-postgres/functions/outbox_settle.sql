@@ -19,8 +19,11 @@ declare
     moment constant timestamptz := statement_timestamp();
     size constant integer := coalesce(cardinality(ids), 0);
     known boolean;
+    ending boolean;
+    returning_some boolean;
     changed uuid[];
-    returned bigint;
+    returned uuid[];
+    holding uuid[];
     left_keys text[];
 begin
     if $1 is null or $1 = '00000000-0000-0000-0000-000000000000' then
@@ -48,65 +51,80 @@ begin
     if size = 0 then
         return;
     end if;
-    select bool_and(o.outcome between 0 and 3) and count(o.outcome) = size into known from unnest(outcomes) o(outcome);
+    select bool_and(o.outcome between 0 and 6) and count(o.outcome) = size, bool_or(o.outcome not in (1, 3)), bool_or(o.outcome in (1, 3))
+      into known, ending, returning_some from unnest(outcomes) o(outcome);
     if not known then
-        raise exception using errcode = '22023', message = '{{outbox:literal}}_settle: outcomes must be 0 (ack), 1 (abandon), 2 (fail) or 3 (release)';
+        raise exception using errcode = '22023', message = '{{outbox:literal}}_settle: outcomes must be 0 (ack), 1 (abandon), 2 (fail), 3 (release), '
+            || '4 (fail: delivery limit), 5 (fail: expired) or 6 (fail: cancelled)';
     end if;
     if delays is not null and exists (select from unnest(delays) d(delay) where not (d.delay > 0 and d.delay <= 1e9)) then
         raise exception using errcode = '22023', message = '{{outbox:literal}}_settle: delays must be more than 0 and at most 1000000000 seconds';
     end if;
 
-    -- One per id, the first wins. In order of id: two callers that wait for each other's rows do so in one order.
-    with asked as materialized (
-        select distinct on (u.id) u.id, u.generation, u.outcome, u.delay, nullif(left(u.error, 2048), '') as error
-          from unnest(ids, generations, outcomes, delays, errors) with ordinality as u(id, generation, outcome, delay, error, n)
-         order by u.id, u.n),
-    gone as (
-        delete from "{{schema}}"."{{outbox}}" m using asked a
-         where m.id = a.id and m.owner = $1 and m.status = 1 and (generations is null or m.generation = a.generation) and a.outcome in (0, 2)
-        returning m.*, a.outcome, a.error),
-    kept as (
-        -- An id that its caller has used twice is in the history already; the first ending stands, and the batch goes on.
-        insert into "{{schema}}"."{{outbox}}_history" (
-            seq, created_at, due_at, requested_due_at, processed_at, expires_at, generation, attempts, priority, status, id, message_id,
-            processed_by, hold_on_failure, topic, reason, ordering_key, idempotency_key, correlation_id, last_error, headers, payload)
-        select g.seq, g.created_at, g.due_at, g.requested_due_at, moment, g.expires_at, g.generation, g.attempts, g.priority,
-               case g.outcome when 0 then 2 else 3 end, g.id, g.message_id, g.owner, g.hold_on_failure, g.topic,
-               case g.outcome when 2 then 'handler' end, g.ordering_key, g.idempotency_key, g.correlation_id,
-               coalesce(g.error, g.last_error), g.headers, case when keep_payload or g.outcome = 2 then g.payload end
-          from gone g
-        on conflict do nothing),
-    stopped as (
-        insert into "{{schema}}"."{{outbox}}_hold" (ordering_key, work_item_id, held_at)
-        select g.ordering_key, g.id, moment from gone g where g.outcome = 2 and g.hold_on_failure and g.ordering_key is not null
-        order by g.ordering_key
-        on conflict do nothing),
-    back as (
-        update "{{schema}}"."{{outbox}}" m
-           set status = 0, owner = null, locked_until = null,
-               -- A release was no delivery.
-               attempts = case a.outcome when 3 then greatest(m.attempts - 1, 0) else m.attempts end,
-               -- 1, 2, 4 … 60 seconds by the number of deliveries before this one; the exponent is capped to stay in range.
-               due_at = moment + make_interval(secs => coalesce(a.delay, case a.outcome when 3 then 0 else least(2 ^ least(greatest(m.attempts - 1, 0), 6), 60) end)),
-               last_error = coalesce(a.error, m.last_error)
-          from asked a
-         where m.id = a.id and m.owner = $1 and m.status = 1 and (generations is null or m.generation = a.generation) and a.outcome in (1, 3)
-        returning m.id)
-    select array_agg(e.id), count(*) filter (where e.again), array_agg(e.ordering_key) filter (where e.ordering_key is not null)
-      into changed, returned, left_keys
-      from (select g.id, false as again, g.ordering_key from gone g union all select b.id, true, null from back b) e;
+    -- In both statements: one per claim, the first wins (an id may come twice, with a stale claim and with the one that holds);
+    -- in order of id, so that two callers wait for each other's rows in one order.
+    if ending then
+        with asked as materialized (
+            select distinct on (u.id, u.generation) u.id, u.generation, u.outcome, nullif(left(u.error, 2048), '') as error
+              from unnest(ids, generations, outcomes, errors) with ordinality as u(id, generation, outcome, error, n)
+             order by u.id, u.generation, u.n),
+        gone as (
+            delete from "{{schema}}"."{{outbox}}" m using asked a
+             where m.id = a.id and m.owner = $1 and m.status = 1 and (generations is null or m.generation = a.generation) and a.outcome not in (1, 3)
+            returning m.*, a.outcome, a.error),
+        kept as (
+            insert into "{{schema}}"."{{outbox}}_history" (
+                seq, created_at, due_at, requested_due_at, processed_at, expires_at, generation, attempts, priority, status, id, message_id,
+                processed_by, hold_on_failure, topic, reason, ordering_key, idempotency_key, correlation_id, last_error, headers, payload)
+            select g.seq, g.created_at, g.due_at, g.requested_due_at, moment, g.expires_at, g.generation, g.attempts, g.priority,
+                   case g.outcome when 0 then 2 else 3 end, g.id, g.message_id, g.owner, g.hold_on_failure, g.topic,
+                   case g.outcome when 2 then 'handler' when 4 then 'delivery-limit' when 5 then 'expired' when 6 then 'cancelled' end, g.ordering_key, g.idempotency_key, g.correlation_id,
+                   coalesce(g.error, g.last_error), g.headers, case when keep_payload or g.outcome <> 0 then g.payload end
+              from gone g
+            returning id, ordering_key, status = 3 and reason <> 'cancelled' and hold_on_failure and ordering_key is not null as holds)
+        select array_agg(k.id), array_agg(k.ordering_key) filter (where k.ordering_key is not null), array_agg(k.id) filter (where k.holds)
+          into changed, left_keys, holding from kept k;
 
-    -- Statements of their own: what was parked behind these items while the statement above waited is visible only now.
-    if left_keys is not null then
-        perform "{{schema}}"."{{outbox}}_advance"(left_keys);
+        if holding is not null then
+            insert into "{{schema}}"."{{outbox}}_hold" (ordering_key, work_item_id, held_at)
+            select distinct on (h.ordering_key) h.ordering_key, h.id, moment from "{{schema}}"."{{outbox}}_history" h
+             where h.id = any (holding) and h.ordering_key is not null order by h.ordering_key
+            on conflict do nothing;
+        end if;
+        -- A statement of its own: what was parked behind these items while the delete waited is visible only now.
+        if left_keys is not null then
+            perform "{{schema}}"."{{outbox}}_advance"(left_keys);
+        end if;
     end if;
-    if returned > 0 then
-        perform "{{schema}}"."{{outbox}}_wake"();
+
+    if returning_some then
+        with asked as materialized (
+            select distinct on (u.id, u.generation) u.id, u.generation, u.outcome, u.delay, nullif(left(u.error, 2048), '') as error
+              from unnest(ids, generations, outcomes, delays, errors) with ordinality as u(id, generation, outcome, delay, error, n)
+             order by u.id, u.generation, u.n),
+        back as (
+            update "{{schema}}"."{{outbox}}" m
+               set status = 0, owner = null, locked_until = null,
+                   -- A release was no delivery.
+                   attempts = case a.outcome when 3 then greatest(m.attempts - 1, 0) else m.attempts end,
+                   -- 1, 2, 4 … 60 seconds by the number of deliveries before this one; the exponent is capped to stay in range.
+                   due_at = moment + make_interval(secs => coalesce(
+                       a.delay, case a.outcome when 3 then 0 else least(2 ^ least(greatest(m.attempts - 1, 0), 6), 60) end)),
+                   last_error = coalesce(a.error, m.last_error)
+              from asked a
+             where m.id = a.id and m.owner = $1 and m.status = 1 and (generations is null or m.generation = a.generation) and a.outcome in (1, 3)
+            returning m.id)
+        select array_agg(b.id) into returned from back b;
+        if returned is not null then
+            changed := changed || returned;
+            perform "{{schema}}"."{{outbox}}_wake"();
+        end if;
     end if;
     return query select u.id from unnest(changed) u(id);
 end
 $mainstay$;
 comment on function "{{schema}}"."{{outbox}}_settle"(uuid, uuid[], bigint[], smallint[], double precision[], text[], boolean) is
-    'Ends claims: outcome 0 ack, 1 abandon (counts as a delivery; delay in seconds, null = backoff), 2 fail, 3 release (does not count; null = at once). '
+    'Ends claims: outcome 0 ack, 1 abandon (counts as a delivery; delay in seconds, null = backoff), 2 fail, 3 release (does not count; null = at once), '
+    '4, 5 and 6 fail with reason delivery-limit, expired or cancelled. '
     'Returns the ids that changed; the others were not held by this owner and generation. generations as a whole may be null: owner alone is compared. '
     'Error texts are cut to 2048 characters. keep_payload = false drops the payload of acknowledged items.';

@@ -40,7 +40,7 @@ declare
     moment constant timestamptz := statement_timestamp();
 begin
     return query
-    select coalesce(o.topic, f.topic), coalesce(o.ready, 0), coalesce(o.scheduled, 0), coalesce(o.in_progress, 0), coalesce(o.lapsed, 0),
+    select coalesce(o.topic::text, f.topic), coalesce(o.ready, 0), coalesce(o.scheduled, 0), coalesce(o.in_progress, 0), coalesce(o.lapsed, 0),
            coalesce(f.failed, 0), extract(epoch from moment - o.oldest)::double precision
       from (select q.topic, count(*) filter (where q.status = 0 and q.due_at <= moment) as ready,
                    count(*) filter (where q.status = 0 and q.due_at > moment) as scheduled,

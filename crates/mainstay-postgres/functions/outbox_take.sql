@@ -228,15 +228,14 @@ begin
                     processed_by, hold_on_failure, topic, reason, ordering_key, idempotency_key, correlation_id, last_error, headers, payload)
                 select g.seq, g.created_at, g.due_at, g.requested_due_at, moment, g.expires_at, g.generation, g.attempts, g.priority, 3, g.id, g.message_id,
                        g.owner, g.hold_on_failure, g.topic, g.why, g.ordering_key, g.idempotency_key, g.correlation_id, g.complaint, g.headers, g.payload
-                  from ruled g
-                on conflict do nothing),
+                  from ruled g),
             stopped as (
                 insert into "{{schema}}"."{{outbox}}_hold" (ordering_key, work_item_id, held_at)
                 select g.ordering_key, g.id, moment from ruled g where g.hold_on_failure and g.ordering_key is not null
                 on conflict do nothing)
-            select 3::smallint, g.why, g.id, g.message_id, g.topic, g.payload, g.correlation_id, g.attempts, g.generation,
-                   g.created_at, g.due_at, g.expires_at, g.ordering_key, g.priority, g.headers,
-                   null::timestamptz, moment, g.complaint, g.requested_due_at
+            select 3::smallint, g.why, g.id, g.message_id, g.topic::text, g.payload, g.correlation_id::text, g.attempts, g.generation,
+                   g.created_at, g.due_at::timestamptz, g.expires_at::timestamptz, g.ordering_key::text, g.priority::smallint, g.headers::jsonb,
+                   null::timestamptz, moment, g.complaint, g.requested_due_at::timestamptz
               from ruled g;
             if ended_keys is not null then
                 perform "{{schema}}"."{{outbox}}_advance"(ended_keys);
@@ -246,16 +245,28 @@ begin
         exit when picked <> '{}' or ended_keys is null;
     end loop;
 
-    if picked <> '{}' then
+    if picked = '{}' then
+        return;
+    end if;
+    if depth = 1 then
+        -- Rows come as they lie in the table, which is near enough to their order; sorting would cost a fifth of the claim.
+        return query
+        update "{{schema}}"."{{outbox}}" m
+           set status = 1, owner = claimant, generation = m.generation + 1, attempts = m.attempts + 1, locked_until = lease_end
+         where m.ctid = any (picked)
+        returning 1::smallint, null::text, m.id, m.message_id, m.topic::text, m.payload, m.correlation_id::text, m.attempts, m.generation,
+                  m.created_at, m.due_at::timestamptz, m.expires_at::timestamptz, m.ordering_key::text, m.priority::smallint, m.headers::jsonb,
+                  m.locked_until, moment, m.last_error::text, m.requested_due_at::timestamptz;
+    else
         return query
         with claimed as (
             update "{{schema}}"."{{outbox}}" m
                set status = 1, owner = claimant, generation = m.generation + 1, attempts = m.attempts + 1, locked_until = lease_end
              where m.ctid = any (picked)
             returning m.*)
-        select 1::smallint, null::text, c.id, c.message_id, c.topic, c.payload, c.correlation_id, c.attempts, c.generation,
-               c.created_at, c.due_at, c.expires_at, c.ordering_key, c.priority, c.headers,
-               c.locked_until, moment, c.last_error, c.requested_due_at
+        select 1::smallint, null::text, c.id, c.message_id, c.topic::text, c.payload, c.correlation_id::text, c.attempts, c.generation,
+               c.created_at, c.due_at::timestamptz, c.expires_at::timestamptz, c.ordering_key::text, c.priority::smallint, c.headers::jsonb,
+               c.locked_until, moment, c.last_error::text, c.requested_due_at::timestamptz
           from claimed c order by c.priority desc, c.due_at, c.seq;
     end if;
 end
