@@ -43,11 +43,25 @@ async fn a_printed_script_makes_the_schema_that_check_wants() {
 #[tokio::test]
 async fn grants_let_an_application_work() {
     let database = TestDatabase::create(None).await;
+    let client = database.client().await;
     let program = Program::new();
     let url = database.url();
+    // Roles belong to the whole server, so each test has its own. A quote in it must do no harm.
+    let role = format!("{}\"app", database.name());
+    let quoted = format!("\"{}\"", role.replace('"', "\"\""));
+    client.batch_execute(&format!("create role {quoted} login password 's3cret'")).await.unwrap();
+
     program.run(&["--database", &url, "migrate"]).succeeded();
-    let script = program.run(&["--database", &url, "migrate", "--grants", "some \"role"]).succeeded().stdout;
-    assert!(script.contains("\"some \"\"role\""), "{script}");
+    let as_role = PostgresUrl::parse(&url).with_credentials(&role.replace('"', "%22"), "s3cret").to_string();
+    let enqueue = || program.run(&["--database", &as_role, "outbox", "enqueue", "t"]);
+    let refused = enqueue();
+    let script = program.run(&["--database", &url, "migrate", "--grants", &role]).succeeded().stdout;
+    client.batch_execute(&script).await.unwrap();
+    let allowed = enqueue();
+
+    client.batch_execute(&format!("drop owned by {quoted}; drop role {quoted}")).await.unwrap();
+    assert!(!refused.failed(1, &["error: "]).stderr.contains("s3cret"));
+    allowed.succeeded();
 }
 
 #[tokio::test]

@@ -219,7 +219,8 @@ mod tests {
     #[test]
     fn each_fault_is_found() {
         type Fault = fn(&mut Ledger, &mut HashMap<WorkItemId, Entry>);
-        let faults: [(&str, Fault, fn(&Books) -> u64); 7] = [
+        type Finding = fn(&Books) -> u64;
+        let faults: [(&str, Fault, Finding); 7] = [
             ("lost", |l, m| drop(m.remove(&l.orders[0].work_item)), |b| b.lost),
             (
                 "pending",
