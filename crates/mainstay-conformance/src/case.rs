@@ -93,6 +93,8 @@ macro_rules! suite {
         $crate::effects_cases!($fixture);
         $crate::enqueue_cases!($fixture);
         $crate::fail_cases!($fixture);
+        $crate::fuzz_cases!($fixture);
+        $crate::handler_cases!($fixture);
         $crate::input_cases!($fixture);
         $crate::limits_cases!($fixture);
         $crate::observability_cases!($fixture);
@@ -100,8 +102,10 @@ macro_rules! suite {
         $crate::reap_cases!($fixture);
         $crate::replay_cases!($fixture);
         $crate::retention_cases!($fixture);
+        $crate::retry_cases!($fixture);
         $crate::schema_cases!($fixture);
         $crate::security_cases!($fixture);
+        $crate::service_cases!($fixture);
     };
 }
 

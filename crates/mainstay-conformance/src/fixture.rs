@@ -8,6 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use mainstay_core::Result;
 use mainstay_core::outbox::{Enqueued, Message, Outbox};
+use mainstay_core::queue::Context;
 use mainstay_core::store::{Names, Provider, StoreTransaction};
 
 /// How an application ends its transaction.
@@ -61,6 +62,9 @@ pub trait Fixture: Send + Sync {
 
     /// Writes `note` into the same table within a handler's transaction.
     async fn write_note(&self, transaction: &mut dyn StoreTransaction, note: &str);
+
+    /// Ends a delivery as a handler would: takes its transaction, writes `note`, enqueues `follow_up`, and completes.
+    async fn complete(&self, context: &Context, note: &str, follow_up: Message) -> Result<()>;
 
     /// The committed notes, sorted.
     async fn notes(&self) -> Vec<String>;

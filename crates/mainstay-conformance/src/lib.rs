@@ -11,6 +11,7 @@
 
 mod case;
 mod cases;
+mod crew;
 mod fixture;
 mod probe;
 pub mod report;

@@ -11,6 +11,8 @@ mod crash;
 mod effects;
 mod enqueue;
 mod fail;
+mod fuzz;
+mod handlers;
 mod input;
 mod limits;
 mod observability;
@@ -18,8 +20,10 @@ mod ordering;
 mod reap;
 mod replay;
 mod retention;
+mod retry;
 mod schema;
 mod security;
+mod service;
 
 use crate::case::Case;
 
@@ -34,6 +38,8 @@ pub fn all() -> Vec<Case> {
         effects::CASES,
         enqueue::CASES,
         fail::CASES,
+        fuzz::CASES,
+        handlers::CASES,
         input::CASES,
         limits::CASES,
         observability::CASES,
@@ -41,8 +47,10 @@ pub fn all() -> Vec<Case> {
         reap::CASES,
         replay::CASES,
         retention::CASES,
+        retry::CASES,
         schema::CASES,
         security::CASES,
+        service::CASES,
     ]
     .concat()
 }
