@@ -103,6 +103,9 @@ fn on_one_snapshot<T>(
 ) -> Result<T, Fault> {
     connection.prepare_cached("BEGIN")?.execute([])?;
     let result = work(connection);
-    connection.prepare_cached("COMMIT")?.execute([])?;
+    // Some errors have ended it already. It must end: an old snapshot keeps the log from being cut.
+    if !connection.is_autocommit() {
+        connection.execute_batch("ROLLBACK")?;
+    }
     result
 }

@@ -1,5 +1,7 @@
 //! Enqueueing in the application's own transaction, with the driver it already uses.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
 mod support;
 
 use mainstay_core::ErrorKind;
@@ -158,4 +160,90 @@ mod with_sqlx {
         let mut connection = connect(&scratch).await;
         assert_send(scratch.outbox.enqueue_in(&mut connection, Message::new("t", ""))).await.unwrap();
     }
+}
+
+/// A store that is not of SQLite, as far as anybody can see: it hides the one it passes calls on to.
+mod disguise {
+    use std::any::Any;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use async_trait::async_trait;
+    use mainstay_core::outbox::*;
+    use mainstay_core::queue::*;
+    use mainstay_core::store::*;
+    use mainstay_core::{OwnerToken, Result, WorkItemId};
+
+    pub(crate) struct Disguise(pub(crate) Arc<dyn OutboxStore>);
+
+    #[async_trait]
+    impl QueueStore for Disguise {
+        fn identifier(&self) -> &str {
+            "elsewhere"
+        }
+        fn capabilities(&self) -> Capabilities {
+            self.0.capabilities()
+        }
+        async fn claim(&self, request: &ClaimRequest) -> Result<ClaimBatch> {
+            self.0.claim(request).await
+        }
+        async fn settle(&self, owner: OwnerToken, settlements: &[Settlement]) -> Result<Settled> {
+            self.0.settle(owner, settlements).await
+        }
+        async fn renew(&self, owner: OwnerToken, claims: &[ClaimHandle], lease: Duration) -> Result<Settled> {
+            self.0.renew(owner, claims, lease).await
+        }
+        async fn reap_expired(&self) -> Result<u64> {
+            self.0.reap_expired().await
+        }
+        async fn wait(&self, consumer: OwnerToken, timeout: Duration) -> Result<Wake> {
+            self.0.wait(consumer, timeout).await
+        }
+        async fn begin(&self) -> Result<Box<dyn StoreTransaction>> {
+            self.0.begin().await
+        }
+    }
+
+    #[async_trait]
+    impl OutboxStore for Disguise {
+        async fn enqueue(&self, messages: &[PreparedMessage]) -> Result<Vec<Enqueued>> {
+            self.0.enqueue(messages).await
+        }
+        async fn get(&self, id: WorkItemId) -> Result<Option<OutboxMessage>> {
+            self.0.get(id).await
+        }
+        async fn list(&self, filter: &MessageFilter, page: Page) -> Result<Vec<OutboxMessage>> {
+            self.0.list(filter, page).await
+        }
+        async fn cancel(&self, ids: &[WorkItemId]) -> Result<Vec<WorkItemId>> {
+            self.0.cancel(ids).await
+        }
+        async fn requeue(&self, ids: &[WorkItemId]) -> Result<Vec<WorkItemId>> {
+            self.0.requeue(ids).await
+        }
+        async fn requeue_where(&self, filter: &MessageFilter, limit: u32) -> Result<Vec<WorkItemId>> {
+            self.0.requeue_where(filter, limit).await
+        }
+        async fn release_key(&self, key: &str) -> Result<bool> {
+            self.0.release_key(key).await
+        }
+        async fn stats(&self) -> Result<OutboxStats> {
+            self.0.stats().await
+        }
+        async fn purge(&self, retention: &Retention) -> Result<u64> {
+            self.0.purge(retention).await
+        }
+        fn as_any(&self) -> &dyn Any {
+            self
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_store_of_another_kind_is_refused() {
+    let scratch = Scratch::new().await;
+    let outbox = Outbox::new(std::sync::Arc::new(disguise::Disguise(scratch.sqlite.outbox())));
+    let error = outbox.enqueue_in_blocking(&mut scratch.connect(), Message::new("t", "")).unwrap_err();
+    assert_eq!((error.kind(), error.field()), (ErrorKind::InvalidArgument, Some("store")));
+    assert!(error.message().contains("elsewhere"), "{error}");
 }

@@ -1,5 +1,7 @@
 //! Files that can't be used, and what is said about them.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
 mod support;
 
 use mainstay_core::outbox::Message;

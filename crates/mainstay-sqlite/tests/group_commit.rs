@@ -1,5 +1,7 @@
 //! Operations that wait together share a transaction; what becomes of one is no concern of the others.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
 mod support;
 
 use mainstay_core::outbox::Message;

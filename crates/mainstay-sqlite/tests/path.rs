@@ -1,5 +1,7 @@
 //! One message from enqueue to done.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
 use mainstay_core::OwnerToken;
 use mainstay_core::outbox::{Message, Outbox};
 use mainstay_core::queue::{ClaimRequest, Status};

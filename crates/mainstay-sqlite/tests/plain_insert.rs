@@ -1,5 +1,7 @@
 //! The tables are the interface for other languages: what a plain INSERT gets, and what it can't get past.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
 mod support;
 
 use mainstay_core::OwnerToken;

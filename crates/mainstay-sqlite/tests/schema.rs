@@ -1,5 +1,7 @@
 //! The schema as it is committed, as it is scripted and as it is deployed are one.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
 mod support;
 
 use mainstay_core::store::{Provider, SchemaStatus};

@@ -1,5 +1,7 @@
 //! A handler's transaction has the writer to itself, and can't keep it.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
 mod support;
 
 use std::sync::mpsc;

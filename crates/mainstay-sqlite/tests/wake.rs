@@ -1,5 +1,7 @@
 //! Waiters wake for what they can claim, whoever made it ready, and for nothing else.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
 mod support;
 
 use std::time::Duration;

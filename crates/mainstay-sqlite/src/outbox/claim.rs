@@ -39,7 +39,7 @@ pub(crate) fn claim(
         claimed: Vec::new(),
         rejected: Vec::new(),
     };
-    for (level, quota) in visits(&levels, request.batch as usize, lucky()) {
+    for (level, quota) in visits(&levels, request.batch as usize, lucky(levels.len())) {
         round.take(level, quota)?;
     }
     // Shares of lower levels were taken first; the most urgent still come first in the answer.
@@ -50,8 +50,8 @@ pub(crate) fn claim(
 
 /// Which levels to visit, and how much each visit may take. Every lower level first takes a tenth, all of them at most half
 /// of the batch, and then the highest goes first. Where the batch is too small to share, one claim in ten starts at
-/// the lowest level instead, so none waits for ever.
-fn visits(levels: &[i64], batch: usize, lucky: bool) -> Vec<(i64, usize)> {
+/// a random level instead, so none waits for ever.
+fn visits(levels: &[i64], batch: usize, lucky: Option<usize>) -> Vec<(i64, usize)> {
     let lower = levels.get(1..).unwrap_or_default();
     let share = match lower.len() {
         0 => 0,
@@ -60,15 +60,18 @@ fn visits(levels: &[i64], batch: usize, lucky: bool) -> Vec<(i64, usize)> {
     let mut visits = Vec::new();
     if share > 0 {
         visits.extend(lower.iter().map(|level| (*level, share)));
-    } else if lucky {
-        visits.extend(levels.iter().rev().map(|level| (*level, batch)));
+    } else if let Some(level) = lucky.and_then(|place| levels.get(place)) {
+        visits.push((*level, batch));
     }
     visits.extend(levels.iter().map(|level| (*level, batch)));
     visits
 }
 
-fn lucky() -> bool {
-    Uuid::new_v4().as_bytes()[0].is_multiple_of(10)
+/// In one of ten cases, a random place.
+fn lucky(levels: usize) -> Option<usize> {
+    let random = Uuid::new_v4();
+    let [first, second, ..] = random.as_bytes();
+    (first % 10 == 0 && levels > 0).then(|| usize::from(*second) % levels)
 }
 
 /// Topics as the statements take them: none means no restriction.
@@ -196,22 +199,22 @@ mod tests {
 
     #[test]
     fn one_level_is_one_visit() {
-        assert_eq!(visits(&[0], 50, false), [(0, 50)]);
-        assert_eq!(visits(&[], 50, false), []);
+        assert_eq!(visits(&[0], 50, None), [(0, 50)]);
+        assert_eq!(visits(&[], 50, None), []);
     }
 
     #[test]
     fn lower_levels_have_a_share_of_at_most_half() {
-        assert_eq!(visits(&[9, 0], 50, false)[0], (0, 5));
+        assert_eq!(visits(&[9, 0], 50, None)[0], (0, 5));
         let levels: Vec<i64> = (-9..=9).rev().collect();
         let shared: usize =
-            visits(&levels, 100, false).iter().filter(|(_, quota)| *quota < 100).map(|v| v.1).sum();
+            visits(&levels, 100, None).iter().filter(|(_, quota)| *quota < 100).map(|v| v.1).sum();
         assert!((18..=50).contains(&shared), "{shared}");
     }
 
     #[test]
-    fn a_batch_too_small_to_share_sometimes_starts_at_the_lowest() {
-        assert_eq!(visits(&[9, 0], 1, false)[0], (9, 1));
-        assert_eq!(visits(&[9, 0], 1, true)[0], (0, 1));
+    fn a_batch_too_small_to_share_sometimes_starts_elsewhere() {
+        assert_eq!(visits(&[9, 0], 1, None)[0], (9, 1));
+        assert_eq!(visits(&[9, 5, 0], 1, Some(1))[0], (5, 1));
     }
 }
