@@ -13,7 +13,7 @@ use crate::error::Fault;
 use crate::reader::Readers;
 use crate::statements::Statements;
 use crate::wake::Signal;
-use crate::writer::Writer;
+use crate::writer::{Ticket, Writer};
 
 /// An open database under one set of names. Several may share the connections.
 #[derive(Clone)]
@@ -42,18 +42,18 @@ impl Database {
     }
 
     /// Runs an operation in a transaction that is durable when this returns.
-    pub(crate) async fn write<T, F>(&self, operation: &'static str, work: F) -> Result<T>
+    pub(crate) async fn write<T, F>(&self, ticket: impl Into<Ticket>, work: F) -> Result<T>
     where
         T: Send + 'static,
         F: FnMut(&Connection, &Statements) -> Result<T, Fault> + Send + 'static,
     {
-        self.write_and_wake(operation, work, |_| false).await
+        self.write_and_wake(ticket, work, |_| false).await
     }
 
     /// The same, and then tells those who wait for work, if `wakes` says so.
     pub(crate) async fn write_and_wake<T, F>(
         &self,
-        operation: &'static str,
+        ticket: impl Into<Ticket>,
         mut work: F,
         wakes: fn(&T) -> bool,
     ) -> Result<T>
@@ -62,7 +62,7 @@ impl Database {
         F: FnMut(&Connection, &Statements) -> Result<T, Fault> + Send + 'static,
     {
         let sql = Arc::clone(&self.statements);
-        self.writer.run(operation, move |connection| work(connection, &sql), wakes).await
+        self.writer.run(ticket.into(), move |connection| work(connection, &sql), wakes).await
     }
 
     /// Runs a look at one snapshot.
@@ -75,7 +75,7 @@ impl Database {
         let work = move |connection: &Connection| work(connection, &sql);
         match &self.readers {
             Some(readers) => readers.run(operation, work).await,
-            None => self.writer.run(operation, work, |_| false).await,
+            None => self.writer.run(operation.into(), work, |_| false).await,
         }
     }
 

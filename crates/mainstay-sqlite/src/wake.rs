@@ -73,7 +73,9 @@ async fn look_at(database: &Database, seen: Option<i64>) -> Result<Look> {
     let sql = std::sync::Arc::clone(&database.statements);
     match database.watcher(WAIT).await? {
         Some(watcher) => watcher.run(WAIT, move |connection| look(connection, &sql, seen)).await,
-        None => database.writer.run(WAIT, move |connection| look(connection, &sql, seen), |_| false).await,
+        None => {
+            database.writer.run(WAIT.into(), move |connection| look(connection, &sql, seen), |_| false).await
+        }
     }
 }
 

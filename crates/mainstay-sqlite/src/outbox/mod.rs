@@ -22,6 +22,7 @@ use mainstay_core::{OwnerToken, Result, WorkItemId};
 use crate::database::Database;
 use crate::transaction::SqliteTransaction;
 use crate::wake;
+use crate::writer::Ticket;
 
 pub(crate) use enqueue::enqueue;
 #[cfg(feature = "sqlx")]
@@ -60,24 +61,24 @@ impl QueueStore for SqliteOutbox {
     }
 
     async fn claim(&self, request: &ClaimRequest) -> Result<ClaimBatch> {
-        let request = request.clone();
-        self.database
-            .write("outbox.claim", move |connection, sql| claim::claim(connection, sql, &request))
-            .await
+        let (request, ticket) = (request.clone(), Ticket::new("outbox.claim", request.batch as usize));
+        self.database.write(ticket, move |connection, sql| claim::claim(connection, sql, &request)).await
     }
 
     async fn settle(&self, owner: OwnerToken, settlements: &[Settlement]) -> Result<Settled> {
+        let ticket = Ticket::new("outbox.settle", settlements.len());
         let settlements = settlements.to_vec();
         let keep = self.database.keep_done_payloads;
         let settle = move |connection: &_, sql: &_| settle(connection, sql, owner, &settlements, keep);
         let wakes = |result: &SettleResult| result.may_wake;
-        Ok(self.database.write_and_wake("outbox.settle", settle, wakes).await?.settled)
+        Ok(self.database.write_and_wake(ticket, settle, wakes).await?.settled)
     }
 
     async fn renew(&self, owner: OwnerToken, claims: &[ClaimHandle], lease: Duration) -> Result<Settled> {
+        let ticket = Ticket::new("outbox.renew", claims.len());
         let claims = claims.to_vec();
         let renew = move |connection: &_, sql: &_| settle::renew(connection, sql, owner, &claims, lease);
-        self.database.write("outbox.renew", renew).await
+        self.database.write(ticket, renew).await
     }
 
     async fn reap_expired(&self) -> Result<u64> {
@@ -96,10 +97,11 @@ impl QueueStore for SqliteOutbox {
 #[async_trait]
 impl OutboxStore for SqliteOutbox {
     async fn enqueue(&self, messages: &[PreparedMessage]) -> Result<Vec<Enqueued>> {
+        let ticket = Ticket::new("outbox.enqueue", messages.len());
         let messages = messages.to_vec();
         let enqueue = move |connection: &_, sql: &_| enqueue(connection, sql, &messages);
         let wakes = |enqueued: &Vec<Enqueued>| enqueued.iter().any(|message| message.added);
-        self.database.write_and_wake("outbox.enqueue", enqueue, wakes).await
+        self.database.write_and_wake(ticket, enqueue, wakes).await
     }
 
     async fn get(&self, id: WorkItemId) -> Result<Option<OutboxMessage>> {
@@ -114,22 +116,25 @@ impl OutboxStore for SqliteOutbox {
     }
 
     async fn cancel(&self, ids: &[WorkItemId]) -> Result<Vec<WorkItemId>> {
+        let ticket = Ticket::new("outbox.cancel", ids.len());
         let ids = ids.to_vec();
         let cancel = move |connection: &_, sql: &_| admin::cancel(connection, sql, &ids);
         // What stood behind a cancelled message in its ordering key may be ready now.
-        self.database.write_and_wake("outbox.cancel", cancel, any).await
+        self.database.write_and_wake(ticket, cancel, any).await
     }
 
     async fn requeue(&self, ids: &[WorkItemId]) -> Result<Vec<WorkItemId>> {
+        let ticket = Ticket::new("outbox.requeue", ids.len());
         let ids = ids.to_vec();
         let requeue = move |connection: &_, sql: &_| admin::requeue(connection, sql, &ids);
-        self.database.write_and_wake("outbox.requeue", requeue, any).await
+        self.database.write_and_wake(ticket, requeue, any).await
     }
 
     async fn requeue_where(&self, filter: &MessageFilter, limit: u32) -> Result<Vec<WorkItemId>> {
+        let ticket = Ticket::new("outbox.requeue", limit as usize);
         let filter = filter.clone();
         let requeue = move |connection: &_, sql: &_| admin::requeue_where(connection, sql, &filter, limit);
-        self.database.write_and_wake("outbox.requeue", requeue, any).await
+        self.database.write_and_wake(ticket, requeue, any).await
     }
 
     async fn release_key(&self, key: &str) -> Result<bool> {
@@ -143,10 +148,9 @@ impl OutboxStore for SqliteOutbox {
     }
 
     async fn purge(&self, retention: &Retention) -> Result<u64> {
+        let ticket = Ticket::new("outbox.purge", retention.batch as usize);
         let retention = *retention;
-        self.database
-            .write("outbox.purge", move |connection, sql| admin::purge(connection, sql, &retention))
-            .await
+        self.database.write(ticket, move |connection, sql| admin::purge(connection, sql, &retention)).await
     }
 
     fn as_any(&self) -> &dyn Any {

@@ -13,10 +13,12 @@ use tokio::sync::oneshot;
 use crate::error::{Fault, Place, Trouble};
 use crate::wake::Signal;
 
-use super::Thread;
+use super::{ALONE, Thread, Ticket};
 
 /// An operation in the queue, whatever its result is.
 pub(super) trait Task: Send {
+    /// It has a transaction of its own.
+    fn is_large(&self) -> bool;
     /// Nobody waits for it any more, so it need not begin.
     fn is_abandoned(&self) -> bool;
     /// Runs it and keeps the result. False when it failed and its changes are to be taken back.
@@ -28,7 +30,7 @@ pub(super) trait Task: Send {
 }
 
 pub(super) struct Operation<T, F> {
-    name: &'static str,
+    ticket: Ticket,
     work: F,
     wakes: fn(&T) -> bool,
     result: Option<Result<T, Error>>,
@@ -37,12 +39,12 @@ pub(super) struct Operation<T, F> {
 
 impl<T, F> Operation<T, F> {
     pub(super) fn new(
-        name: &'static str,
+        ticket: Ticket,
         work: F,
         wakes: fn(&T) -> bool,
         reply: oneshot::Sender<Result<T, Error>>,
     ) -> Self {
-        Self { name, work, wakes, result: None, reply }
+        Self { ticket, work, wakes, result: None, reply }
     }
 }
 
@@ -51,6 +53,10 @@ where
     T: Send,
     F: FnMut(&Connection) -> Result<T, Fault> + Send,
 {
+    fn is_large(&self) -> bool {
+        self.ticket.items > ALONE
+    }
+
     fn is_abandoned(&self) -> bool {
         self.reply.is_closed()
     }
@@ -58,8 +64,8 @@ where
     fn run(&mut self, connection: &Connection, place: &Place) -> bool {
         let result = catch_unwind(AssertUnwindSafe(|| (self.work)(connection)));
         let result = match result {
-            Ok(result) => result.map_err(|fault| place.error(self.name, fault)),
-            Err(_) => Err(place.panicked(self.name)),
+            Ok(result) => result.map_err(|fault| place.error(self.ticket.operation, fault)),
+            Err(_) => Err(place.panicked(self.ticket.operation)),
         };
         self.result.insert(result).is_ok()
     }
@@ -76,7 +82,7 @@ where
         let error = match self.result {
             // Its own failure says more than that of the transaction.
             Some(Err(error)) => error,
-            _ => trouble.at(place, self.name),
+            _ => trouble.at(place, self.ticket.operation),
         };
         drop(self.reply.send(Err(error)));
     }
@@ -109,6 +115,14 @@ impl Thread {
 
     /// An error means that the transaction as a whole is lost.
     fn run_all(&self, connection: &Connection, group: &mut [Box<dyn Task>]) -> rusqlite::Result<()> {
+        if let [task] = group {
+            // The transaction is its savepoint.
+            if task.run(connection, &self.place) {
+                return self.commit(connection);
+            }
+            self.roll_back(connection);
+            return Ok(());
+        }
         for task in group.iter_mut() {
             connection.prepare_cached("SAVEPOINT operation")?.execute([])?;
             if !task.run(connection, &self.place) {

@@ -31,6 +31,29 @@ const GROUP: usize = 512;
 /// How often to ask for the write lock, each time for as long as the busy timeout.
 const LOCK_ATTEMPTS: u32 = 3;
 
+/// Operations on more items than this have a transaction of their own. They gain nothing by sharing one, and SQLite's
+/// bookkeeping for a savepoint makes every statement within it slower the more it holds.
+const ALONE: usize = 100;
+
+/// What an operation is called in errors, and how many items it is about.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ticket {
+    operation: &'static str,
+    items: usize,
+}
+
+impl Ticket {
+    pub(crate) fn new(operation: &'static str, items: usize) -> Self {
+        Self { operation, items }
+    }
+}
+
+impl From<&'static str> for Ticket {
+    fn from(operation: &'static str) -> Self {
+        Self::new(operation, 1)
+    }
+}
+
 enum Job {
     Run(Box<dyn Task>),
     Lend(lend::Request),
@@ -77,21 +100,16 @@ impl Writer {
     /// Runs an operation in a transaction. It is durable when this returns. `work` may be run again, when the
     /// transaction it shared with others failed because of one of them. `wakes` tells from the result whether there may
     /// be work now; waiters learn it after the commit, even if the caller has gone.
-    pub(crate) async fn run<T, F>(
-        &self,
-        operation: &'static str,
-        work: F,
-        wakes: fn(&T) -> bool,
-    ) -> Result<T, Error>
+    pub(crate) async fn run<T, F>(&self, ticket: Ticket, work: F, wakes: fn(&T) -> bool) -> Result<T, Error>
     where
         T: Send + 'static,
         F: FnMut(&Connection) -> Result<T, Fault> + Send + 'static,
     {
         let (reply, answer) = oneshot::channel();
-        let task = Operation::new(operation, work, wakes, reply);
-        self.send(operation, Job::Run(Box::new(task))).await?;
+        let task = Operation::new(ticket, work, wakes, reply);
+        self.send(ticket.operation, Job::Run(Box::new(task))).await?;
         // No answer: the thread has ended, because it panicked outside of any operation.
-        answer.await.map_err(|_| self.place.closed(operation))?
+        answer.await.map_err(|_| self.place.closed(ticket.operation))?
     }
 
     /// Lends the thread to a handler's transaction, for `limit` at most.
@@ -137,18 +155,20 @@ impl Thread {
         while let Some(job) = queue.blocking_recv() {
             let mut next = Some(job);
             let mut group = Vec::new();
-            let mut loan = None;
+            let mut alone = None;
             while let Some(job) = next {
                 match job {
-                    Job::Run(task) => group.push(task),
-                    Job::Lend(request) => loan = Some(request),
+                    Job::Run(task) if !task.is_large() => group.push(task),
+                    large_or_loan => alone = Some(large_or_loan),
                 }
-                // What queues behind a loan waits for its end.
-                next = if loan.is_none() && group.len() < GROUP { queue.try_recv().ok() } else { None };
+                // What queues behind one that goes alone waits for its end.
+                next = if alone.is_none() && group.len() < GROUP { queue.try_recv().ok() } else { None };
             }
             self.commit_group(connection, group);
-            if let Some(request) = loan {
-                self.serve_loan(connection, request);
+            match alone {
+                None => {}
+                Some(Job::Run(task)) => self.commit_group(connection, vec![task]),
+                Some(Job::Lend(request)) => self.serve_loan(connection, request),
             }
         }
     }
