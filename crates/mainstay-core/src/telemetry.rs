@@ -44,6 +44,8 @@ pub mod names {
     pub const FAILED: &str = "outbox_failed_messages";
     /// Gauge in seconds: how long the oldest due message has waited.
     pub const OLDEST_SECONDS: &str = "mainstay_outbox_oldest_ready_seconds";
+    /// Counter, by `action` (cancel, requeue): messages that an operator changed.
+    pub const ADMINISTERED: &str = "mainstay_outbox_administered_total";
     /// Counter, by `operation`: database operations of the engine that failed and are tried again.
     pub const RETRIED: &str = "mainstay_store_retries_total";
 }
@@ -116,6 +118,17 @@ pub(crate) fn purged(store: &str, count: u64) {
     if count > 0 {
         tracing::info!(store, count, "deleted settled messages past their retention");
         counter!(names::PURGED, "store" => store.to_owned()).increment(count);
+    }
+}
+
+/// What an operator did to messages, each of them by its id.
+pub(crate) fn administered(store: &str, action: &'static str, ids: &[WorkItemId]) {
+    for id in ids {
+        tracing::info!(store, action, work_item = %id, "changed by an operator");
+    }
+    if !ids.is_empty() {
+        counter!(names::ADMINISTERED, "store" => store.to_owned(), "action" => action)
+            .increment(ids.len() as u64);
     }
 }
 

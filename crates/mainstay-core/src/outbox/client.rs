@@ -226,7 +226,9 @@ impl Outbox {
         if ids.is_empty() {
             return Ok(Vec::new());
         }
-        self.store.cancel(ids).await
+        let cancelled = self.store.cancel(ids).await?;
+        telemetry::administered(self.store.identifier(), "cancel", &cancelled);
+        Ok(cancelled)
     }
 
     /// Makes failed messages ready again, with all their attempts. Returns those that changed.
@@ -234,7 +236,9 @@ impl Outbox {
         if ids.is_empty() {
             return Ok(Vec::new());
         }
-        self.store.requeue(ids).await
+        let requeued = self.store.requeue(ids).await?;
+        telemetry::administered(self.store.identifier(), "requeue", &requeued);
+        Ok(requeued)
     }
 
     /// Makes up to `limit` failed messages that match ready again, oldest failure first.
@@ -242,7 +246,9 @@ impl Outbox {
         if limit == 0 {
             return Err(Error::invalid("outbox.requeue", "limit", "must be at least 1, got 0"));
         }
-        self.store.requeue_where(filter, limit).await
+        let requeued = self.store.requeue_where(filter, limit).await?;
+        telemetry::administered(self.store.identifier(), "requeue", &requeued);
+        Ok(requeued)
     }
 
     /// Lets an ordering key that a failed message holds go on without it. False when it was not held.
