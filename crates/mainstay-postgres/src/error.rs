@@ -84,17 +84,22 @@ pub(crate) fn from_driver(operation: &'static str, error: tokio_postgres::Error)
         return from_server(operation, server.code().code(), server.message());
     }
     if let Some(tls) = tls_error(&error) {
-        let message = format!("the server's certificate or TLS was not accepted: {tls}; check sslmode and sslrootcert");
+        let message =
+            format!("the server's certificate or TLS was not accepted: {tls}; check sslmode and sslrootcert");
         return Error::new(ErrorKind::Config, operation, message).with_source(error);
     }
     let text = describe(&error);
     // The driver does not tell its kinds apart except in words.
-    let told = |words: &str| text.starts_with(words);
-    let kind = if told("authentication error") || told("invalid configuration") {
+    let told = |words: &[&str]| words.iter().any(|words| text.starts_with(words));
+    let kind = if told(&["authentication error", "invalid configuration"]) {
         ErrorKind::Config
-    } else if told("error serializing") || told("error deserializing") || told("invalid column") {
-        ErrorKind::Internal
-    } else if told("expected") || told("query returned") {
+    } else if told(&[
+        "error serializing",
+        "error deserializing",
+        "invalid column",
+        "expected",
+        "query returned",
+    ]) {
         ErrorKind::Internal
     } else {
         ErrorKind::Unavailable
@@ -117,7 +122,8 @@ pub(crate) fn from_pool(operation: &'static str, error: PoolError, limits: &Pool
         }
         PoolError::Timeout(TimeoutType::Wait) => {
             let limit = limits.acquire;
-            let message = format!("no connection became free within {limit:?}; raise pool_size if this is common");
+            let message =
+                format!("no connection became free within {limit:?}; raise pool_size if this is common");
             Error::new(ErrorKind::Unavailable, operation, message)
         }
         PoolError::Timeout(TimeoutType::Create | TimeoutType::Recycle) => {

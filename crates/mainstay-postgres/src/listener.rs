@@ -13,10 +13,10 @@ use futures_util::StreamExt;
 use futures_util::stream::poll_fn;
 use mainstay_core::{Error, ErrorKind, Result};
 use tokio::sync::{mpsc, watch};
-use tokio_postgres::types::Type;
 use tokio_postgres::AsyncMessage;
+use tokio_postgres::types::Type;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::AbortOnDropHandle;
+use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 use uuid::Uuid;
 
 use crate::error::from_driver;
@@ -48,6 +48,7 @@ pub(crate) struct Signal {
 pub(crate) struct Listener {
     task: Task,
     running: Arc<AtomicBool>,
+    tasks: TaskTracker,
     stop: CancellationToken,
 }
 
@@ -72,7 +73,7 @@ impl Listener {
     ) -> Self {
         let signal = Arc::new(watch::Sender::new(Signal::default()));
         let task = Task { connector, connections, probe, identifier, signal, told: Arc::default() };
-        Self { task, running: Arc::default(), stop }
+        Self { task, running: Arc::default(), tasks: TaskTracker::new(), stop }
     }
 
     /// The signals; starts listening if nobody has yet.
@@ -81,12 +82,19 @@ impl Listener {
         if !self.running.swap(true, Ordering::AcqRel) {
             let running = Running { running: Arc::clone(&self.running), task: self.task.clone() };
             let stop = self.stop.clone();
-            tokio::spawn(async move {
+            self.tasks.spawn(async move {
                 stop.run_until_cancelled(running.task.run()).await;
                 drop(running);
             });
         }
         signals
+    }
+
+    /// Ends the connection.
+    pub(crate) async fn close(&self) {
+        self.stop.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
     }
 }
 
@@ -149,7 +157,8 @@ impl Task {
 
         // A channel of this connection's own: the trial wakes nobody else.
         let trial = format!("mainstay_trial_{}", Uuid::new_v4().simple());
-        let run = async |sql: String| client.batch_execute(&sql).await.map_err(|error| from_driver(LISTEN, error));
+        let run =
+            async |sql: String| client.batch_execute(&sql).await.map_err(|error| from_driver(LISTEN, error));
         run(format!("listen \"{trial}\"")).await?;
         let rows = self.connections.query(LISTEN, &self.probe, &[(&trial, Type::TEXT)]).await?;
         let channel: String = rows::value(LISTEN, &rows)?;

@@ -58,6 +58,11 @@ impl PostgresOutbox {
         })
     }
 
+    /// Ends what listens.
+    pub(crate) async fn close(&self) {
+        self.waiting.close().await;
+    }
+
     pub(crate) fn statements(&self) -> &OutboxStatements {
         &self.statements
     }
@@ -71,7 +76,12 @@ impl PostgresOutbox {
         self.connections.query(operation, sql, parameters).await
     }
 
-    async fn ids_of(&self, operation: &'static str, sql: &str, ids: &[WorkItemId]) -> Result<Vec<WorkItemId>> {
+    async fn ids_of(
+        &self,
+        operation: &'static str,
+        sql: &str,
+        ids: &[WorkItemId],
+    ) -> Result<Vec<WorkItemId>> {
         let ids: Vec<Uuid> = ids.iter().map(WorkItemId::as_uuid).collect();
         rows::ids(operation, &self.query(operation, sql, &[(&ids, Type::UUID_ARRAY)]).await?)
     }

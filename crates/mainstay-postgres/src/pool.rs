@@ -7,9 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use deadpool_postgres::{
-    Connect, Manager, ManagerConfig, Object, Pool, QueueMode, RecyclingMethod, Runtime,
-};
+use deadpool_postgres::{Connect, Manager, ManagerConfig, Object, Pool, QueueMode, RecyclingMethod, Runtime};
 use mainstay_core::{Error, ErrorKind, Result};
 use tokio::task::JoinHandle;
 use tokio_postgres::config::SslMode;

@@ -144,6 +144,7 @@ impl Provider for Postgres {
     async fn close(&self) {
         self.shared.closed.cancel();
         self.shared.connections.close();
+        self.shared.outbox.close().await;
     }
 }
 

@@ -116,8 +116,15 @@ fn claimed(row: Reader<'_>, id: WorkItemId) -> Result<Claimed> {
     let handle = ClaimHandle::new(id, row.get(8)?);
     let message_id = MessageId::from_uuid(row.get(3)?);
     let (claimed_at, locked_until) = (row.time(16)?, row.time(15)?);
-    let mut claimed =
-        Claimed::new(handle, message_id, row.get(4)?, row.get(5)?, row.small_count(7)?, claimed_at, locked_until);
+    let mut claimed = Claimed::new(
+        handle,
+        message_id,
+        row.get(4)?,
+        row.get(5)?,
+        row.small_count(7)?,
+        claimed_at,
+        locked_until,
+    );
     claimed.correlation_id = row.get(6)?;
     claimed.created_at = row.time(9)?;
     claimed.due_at = row.time(10)?;

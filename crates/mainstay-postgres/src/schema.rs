@@ -79,11 +79,17 @@ impl PostgresSchema {
         query(client, &self.statements.lock, &[]).await?;
         // Asked first: making what is there already needs rights that the asking does not.
         let schema = Self::quoted(self.names.schema());
-        if !rows::value(DEPLOY, &query(client, &self.statements.schema_exists, &[(&schema, Type::TEXT)]).await?)? {
+        if !rows::value(
+            DEPLOY,
+            &query(client, &self.statements.schema_exists, &[(&schema, Type::TEXT)]).await?,
+        )? {
             execute(client, &self.statements.create_schema).await?;
         }
         let ledger = self.ledger_name();
-        if !rows::value(DEPLOY, &query(client, &self.statements.ledger_exists, &[(&ledger, Type::TEXT)]).await?)? {
+        if !rows::value(
+            DEPLOY,
+            &query(client, &self.statements.ledger_exists, &[(&ledger, Type::TEXT)]).await?,
+        )? {
             execute(client, &self.statements.create_ledger).await?;
         }
         let applied = applied(DEPLOY, &query(client, &self.statements.ledger, &[]).await?)?;
@@ -127,14 +133,17 @@ impl SchemaStore for PostgresSchema {
     async fn status(&self) -> Result<SchemaStatus> {
         let connections = &self.connections;
         let ledger = self.ledger_name();
-        let rows = connections.query(STATUS, &self.statements.ledger_exists, &[(&ledger, Type::TEXT)]).await?;
+        let rows =
+            connections.query(STATUS, &self.statements.ledger_exists, &[(&ledger, Type::TEXT)]).await?;
         let applied = match rows::value(STATUS, &rows)? {
             true => applied(STATUS, &connections.query(STATUS, &self.statements.ledger, &[]).await?)?,
             false => Vec::new(),
         };
         let status = plan_migrations(MIGRATIONS, &applied).status;
         Ok(match status {
-            SchemaStatus::Current { version } if functions_in(&applied) != Some(functions_checksum().as_str()) => {
+            SchemaStatus::Current { version }
+                if functions_in(&applied) != Some(functions_checksum().as_str()) =>
+            {
                 SchemaStatus::Outdated { found: version, wanted: version }
             }
             status => status,
@@ -263,7 +272,11 @@ mod tests {
         let script = grants_script(&names, r#"a"b"#);
         assert!(script.contains(r#"to "a""b""#), "{script}");
         for name in function_names(&names) {
-            assert_eq!(script.matches(&format!(".\"{name}\"")).count(), 2, "{name} is not revoked and granted");
+            assert_eq!(
+                script.matches(&format!(".\"{name}\"")).count(),
+                2,
+                "{name} is not revoked and granted"
+            );
         }
     }
 }

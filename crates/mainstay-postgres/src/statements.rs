@@ -10,6 +10,7 @@ macro_rules! statements {
     ($(#[$doc:meta])* $type:ident from $file:literal { $($name:ident),* $(,)? }) => {
         $(#[$doc])*
         #[derive(Debug)]
+        #[allow(dead_code, reason = "some are for drivers that are features")]
         pub(crate) struct $type { $(pub(crate) $name: String,)* }
 
         impl $type {
@@ -44,7 +45,8 @@ statements! {
 /// The statement between its `-- name:` line and the next comment or the end.
 fn find<'a>(text: &'a str, name: &str) -> Result<&'a str> {
     let marker = format!("-- name: {name}\n");
-    let missing = || Error::new(ErrorKind::Internal, "postgres.statements", format!("there is no statement {name}"));
+    let missing =
+        || Error::new(ErrorKind::Internal, "postgres.statements", format!("there is no statement {name}"));
     let (_, rest) = text.split_once(marker.as_str()).ok_or_else(missing)?;
     let end = rest.find("\n--").unwrap_or(rest.len());
     Ok(rest[..end].trim())

@@ -107,8 +107,7 @@ pub(crate) fn connector(
     };
     let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     let builder = builder.map_err(|error| failure(format!("TLS can't be set up: {error}")))?;
-    let config =
-        builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth();
+    let config = builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth();
     Ok((mode, MakeRustlsConnect::new(config)))
 }
 
@@ -124,7 +123,8 @@ fn authority(roots: &Roots, provider: &Arc<CryptoProvider>) -> Result<Arc<WebPki
             store.add_parsable_certificates(found.certs);
             if store.is_empty() {
                 return Err(failure(
-                    "the operating system has no certificate authorities; name one with sslrootcert".to_owned(),
+                    "the operating system has no certificate authorities; name one with sslrootcert"
+                        .to_owned(),
                 ));
             }
         }

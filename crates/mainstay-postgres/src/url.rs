@@ -72,7 +72,8 @@ impl Target {
 
     /// `host:port` of every server, for messages.
     pub(crate) fn address(&self) -> String {
-        let each: Vec<_> = self.servers.iter().map(|server| format!("{}:{}", server.host, server.port)).collect();
+        let each: Vec<_> =
+            self.servers.iter().map(|server| format!("{}:{}", server.host, server.port)).collect();
         each.join(",")
     }
 
@@ -128,27 +129,47 @@ impl Draft {
     }
 
     fn parameter(&mut self, parameter: &str) -> Result<()> {
-        let (name, value) = parameter
-            .split_once('=')
-            .ok_or_else(|| mistake("a parameter after the `?` has no `=`; write name=value, parted by `&`"))?;
+        let (name, value) = parameter.split_once('=').ok_or_else(|| {
+            mistake("a parameter after the `?` has no `=`; write name=value, parted by `&`")
+        })?;
         let value = decode("value of a parameter", value)?;
         let config = &mut self.config;
         match name {
-            "user" => { config.user(value); }
-            "password" => { config.password(value); }
-            "dbname" => { config.dbname(value); }
-            "application_name" => { config.application_name(value); }
-            "options" => { config.options(value); }
+            "user" => {
+                config.user(value);
+            }
+            "password" => {
+                config.password(value);
+            }
+            "dbname" => {
+                config.dbname(value);
+            }
+            "application_name" => {
+                config.application_name(value);
+            }
+            "options" => {
+                config.options(value);
+            }
             "host" => self.hosts = value.split(',').map(str::to_owned).collect(),
             "port" => self.ports = value.split(',').map(parse_port).collect::<Result<_>>()?,
-            "connect_timeout" => { config.connect_timeout(seconds(name, &value)?); }
+            "connect_timeout" => {
+                config.connect_timeout(seconds(name, &value)?);
+            }
             "tcp_user_timeout" => {
                 config.tcp_user_timeout(Duration::from_millis(number(name, &value)?));
             }
-            "keepalives" => { config.keepalives(number::<u32>(name, &value)? != 0); }
-            "keepalives_idle" => { config.keepalives_idle(seconds(name, &value)?); }
-            "keepalives_interval" => { config.keepalives_interval(seconds(name, &value)?); }
-            "keepalives_count" => { config.keepalives_retries(number(name, &value)?); }
+            "keepalives" => {
+                config.keepalives(number::<u32>(name, &value)? != 0);
+            }
+            "keepalives_idle" => {
+                config.keepalives_idle(seconds(name, &value)?);
+            }
+            "keepalives_interval" => {
+                config.keepalives_interval(seconds(name, &value)?);
+            }
+            "keepalives_count" => {
+                config.keepalives_retries(number(name, &value)?);
+            }
             "sslmode" => self.tls_mode = Some(TlsMode::from_str(&value)?),
             "sslrootcert" => {
                 self.roots = Some(match value.as_str() {

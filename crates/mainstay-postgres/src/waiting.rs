@@ -91,6 +91,13 @@ impl Waiting {
         Self { connections, statements, listener, closed, consumers: Mutex::default() }
     }
 
+    /// Ends what listens.
+    pub(crate) async fn close(&self) {
+        if let Some(listener) = &self.listener {
+            listener.close().await;
+        }
+    }
+
     fn consumers(&self) -> MutexGuard<'_, HashMap<OwnerToken, Consumer>> {
         // Nothing panics while it is held, and a map is whole whatever happened.
         self.consumers.lock().unwrap_or_else(PoisonError::into_inner)
@@ -111,9 +118,10 @@ impl Waiting {
     /// Takes the declaration of a consumer back that has a backlog. Before the claim, because nothing may be awaited
     /// after it.
     pub(crate) async fn before_claim(&self, request: &ClaimRequest) {
-        let take_back = self.consumers().get_mut(&request.owner).is_some_and(|consumer| {
-            consumer.backlog && consumer.declared.take().is_some()
-        });
+        let take_back = self
+            .consumers()
+            .get_mut(&request.owner)
+            .is_some_and(|consumer| consumer.backlog && consumer.declared.take().is_some());
         if take_back {
             let consumer = request.owner.as_uuid();
             // Left alone it lapses by itself, so an error does not matter.
@@ -180,12 +188,7 @@ impl Waiting {
     }
 
     /// Work is due. If the last such waits were for nothing (others have it locked, or just took it), it is given time.
-    async fn due(
-        &self,
-        token: OwnerToken,
-        ear: &mut Ear,
-        deadline: Instant,
-    ) -> Result<Wake> {
+    async fn due(&self, token: OwnerToken, ear: &mut Ear, deadline: Instant) -> Result<Wake> {
         let fruitless = self.consumer(token, |consumer| {
             let before = consumer.fruitless;
             consumer.fruitless = before.saturating_add(1);

@@ -17,14 +17,18 @@ pub use self::diesel::DieselAsync;
 pub use self::sea_orm::SeaOrm;
 #[cfg(feature = "sqlx")]
 pub use self::sqlx::Sqlx;
-pub(crate) use self::tokio_postgres::enqueue_on;
 pub use self::tokio_postgres::TokioPostgres;
+pub(crate) use self::tokio_postgres::enqueue_on;
 
 #[cfg(any(feature = "sqlx", feature = "diesel", feature = "sea-orm"))]
 const ENQUEUE: &str = "outbox.enqueue";
 
 /// What a driver returned as texts.
 #[cfg(any(feature = "sqlx", feature = "diesel", feature = "sea-orm"))]
-fn enqueued(work_item: &str, message: &str, added: bool) -> mainstay_core::Result<mainstay_core::outbox::Enqueued> {
+fn enqueued(
+    work_item: &str,
+    message: &str,
+    added: bool,
+) -> mainstay_core::Result<mainstay_core::outbox::Enqueued> {
     Ok(mainstay_core::outbox::Enqueued { work_item: work_item.parse()?, message: message.parse()?, added })
 }

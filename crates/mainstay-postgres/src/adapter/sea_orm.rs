@@ -4,7 +4,8 @@ use mainstay_core::outbox::{EnqueueIn, Enqueued, PreparedMessage};
 use mainstay_core::store::OutboxStore;
 use mainstay_core::{Error, ErrorKind, Result};
 use sea_orm::{
-    ConnectionTrait, DatabaseTransaction, DbBackend, DbErr, QueryResult, RuntimeErr, SqlxError, Statement, Value,
+    ConnectionTrait, DatabaseTransaction, DbBackend, DbErr, QueryResult, RuntimeErr, SqlxError, Statement,
+    Value,
 };
 
 use super::{ENQUEUE, enqueued};
@@ -58,7 +59,9 @@ fn failed(error: &DbErr) -> Error {
             SqlxError::Database(server) => {
                 from_server(ENQUEUE, server.code().as_deref().unwrap_or_default(), server.message())
             }
-            other => Error::new(ErrorKind::Unavailable, ENQUEUE, format!("the connection broke off: {other}")),
+            other => {
+                Error::new(ErrorKind::Unavailable, ENQUEUE, format!("the connection broke off: {other}"))
+            }
         },
         other => Error::new(ErrorKind::Internal, ENQUEUE, other.to_string()),
     }

@@ -159,7 +159,9 @@ async fn sqlx_transactions_and_connections() {
             }
             // What was sent left no prepared statement behind.
             let names = "select name from pg_prepared_statements where statement like '%outbox_enqueue%'";
-            assert!(sqlx::query(names).persistent(false).fetch_all(&mut connection).await.unwrap().is_empty());
+            assert!(
+                sqlx::query(names).persistent(false).fetch_all(&mut connection).await.unwrap().is_empty()
+            );
         };
         tokio::spawn(work).await.unwrap();
         assert_there(&fixture, commit).await;

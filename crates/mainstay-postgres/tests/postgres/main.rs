@@ -4,5 +4,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod adapters;
+mod connecting;
+mod faults;
 mod operations;
+mod schema;
 mod support;
+mod waiting;

@@ -45,6 +45,13 @@ impl Fixture {
         Self { outbox: Outbox::new(Arc::clone(&store)), store, postgres, database }
     }
 
+    /// Lets go of all connections before the database goes: while that is dropped nothing else runs on this thread, and a
+    /// connection that is just being made would keep the server waiting for its other half.
+    pub(crate) async fn end(self) {
+        self.postgres.close().await;
+        drop(self.database);
+    }
+
     /// Enqueues a message with this payload.
     pub(crate) async fn enqueue(&self, payload: &str) {
         self.outbox.enqueue(Message::new("t", payload)).await.unwrap();

@@ -1,0 +1,303 @@
+-- What the migrations and functions make of an empty database, for reading and for comparing versions. Written by a test.
+create domain infra.outbox_error as text constraint outbox_error_size CHECK (((length(VALUE) >= 1) AND (length(VALUE) <= 2048)));
+create domain infra.outbox_headers as jsonb constraint outbox_headers_object CHECK ((jsonb_typeof(VALUE) = 'object'::text));
+create domain infra.outbox_label as text constraint outbox_label_size CHECK (((length(VALUE) >= 1) AND (length(VALUE) <= 255)));
+create domain infra.outbox_priority as smallint constraint outbox_priority_range CHECK (((VALUE >= '-9'::integer) AND (VALUE <= 9)));
+create domain infra.outbox_time as timestamp with time zone constraint outbox_time_finite CHECK (isfinite(VALUE));
+
+create table infra.mainstay_migration (
+    outbox text not null,
+    version integer not null,
+    name text not null,
+    checksum text not null,
+    applied_at timestamp with time zone not null,
+    constraint mainstay_migration_pkey PRIMARY KEY (outbox, version),
+);
+
+create table infra.outbox (
+    seq bigint not null generated always as identity,
+    created_at timestamp with time zone not null,
+    due_at infra.outbox_time not null,
+    requested_due_at infra.outbox_time,
+    locked_until timestamp with time zone,
+    expires_at infra.outbox_time,
+    generation bigint not null default 0,
+    attempts integer not null default 0,
+    priority infra.outbox_priority not null default 0,
+    status smallint not null default 0,
+    id uuid not null,
+    message_id uuid not null,
+    owner uuid,
+    hold_on_failure boolean not null default false,
+    parked boolean not null default false,
+    topic infra.outbox_label not null,
+    ordering_key infra.outbox_label,
+    idempotency_key infra.outbox_label,
+    correlation_id infra.outbox_label,
+    last_error infra.outbox_error,
+    headers infra.outbox_headers,
+    payload text not null,
+    constraint outbox_lease CHECK ((num_nulls(owner, locked_until) = (2 - (2 * status)))),
+    constraint outbox_pkey PRIMARY KEY (id),
+) with (fillfactor=48, autovacuum_vacuum_scale_factor=0.01, autovacuum_vacuum_threshold=2000, autovacuum_vacuum_cost_delay=0, autovacuum_analyze_scale_factor=0.05, autovacuum_analyze_threshold=5000, vacuum_truncate=false);
+CREATE INDEX outbox_lane ON infra.outbox USING btree (ordering_key, seq) WHERE ((ordering_key IS NOT NULL) AND (NOT parked));
+CREATE INDEX outbox_parked ON infra.outbox USING btree (ordering_key, seq) WHERE parked;
+CREATE INDEX outbox_ready ON infra.outbox USING btree (priority, due_at, seq) WHERE (NOT parked);
+
+create table infra.outbox_history (
+    seq bigint not null,
+    created_at timestamp with time zone not null,
+    due_at timestamp with time zone not null,
+    requested_due_at timestamp with time zone,
+    processed_at timestamp with time zone not null,
+    expires_at timestamp with time zone,
+    generation bigint not null,
+    attempts integer not null,
+    priority smallint not null,
+    status smallint not null,
+    id uuid not null,
+    message_id uuid not null,
+    processed_by uuid,
+    hold_on_failure boolean not null,
+    topic text not null,
+    reason text,
+    ordering_key text,
+    idempotency_key text,
+    correlation_id text,
+    last_error text,
+    headers jsonb,
+    payload text,
+    constraint outbox_history_error CHECK (((length(last_error) >= 1) AND (length(last_error) <= 2048))),
+    constraint outbox_history_payload CHECK (((status = 2) OR (payload IS NOT NULL))),
+    constraint outbox_history_pkey PRIMARY KEY (id, seq),
+    constraint outbox_history_status CHECK ((((status = 2) AND (reason IS NULL)) OR ((status = 3) AND (reason IS NOT NULL) AND (reason = ANY (ARRAY['handler'::text, 'delivery-limit'::text, 'expired'::text, 'cancelled'::text]))))),
+);
+CREATE INDEX outbox_history_settled ON infra.outbox_history USING btree (status, processed_at);
+
+create table infra.outbox_hold (
+    ordering_key text not null,
+    work_item_id uuid not null,
+    held_at timestamp with time zone not null,
+    constraint outbox_hold_pkey PRIMARY KEY (ordering_key),
+    constraint outbox_hold_size CHECK (((length(ordering_key) >= 1) AND (length(ordering_key) <= 255))),
+);
+
+create table infra.outbox_idempotency (
+    idempotency_key text not null,
+    work_item_id uuid not null,
+    message_id uuid not null,
+    created_at timestamp with time zone not null,
+    constraint outbox_idempotency_pkey PRIMARY KEY (idempotency_key),
+    constraint outbox_idempotency_size CHECK (((length(idempotency_key) >= 1) AND (length(idempotency_key) <= 255))),
+);
+
+create view infra.outbox_message (
+    id uuid,
+    message_id uuid,
+    topic text,
+    payload text,
+    correlation_id text,
+    status smallint,
+    is_processed boolean,
+    reason text,
+    attempts integer,
+    retry_count integer,
+    created_at timestamp with time zone,
+    due_at timestamp with time zone,
+    requested_due_at timestamp with time zone,
+    expires_at timestamp with time zone,
+    priority smallint,
+    ordering_key text,
+    hold_on_failure boolean,
+    idempotency_key text,
+    headers jsonb,
+    last_error text,
+    owner uuid,
+    generation bigint,
+    locked_until timestamp with time zone,
+    processed_at timestamp with time zone,
+    processed_by uuid,
+    seq bigint,
+);
+
+create table infra.outbox_waiter (
+    consumer uuid not null,
+    until timestamp with time zone not null,
+    constraint outbox_waiter_pkey PRIMARY KEY (consumer),
+) with (fillfactor=20, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=100);
+
+create function infra.outbox_abandon(owner uuid,
+        ids uuid[],
+        generations bigint[] DEFAULT NULL::bigint[],
+        delay_seconds double precision DEFAULT NULL::double precision,
+        error text DEFAULT NULL::text)
+    returns SETOF uuid language plpgsql volatile;
+
+create function infra.outbox_ack(owner uuid,
+        ids uuid[],
+        generations bigint[] DEFAULT NULL::bigint[])
+    returns SETOF uuid language plpgsql volatile;
+
+create function infra.outbox_advance(ordering_keys text[])
+    returns void language plpgsql volatile
+    set jit=off set enable_seqscan=off set enable_bitmapscan=off set enable_sort=off set plan_cache_mode=force_generic_plan;
+
+create function infra.outbox_busy(consumer uuid)
+    returns void language plpgsql volatile;
+
+create function infra.outbox_cancel(ids uuid[])
+    returns SETOF uuid language plpgsql volatile
+    set jit=off set enable_seqscan=off set enable_indexscan=off set enable_indexonlyscan=off set enable_hashjoin=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan;
+
+create function infra.outbox_channel()
+    returns text language sql immutable;
+
+create function infra.outbox_claim(owner uuid,
+        lease_seconds integer,
+        batch integer,
+        delivery_limit integer DEFAULT 10,
+        only_topics text[] DEFAULT NULL::text[],
+        except_topics text[] DEFAULT NULL::text[])
+    returns TABLE(id uuid, message_id uuid, topic text, payload text, correlation_id text, attempt integer, generation bigint, created_at timestamp with time zone, due_at timestamp with time zone, expires_at timestamp with time zone, ordering_key text, priority smallint, headers jsonb, locked_until timestamp with time zone, claimed_at timestamp with time zone, last_error text, requested_due_at timestamp with time zone) language plpgsql volatile;
+
+create function infra.outbox_enqueue(topic text,
+        payload text,
+        correlation_id text DEFAULT NULL::text,
+        due_at timestamp with time zone DEFAULT NULL::timestamp with time zone,
+        idempotency_key text DEFAULT NULL::text,
+        ordering_key text DEFAULT NULL::text,
+        priority integer DEFAULT 0,
+        expires_at timestamp with time zone DEFAULT NULL::timestamp with time zone,
+        headers jsonb DEFAULT NULL::jsonb,
+        hold_on_failure boolean DEFAULT false,
+        INOUT work_item_id uuid DEFAULT NULL::uuid,
+        INOUT message_id uuid DEFAULT NULL::uuid,
+        due_in_seconds double precision DEFAULT NULL::double precision,
+        expires_in_seconds double precision DEFAULT NULL::double precision,
+        OUT added boolean)
+    returns record language plpgsql volatile;
+
+create function infra.outbox_enqueue_many(work_item_ids uuid[],
+        message_ids uuid[],
+        topics text[],
+        payloads text[],
+        correlation_ids text[] DEFAULT NULL::text[],
+        due_ats timestamp with time zone[] DEFAULT NULL::timestamp with time zone[],
+        idempotency_keys text[] DEFAULT NULL::text[],
+        ordering_keys text[] DEFAULT NULL::text[],
+        priorities smallint[] DEFAULT NULL::smallint[],
+        expires_ats timestamp with time zone[] DEFAULT NULL::timestamp with time zone[],
+        headers text[] DEFAULT NULL::text[],
+        holds boolean[] DEFAULT NULL::boolean[],
+        due_in_seconds double precision[] DEFAULT NULL::double precision[],
+        expires_in_seconds double precision[] DEFAULT NULL::double precision[])
+    returns TABLE(ordinal integer, work_item_id uuid, message_id uuid, added boolean) language plpgsql volatile
+    set jit=off set enable_seqscan=off set enable_indexscan=off set enable_indexonlyscan=off set enable_hashjoin=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan;
+
+create function infra.outbox_fail(owner uuid,
+        ids uuid[],
+        generations bigint[] DEFAULT NULL::bigint[],
+        error text DEFAULT NULL::text)
+    returns SETOF uuid language plpgsql volatile;
+
+create function infra.outbox_horizon()
+    returns bigint language sql volatile;
+
+create function infra.outbox_horizon_passed(horizon bigint)
+    returns boolean language sql volatile;
+
+create function infra.outbox_idle(consumer uuid,
+        seconds double precision,
+        only_topics text[] DEFAULT NULL::text[],
+        except_topics text[] DEFAULT NULL::text[])
+    returns double precision language plpgsql volatile;
+
+create function infra.outbox_next_due(only_topics text[] DEFAULT NULL::text[],
+        except_topics text[] DEFAULT NULL::text[])
+    returns double precision language plpgsql volatile
+    set jit=off set enable_seqscan=off set enable_bitmapscan=off set enable_sort=off set plan_cache_mode=force_generic_plan;
+
+create function infra.outbox_purge(done_older_than_seconds double precision,
+        failed_older_than_seconds double precision DEFAULT NULL::double precision,
+        max_rows integer DEFAULT 1000)
+    returns integer language plpgsql volatile
+    set jit=off set enable_seqscan=off set enable_bitmapscan=off set enable_sort=off set plan_cache_mode=force_generic_plan;
+
+create function infra.outbox_reap_expired(max_rows integer DEFAULT 1000)
+    returns integer language plpgsql volatile
+    set jit=off;
+
+create function infra.outbox_refuse(topic text,
+        payload text,
+        correlation_id text,
+        due_at timestamp with time zone,
+        idempotency_key text,
+        ordering_key text,
+        priority integer,
+        expires_at timestamp with time zone,
+        headers jsonb,
+        due_in_seconds double precision,
+        expires_in_seconds double precision)
+    returns void language plpgsql volatile;
+
+create function infra.outbox_release(owner uuid,
+        ids uuid[],
+        generations bigint[] DEFAULT NULL::bigint[],
+        delay_seconds double precision DEFAULT NULL::double precision)
+    returns SETOF uuid language plpgsql volatile;
+
+create function infra.outbox_release_key(ordering_key text)
+    returns boolean language plpgsql volatile;
+
+create function infra.outbox_renew(owner uuid,
+        ids uuid[],
+        generations bigint[] DEFAULT NULL::bigint[],
+        lease_seconds double precision DEFAULT 30)
+    returns SETOF uuid language plpgsql volatile
+    set jit=off set enable_seqscan=off set enable_indexscan=off set enable_indexonlyscan=off set enable_hashjoin=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan;
+
+create function infra.outbox_requeue(ids uuid[])
+    returns SETOF uuid language plpgsql volatile
+    set jit=off set enable_seqscan=off set enable_indexscan=off set enable_indexonlyscan=off set enable_hashjoin=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan;
+
+create function infra.outbox_requeue_where(topic text DEFAULT NULL::text,
+        reason text DEFAULT NULL::text,
+        failed_after timestamp with time zone DEFAULT NULL::timestamp with time zone,
+        failed_before timestamp with time zone DEFAULT NULL::timestamp with time zone,
+        max_rows integer DEFAULT 1000,
+        correlation_id text DEFAULT NULL::text)
+    returns SETOF uuid language plpgsql volatile
+    set jit=off;
+
+create function infra.outbox_settle(owner uuid,
+        ids uuid[],
+        generations bigint[],
+        outcomes smallint[],
+        delays double precision[] DEFAULT NULL::double precision[],
+        errors text[] DEFAULT NULL::text[],
+        keep_payload boolean DEFAULT true)
+    returns SETOF uuid language plpgsql volatile
+    set jit=off set enable_seqscan=off set enable_indexscan=off set enable_indexonlyscan=off set enable_hashjoin=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan;
+
+create function infra.outbox_stats(count_done boolean DEFAULT true)
+    returns TABLE(ready bigint, scheduled bigint, in_progress bigint, lapsed bigint, done bigint, failed bigint, oldest_ready_age_seconds double precision, held_keys bigint) language plpgsql volatile
+    set jit=off;
+
+create function infra.outbox_stats_by_topic()
+    returns TABLE(topic text, ready bigint, scheduled bigint, in_progress bigint, lapsed bigint, failed bigint, oldest_ready_age_seconds double precision) language plpgsql volatile
+    set jit=off;
+
+create function infra.outbox_take(owner uuid,
+        lease_seconds double precision,
+        batch integer,
+        delivery_limit integer DEFAULT 10,
+        only_topics text[] DEFAULT NULL::text[],
+        except_topics text[] DEFAULT NULL::text[])
+    returns TABLE(verdict smallint, reason text, id uuid, message_id uuid, topic text, payload text, correlation_id text, attempt integer, generation bigint, created_at timestamp with time zone, due_at timestamp with time zone, expires_at timestamp with time zone, ordering_key text, priority smallint, headers jsonb, locked_until timestamp with time zone, claimed_at timestamp with time zone, last_error text, requested_due_at timestamp with time zone) language plpgsql volatile
+    set jit=off set enable_seqscan=off set enable_bitmapscan=off set enable_sort=off set enable_hashjoin=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan;
+
+create function infra.outbox_uuid7()
+    returns uuid language sql volatile;
+
+create function infra.outbox_wake()
+    returns void language plpgsql volatile;
