@@ -7,6 +7,10 @@ mod program;
 use std::io::Write;
 use std::process::Stdio;
 
+use mainstay::queue::ClaimRequest;
+use mainstay::sqlite::Sqlite;
+use mainstay::store::Provider;
+use mainstay::{Outbox, OwnerToken};
 use program::{Program, Ran};
 use serde_json::Value;
 
@@ -166,4 +170,29 @@ fn stats_count_by_where_messages_stand() {
     assert_eq!(stats["topics"].as_array().unwrap().len(), 2);
     let table = program.run(&["outbox", "stats"]).succeeded().stdout;
     assert!(table.contains("scheduled") && table.contains("oldest ready"), "{table}");
+}
+
+/// Claims what is due, as a worker would, and fails it.
+async fn fail_all(program: &Program) {
+    let sqlite = Sqlite::open(program.folder().join("shop.db")).await.unwrap();
+    let outbox = Outbox::new(sqlite.outbox());
+    let owner = OwnerToken::new();
+    let claimed = outbox.claim(&ClaimRequest::new(owner)).await.unwrap();
+    outbox.fail(owner, &claimed.handles(), Some("no".to_owned())).await.unwrap();
+    sqlite.close().await;
+}
+
+#[tokio::test]
+async fn a_held_key_is_released() {
+    let program = Program::with_database();
+    let message = id(&enqueue(&program, &["t", "--ordering-key", "k", "--hold-on-failure"]));
+    let release = || program.run(&["outbox", "release-key", "k", "--json"]);
+    assert_eq!(release().ended(1).json()["released"], false);
+    fail_all(&program).await;
+    let shown = show(&program, &message);
+    assert_eq!((&shown["reason"], &shown["last_error"]), (&"handler".into(), &"no".into()));
+    assert_eq!(program.run(&["outbox", "stats", "--json"]).succeeded().json()["held_keys"], 1);
+    assert_eq!(release().succeeded().json()["released"], true);
+    program.run(&["outbox", "release-key", "k"]).failed(1, &["k not released", "not held"]);
+    program.run(&["outbox", "release-key", ""]).failed(2, &["ordering_key must be 1 to 255"]);
 }

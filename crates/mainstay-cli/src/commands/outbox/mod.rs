@@ -3,6 +3,7 @@
 mod cancel;
 mod enqueue;
 mod list;
+mod release_key;
 mod requeue;
 mod show;
 mod stats;
@@ -35,6 +36,8 @@ pub(crate) enum OutboxCommand {
     Requeue(requeue::RequeueArgs),
     /// Cancel messages that no worker has begun with
     Cancel(cancel::CancelArgs),
+    /// Let an ordering key that a failed message holds go on without it
+    ReleaseKey(release_key::ReleaseKeyArgs),
     /// Count messages by where they stand
     Stats,
 }
@@ -55,6 +58,7 @@ pub(crate) async fn run(command: OutboxCommand, settings: &Settings) -> anyhow::
             requeue::run(arguments, &store.outbox, now, settings).await
         }
         OutboxCommand::Cancel(arguments) => cancel::run(arguments, &store.outbox, settings).await,
+        OutboxCommand::ReleaseKey(arguments) => release_key::run(arguments, &store.outbox, settings).await,
         OutboxCommand::Stats => stats::run(&store.outbox, settings).await,
     };
     store.provider.close().await;
