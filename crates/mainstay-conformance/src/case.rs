@@ -90,11 +90,12 @@ macro_rules! suite {
         $crate::claim_cases!($fixture);
         $crate::concurrency_cases!($fixture);
         $crate::crash_cases!($fixture);
+        $crate::delivery_cases!($fixture);
         $crate::effects_cases!($fixture);
         $crate::enqueue_cases!($fixture);
         $crate::fail_cases!($fixture);
         $crate::fuzz_cases!($fixture);
-        $crate::handler_cases!($fixture);
+        $crate::handlers_cases!($fixture);
         $crate::input_cases!($fixture);
         $crate::limits_cases!($fixture);
         $crate::observability_cases!($fixture);
@@ -106,6 +107,7 @@ macro_rules! suite {
         $crate::schema_cases!($fixture);
         $crate::security_cases!($fixture);
         $crate::service_cases!($fixture);
+        $crate::wait_cases!($fixture);
     };
 }
 

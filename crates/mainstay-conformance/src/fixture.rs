@@ -30,6 +30,12 @@ pub trait Fixture: Send + Sync {
     /// The provider and its mode, as in the report: `sqlite-file`, `postgres-pgbouncer`, …
     fn provider_name(&self) -> &'static str;
 
+    /// Whether a wait hears of an enqueue by other instances. Not so where a pooler keeps notifications back; then new
+    /// work is found by polling.
+    fn hears_of_enqueues(&self) -> bool {
+        true
+    }
+
     /// The database with the schema deployed under the default names, and no rows. The same one on every call.
     async fn provider(&self) -> Arc<dyn Provider>;
 

@@ -3,7 +3,9 @@
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a case fails by panicking")]
 
 use std::collections::BTreeSet;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -147,4 +149,17 @@ pub(crate) fn snapshot(row: &OutboxMessage) -> impl PartialEq + std::fmt::Debug 
         (row.next_attempt_at, row.processed_at, row.processed_by, row.last_error.clone()),
         (row.topic.clone(), row.payload.clone(), row.message_id, row.correlation_id.clone()),
     )
+}
+
+/// Polls `future` at most `polls` times, lets others run in between, and drops it.
+pub(crate) async fn interrupted<F: Future>(polls: usize, future: F) -> Option<F::Output> {
+    let mut future = pin!(future);
+    for _ in 0..polls {
+        let once = std::future::poll_fn(|context| Poll::Ready(future.as_mut().poll(context)));
+        if let Poll::Ready(output) = once.await {
+            return Some(output);
+        }
+        tokio::task::yield_now().await;
+    }
+    None
 }

@@ -1,43 +1,21 @@
 //! What is interrupted happened as a whole or not at all, and nothing has to be cleaned up afterwards.
 
-use std::future::Future;
-use std::pin::pin;
-use std::task::Poll;
 use std::time::Duration;
 
-use mainstay_core::ErrorKind;
-use mainstay_core::OwnerToken;
-use mainstay_core::outbox::Message;
+use mainstay_core::outbox::{Message, Outbox};
 use mainstay_core::queue::{ClaimRequest, Status};
-use mainstay_core::store::Wake;
+use mainstay_core::{ErrorKind, OwnerToken};
 
 use crate::case::cases;
 use crate::fixture::Fixture;
-use crate::world::{LEASE, TOPIC, World, handles, ids, set};
+use crate::world::{LEASE, TOPIC, World, handles, ids, interrupted, set};
 
 cases! { $ crash_cases:
     mst_001_a_worker_that_vanishes_after_a_claim_loses_nothing ["MST-001", "R2"],
     mst_001_a_dropped_enqueue_adds_all_or_nothing ["MST-001", "OBX-080"],
     mst_001_a_dropped_claim_or_settle_loses_nothing ["MST-001", "OBX-080"],
     mst_005_a_message_that_kills_every_worker_stops_at_the_limit ["MST-005", "R3"],
-    obx_103_work_that_is_due_ends_a_wait_at_once ["OBX-103"],
-    obx_103_a_wait_is_woken_by_an_enqueue ["OBX-103"],
-    obx_103_a_wait_ends_when_a_message_becomes_due ["OBX-103"],
-    obx_103_a_wait_without_work_times_out ["OBX-103"],
     r12_a_closed_provider_says_so ["R12"],
-}
-
-/// Polls `future` at most `polls` times, lets others run in between, and drops it.
-async fn interrupted<F: Future>(polls: usize, future: F) -> Option<F::Output> {
-    let mut future = pin!(future);
-    for _ in 0..polls {
-        let once = std::future::poll_fn(|context| Poll::Ready(future.as_mut().poll(context)));
-        if let Poll::Ready(output) = once.await {
-            return Some(output);
-        }
-        tokio::task::yield_now().await;
-    }
-    None
 }
 
 async fn mst_001_a_worker_that_vanishes_after_a_claim_loses_nothing(fx: &dyn Fixture) {
@@ -45,7 +23,7 @@ async fn mst_001_a_worker_that_vanishes_after_a_claim_loses_nothing(fx: &dyn Fix
     let all = world.enqueue_some(5).await;
     {
         let gone = fx.second().await;
-        let outbox = mainstay_core::outbox::Outbox::new(gone.outbox());
+        let outbox = Outbox::new(gone.outbox());
         let owner = OwnerToken::new();
         let claimed = outbox.claim(&ClaimRequest::new(owner).lease(LEASE)).await.unwrap().items;
         assert_eq!(ids(&claimed), set(&all));
@@ -125,72 +103,6 @@ async fn mst_005_a_message_that_kills_every_worker_stops_at_the_limit(fx: &dyn F
     assert_eq!(world.row(killer).await.status, Status::Failed);
     let stats = world.outbox.stats().await.unwrap();
     assert_eq!((stats.done, stats.failed, stats.open()), (6, 1, 0));
-}
-
-/// Much longer than any of the waits below take: only a wait that misses its reason gets there.
-const LONG: Duration = Duration::from_secs(120);
-
-async fn obx_103_work_that_is_due_ends_a_wait_at_once(fx: &dyn Fixture) {
-    let world = World::open(fx).await;
-    world.enqueue(Message::new(TOPIC, "")).await;
-    let woken = world.outbox.store().wait(OwnerToken::new(), LONG).await.unwrap();
-    assert_ne!(woken, Wake::TimedOut);
-    // So does a lapsed lease, which a claim takes too.
-    world.claim_one(OwnerToken::new()).await;
-    world.advance(LEASE * 2).await;
-    let woken = world.outbox.store().wait(OwnerToken::new(), LONG).await.unwrap();
-    assert_ne!(woken, Wake::TimedOut);
-}
-
-async fn obx_103_a_wait_is_woken_by_an_enqueue(fx: &dyn Fixture) {
-    let world = World::open(fx).await;
-    let second = world.second().await;
-    for round in 0..3 {
-        let store = world.outbox.store().clone();
-        let waiting = tokio::spawn(async move { store.wait(OwnerToken::new(), LONG).await });
-        // Whether the wait has begun by now or not, it must not miss this.
-        for _ in 0..round * 20 {
-            tokio::task::yield_now().await;
-        }
-        let outbox = if round == 1 { &world.outbox } else { &second };
-        let id = outbox.enqueue(Message::new(TOPIC, "")).await.unwrap().work_item;
-        assert_ne!(waiting.await.unwrap().unwrap(), Wake::TimedOut);
-        let owner = OwnerToken::new();
-        let claimed = world.claim_one(owner).await;
-        assert_eq!(claimed.id(), id);
-        world.outbox.ack(owner, &[claimed.handle]).await.unwrap();
-    }
-}
-
-async fn obx_103_a_wait_ends_when_a_message_becomes_due(fx: &dyn Fixture) {
-    let world = World::open(fx).await;
-    let id = world.enqueue(Message::new(TOPIC, "").due_in(Duration::from_millis(200))).await;
-    let owner = OwnerToken::new();
-    // It may end a little early; what counts is that it does not sleep through.
-    loop {
-        let claimed = world.claim(owner, 1).await;
-        if let Some(item) = claimed.first() {
-            assert_eq!(item.id(), id);
-            break;
-        }
-        assert_ne!(world.outbox.store().wait(owner, LONG).await.unwrap(), Wake::TimedOut);
-    }
-}
-
-async fn obx_103_a_wait_without_work_times_out(fx: &dyn Fixture) {
-    let world = World::open(fx).await;
-    world.enqueue(Message::new(TOPIC, "").due_in(LONG)).await;
-    let owner = OwnerToken::new();
-    for _ in 0..2 {
-        // A wake-up for nothing is allowed, since it costs one empty claim; a stream of them is not.
-        let mut wakes = 0;
-        while world.outbox.store().wait(owner, Duration::from_millis(50)).await.unwrap() != Wake::TimedOut {
-            wakes += 1;
-            assert!(wakes < 20, "it never waits");
-        }
-        // A wait that was dropped leaves nothing behind that would harm the next one.
-        interrupted(5, world.outbox.store().wait(owner, LONG)).await;
-    }
 }
 
 async fn r12_a_closed_provider_says_so(fx: &dyn Fixture) {

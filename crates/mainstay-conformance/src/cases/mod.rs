@@ -8,6 +8,7 @@ mod ack;
 mod claim;
 mod concurrency;
 mod crash;
+mod delivery;
 mod effects;
 mod enqueue;
 mod fail;
@@ -24,6 +25,7 @@ mod retry;
 mod schema;
 mod security;
 mod service;
+mod wait;
 
 use crate::case::Case;
 
@@ -35,6 +37,7 @@ pub fn all() -> Vec<Case> {
         claim::CASES,
         concurrency::CASES,
         crash::CASES,
+        delivery::CASES,
         effects::CASES,
         enqueue::CASES,
         fail::CASES,
@@ -51,6 +54,7 @@ pub fn all() -> Vec<Case> {
         schema::CASES,
         security::CASES,
         service::CASES,
+        wait::CASES,
     ]
     .concat()
 }

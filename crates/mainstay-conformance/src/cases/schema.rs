@@ -115,11 +115,11 @@ async fn obx_095_the_functions_exist(fx: &dyn Fixture) -> Verdict {
     let owner = OwnerToken::new().to_string();
     let id = call("outbox_enqueue", &[Some("order.paid"), Some("{}")]).await.remove(0);
     let claimed = call("outbox_claim", &[Some(&owner), Some("30"), Some("10")]).await;
-    assert_eq!(claimed, [id.clone()]);
+    assert_eq!(claimed, std::slice::from_ref(&id));
     let list = format!("{{{id}}}");
     assert!(call("outbox_ack", &[Some(&OwnerToken::new().to_string()), Some(&list)]).await.is_empty());
-    assert_eq!(call("outbox_renew", &[Some(&owner), Some(&list)]).await, [id.clone()]);
-    assert_eq!(call("outbox_ack", &[Some(&owner), Some(&list)]).await, [id.clone()]);
+    assert_eq!(call("outbox_renew", &[Some(&owner), Some(&list)]).await, std::slice::from_ref(&id));
+    assert_eq!(call("outbox_ack", &[Some(&owner), Some(&list)]).await, std::slice::from_ref(&id));
     assert!(world.row(id.parse().unwrap()).await.is_processed());
     // Arguments outside the contract are refused there too, by name.
     for (function, arguments, named) in [

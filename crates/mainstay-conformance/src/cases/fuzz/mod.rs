@@ -4,7 +4,9 @@
 //! be given in `MAINSTAY_FUZZ_SEED` and `MAINSTAY_FUZZ_RUNS`. A failure is shrunk to few steps before it is told. The
 //! shrinking is driven from here and not by proptest's own runner, which can't wait for a database.
 
+mod claiming;
 mod model;
+mod settling;
 mod step;
 
 use std::sync::atomic::{AtomicU32, Ordering};

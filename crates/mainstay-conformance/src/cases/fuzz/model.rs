@@ -4,22 +4,22 @@
 //! one, so it never decides anything. Where the contract leaves a choice (which of the claimable messages a small
 //! batch takes), the model follows what the database did after checking that it was allowed.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use mainstay_core::outbox::{Message, OnFailure, OutboxMessage};
-use mainstay_core::queue::{ClaimHandle, ClaimRequest, FailureReason, Outcome, Settled, Settlement, Status};
+use mainstay_core::queue::{ClaimHandle, FailureReason, Status};
 use mainstay_core::{OwnerToken, WorkItemId};
 
 use super::step::{End, KEYS, New, OWNERS, Step};
 use crate::world::{TOPIC, World};
 
-const TICK: Duration = Duration::from_secs(600);
+pub(super) const TICK: Duration = Duration::from_secs(600);
 
 /// Deliveries a message may have.
-const LIMIT: u32 = 3;
+pub(super) const LIMIT: u32 = 3;
 
-type Check = Result<(), String>;
+pub(super) type Check = Result<(), String>;
 
 macro_rules! check {
     ($condition:expr, $($text:tt)+) => {
@@ -28,43 +28,44 @@ macro_rules! check {
         }
     };
 }
+pub(super) use check;
 
 #[derive(Debug, Clone)]
-struct Item {
-    id: WorkItemId,
-    key: Option<u8>,
-    hold: bool,
-    status: Status,
-    reason: Option<FailureReason>,
-    attempts: u32,
-    generation: i64,
-    owner: Option<OwnerToken>,
-    due: u64,
-    locked: u64,
-    expires: Option<u64>,
+pub(super) struct Item {
+    pub(super) id: WorkItemId,
+    pub(super) key: Option<u8>,
+    pub(super) hold: bool,
+    pub(super) status: Status,
+    pub(super) reason: Option<FailureReason>,
+    pub(super) attempts: u32,
+    pub(super) generation: i64,
+    pub(super) owner: Option<OwnerToken>,
+    pub(super) due: u64,
+    pub(super) locked: u64,
+    pub(super) expires: Option<u64>,
 }
 
 impl Item {
-    fn is_open(&self) -> bool {
+    pub(super) fn is_open(&self) -> bool {
         !self.status.is_terminal()
     }
 }
 
 /// A claim that somebody once got. It is kept for ever, to be used when it is long stale.
 #[derive(Debug, Clone, Copy)]
-struct Held {
-    item: usize,
-    owner: OwnerToken,
-    handle: ClaimHandle,
+pub(super) struct Held {
+    pub(super) item: usize,
+    pub(super) owner: OwnerToken,
+    pub(super) handle: ClaimHandle,
 }
 
 /// The whole state. Items are in the order they were enqueued.
 pub(super) struct Model {
-    tick: u64,
-    items: Vec<Item>,
-    claims: Vec<Held>,
-    held_keys: BTreeSet<u8>,
-    owners: Vec<OwnerToken>,
+    pub(super) tick: u64,
+    pub(super) items: Vec<Item>,
+    pub(super) claims: Vec<Held>,
+    pub(super) held_keys: BTreeSet<u8>,
+    pub(super) owners: Vec<OwnerToken>,
 }
 
 impl Default for Model {
@@ -78,7 +79,7 @@ fn key_name(key: u8) -> String {
     format!("key {key}")
 }
 
-fn told(error: mainstay_core::Error) -> String {
+pub(super) fn told(error: mainstay_core::Error) -> String {
     format!("the database refused: {error:?}")
 }
 
@@ -117,7 +118,7 @@ impl Model {
         Ok(())
     }
 
-    fn is_live(&self, item: &Item) -> bool {
+    pub(super) fn is_live(&self, item: &Item) -> bool {
         item.status == Status::InProgress && item.locked > self.tick
     }
 
@@ -151,270 +152,7 @@ impl Model {
         self.compare(world, self.items.len() - 1).await
     }
 
-    // ---- claiming
-
-    /// Whether a claim may look at the item: due, free, and the first of its key.
-    fn has_its_turn(&self, index: usize) -> bool {
-        let item = &self.items[index];
-        let free = match item.status {
-            Status::Ready => true,
-            Status::InProgress => item.locked <= self.tick,
-            Status::Done | Status::Failed => false,
-        };
-        free && item.due <= self.tick && self.is_first(index)
-    }
-
-    fn is_first(&self, index: usize) -> bool {
-        let Some(key) = self.items[index].key else { return true };
-        let lane = || {
-            self.items.iter().enumerate().filter(move |(_, other)| other.key == Some(key) && other.is_open())
-        };
-        !self.held_keys.contains(&key)
-            && lane().all(|(other, _)| other >= index)
-            && lane().all(|(other, item)| other == index || !self.is_live(item))
-    }
-
-    /// Why a claim would fail it instead of handing it out.
-    fn verdict(&self, index: usize) -> Option<FailureReason> {
-        let item = &self.items[index];
-        if item.expires.is_some_and(|expires| expires <= self.tick) {
-            return Some(FailureReason::Expired);
-        }
-        (item.attempts >= LIMIT).then_some(FailureReason::DeliveryLimit)
-    }
-
-    async fn claim(
-        &mut self,
-        world: &World<'_>,
-        owner: OwnerToken,
-        batch: u32,
-        lease: u32,
-    ) -> Result<Vec<Held>, String> {
-        let turn: Vec<usize> = (0..self.items.len()).filter(|index| self.has_its_turn(*index)).collect();
-        let (rejectable, claimable): (Vec<usize>, Vec<usize>) =
-            turn.into_iter().partition(|index| self.verdict(*index).is_some());
-        let request = ClaimRequest::new(owner).batch(batch).lease(TICK * lease).delivery_limit(LIMIT);
-        let answer = world.outbox.claim(&request).await.map_err(told)?;
-        let index_of: BTreeMap<WorkItemId, usize> =
-            self.items.iter().enumerate().map(|(index, item)| (item.id, index)).collect();
-        let known = |id: &WorkItemId| index_of.get(id).copied().ok_or(format!("{id} is nobody's"));
-
-        // Failing one may bring the next of its key up within the same claim, in whatever order.
-        let mut rejected = Vec::new();
-        for one in &answer.rejected {
-            rejected.push((known(&one.id)?, one.reason));
-        }
-        let mut seen: BTreeSet<usize> = rejected.iter().map(|(index, _)| *index).collect();
-        check!(seen.len() == rejected.len(), "one was rejected twice");
-        while !rejected.is_empty() {
-            let next = rejected.iter().position(|(index, reason)| {
-                self.has_its_turn(*index) && self.verdict(*index) == Some(*reason)
-            });
-            let Some(next) = next else { return Err(format!("rejected without cause: {rejected:?}")) };
-            let (index, reason) = rejected.remove(next);
-            self.fail(index, reason);
-        }
-
-        let mut taken = Vec::new();
-        check!(answer.items.len() <= batch as usize, "{} claimed of at most {batch}", answer.items.len());
-        for claimed in &answer.items {
-            let index = known(&claimed.id())?;
-            check!(seen.insert(index), "{} was claimed twice in one call", claimed.id());
-            check!(
-                self.has_its_turn(index) && self.verdict(index).is_none(),
-                "claimed out of turn: {:?}",
-                self.items[index]
-            );
-            let (tick, item) = (self.tick, &mut self.items[index]);
-            check!(claimed.handle.generation() > item.generation, "the generation did not grow");
-            check!(
-                claimed.attempt == item.attempts + 1,
-                "attempt {} after {}",
-                claimed.attempt,
-                item.attempts
-            );
-            item.status = Status::InProgress;
-            item.owner = Some(owner);
-            item.generation = claimed.handle.generation();
-            item.attempts += 1;
-            item.locked = tick + u64::from(lease);
-            taken.push(Held { item: index, owner, handle: claimed.handle });
-        }
-        // Nothing that could be had is left while there is room.
-        check!(
-            taken.len() >= claimable.len().min(batch as usize),
-            "{} claimed of {}",
-            taken.len(),
-            claimable.len()
-        );
-        if taken.len() < batch as usize {
-            let left: Vec<_> =
-                rejectable.iter().chain(&claimable).filter(|index| !seen.contains(*index)).collect();
-            check!(left.is_empty(), "left although there was room: {left:?}");
-        }
-        for index in seen {
-            self.compare(world, index).await?;
-        }
-        self.notice_fenced(world).await?;
-        self.claims.extend(&taken);
-        Ok(taken)
-    }
-
-    /// A lapsed claim of a message that has to wait for its key may have been ended by a claim that came past: its worker
-    /// is gone, and must not come back beside another one of the key.
-    async fn notice_fenced(&mut self, world: &World<'_>) -> Check {
-        for index in 0..self.items.len() {
-            let item = &self.items[index];
-            if item.key.is_none()
-                || item.status != Status::InProgress
-                || self.is_live(item)
-                || self.is_first(index)
-            {
-                continue;
-            }
-            let row = world.row(item.id).await;
-            if row.status == Status::Ready {
-                let item = &mut self.items[index];
-                (item.status, item.owner) = (Status::Ready, None);
-            }
-            self.compare(world, index).await?;
-        }
-        Ok(())
-    }
-
-    fn fail(&mut self, index: usize, reason: FailureReason) {
-        let item = &mut self.items[index];
-        (item.status, item.reason, item.owner) = (Status::Failed, Some(reason), None);
-        // Whoever cancels a message wants the rest of its key to go on.
-        if let Some(key) = item.key.filter(|_| item.hold && reason != FailureReason::Cancelled) {
-            self.held_keys.insert(key);
-        }
-    }
-
-    // ---- settling
-
-    fn picked(&self, number: usize) -> Option<Held> {
-        // Counted from the newest, so that most of them are still held.
-        (!self.claims.is_empty()).then(|| self.claims[self.claims.len() - 1 - number % self.claims.len()])
-    }
-
-    fn holds(&self, owner: OwnerToken, claim: &Held) -> bool {
-        let item = &self.items[claim.item];
-        let same = item.owner == Some(owner) && item.generation == claim.handle.generation();
-        item.status == Status::InProgress && same
-    }
-
-    async fn settle(&mut self, world: &World<'_>, owner: Option<usize>, ends: &[(usize, End)]) -> Check {
-        let asked: Vec<(Held, End)> =
-            ends.iter().filter_map(|(number, end)| Some((self.picked(*number)?, *end))).collect();
-        let Some((first, _)) = asked.first() else { return Ok(()) };
-        let owner = owner.map_or(first.owner, |owner| self.owners[owner]);
-        let settlements: Vec<Settlement> = asked
-            .iter()
-            .map(|(claim, end)| Settlement { claim: claim.handle, outcome: outcome(*end) })
-            .collect();
-        let mut changed = BTreeSet::new();
-        for (claim, end) in &asked {
-            // Of a claim that comes twice the first counts; it no longer holds when the second is looked at.
-            if self.holds(owner, claim) {
-                changed.insert(claim.handle.id());
-                self.end(claim.item, *end);
-            }
-        }
-        let settled = world.outbox.settle(owner, &settlements).await.map_err(told)?;
-        check_settled(&settled, &changed, asked.iter().map(|(claim, _)| claim.handle.id()))?;
-        for (claim, _) in asked {
-            self.compare(world, claim.item).await?;
-        }
-        Ok(())
-    }
-
-    fn end(&mut self, index: usize, end: End) {
-        let tick = self.tick;
-        let item = &mut self.items[index];
-        item.owner = None;
-        match end {
-            End::Ack => item.status = Status::Done,
-            End::Fail => self.fail(index, FailureReason::Handler),
-            End::Abandon { delay } => (item.status, item.due) = (Status::Ready, tick + u64::from(delay)),
-            End::Release { delay } => {
-                (item.status, item.due) = (Status::Ready, tick + u64::from(delay.unwrap_or(0)));
-                item.attempts -= 1;
-            }
-        }
-    }
-
-    async fn renew(&mut self, world: &World<'_>, owner: Option<usize>, number: usize, lease: u32) -> Check {
-        let Some(claim) = self.picked(number) else { return Ok(()) };
-        let owner = owner.map_or(claim.owner, |owner| self.owners[owner]);
-        let id = claim.handle.id();
-        let renewed = world.outbox.renew(owner, &[claim.handle], TICK * lease).await.map_err(told)?;
-        let holds = self.holds(owner, &claim);
-        // A lapsed claim may be refused: with an ordering key another one may have been started on the strength of that.
-        let lapsed = self.items[claim.item].locked <= self.tick;
-        let may_refuse = lapsed && self.items[claim.item].key.is_some();
-        let refused = holds && may_refuse && renewed.changed.is_empty();
-        if holds && !refused {
-            self.items[claim.item].locked = self.tick + u64::from(lease);
-        }
-        let changed = if holds && !refused { BTreeSet::from([id]) } else { BTreeSet::new() };
-        check_settled(&renewed, &changed, [id])?;
-        self.compare(world, claim.item).await
-    }
-
-    // ---- the rest
-
-    async fn reap(&mut self, world: &World<'_>) -> Check {
-        let lapsed: Vec<usize> = (0..self.items.len())
-            .filter(|index| {
-                self.items[*index].status == Status::InProgress && !self.is_live(&self.items[*index])
-            })
-            .collect();
-        let reaped = world.outbox.reap_expired().await.map_err(told)?;
-        check!(reaped == lapsed.len() as u64, "{reaped} reaped of {}", lapsed.len());
-        for index in lapsed {
-            (self.items[index].status, self.items[index].owner) = (Status::Ready, None);
-            self.compare(world, index).await?;
-        }
-        Ok(())
-    }
-
-    fn numbered(&self, number: usize) -> Option<usize> {
-        (!self.items.is_empty()).then(|| number % self.items.len())
-    }
-
-    async fn cancel(&mut self, world: &World<'_>, number: usize) -> Check {
-        let Some(index) = self.numbered(number) else { return Ok(()) };
-        let id = self.items[index].id;
-        let cancelled = world.outbox.cancel(&[id]).await.map_err(told)?;
-        let ready = self.items[index].status == Status::Ready;
-        check!(cancelled == if ready { vec![id] } else { vec![] }, "cancelled {cancelled:?}");
-        if ready {
-            self.fail(index, FailureReason::Cancelled);
-        }
-        self.compare(world, index).await
-    }
-
-    async fn requeue(&mut self, world: &World<'_>, number: usize) -> Check {
-        let Some(index) = self.numbered(number) else { return Ok(()) };
-        let (id, tick) = (self.items[index].id, self.tick);
-        let requeued = world.outbox.requeue(&[id]).await.map_err(told)?;
-        let failed = self.items[index].status == Status::Failed;
-        check!(requeued == if failed { vec![id] } else { vec![] }, "requeued {requeued:?}");
-        if failed {
-            let item = &mut self.items[index];
-            (item.status, item.reason, item.attempts, item.due) = (Status::Ready, None, 0, tick);
-            item.expires = item.expires.filter(|expires| *expires > tick);
-            if let Some(key) = item.key {
-                self.held_keys.remove(&key);
-            }
-        }
-        self.compare(world, index).await
-    }
-
-    // ---- comparing
-
-    async fn compare(&self, world: &World<'_>, index: usize) -> Check {
+    pub(super) async fn compare(&self, world: &World<'_>, index: usize) -> Check {
         let item = &self.items[index];
         let row = world.row(item.id).await;
         let expected = (item.status, item.reason, item.attempts, item.generation, item.owner);
@@ -500,26 +238,4 @@ impl Model {
         check!(stuck.is_empty(), "these never come to an end: {stuck:?}");
         self.compare_all(world).await
     }
-}
-
-fn outcome(end: End) -> Outcome {
-    match end {
-        End::Ack => Outcome::Ack,
-        End::Abandon { delay } => Outcome::Abandon { delay: Some(TICK * delay), error: None },
-        End::Release { delay } => Outcome::Release { delay: delay.map(|ticks| TICK * ticks), error: None },
-        End::Fail => Outcome::Fail { reason: FailureReason::Handler, error: None },
-    }
-}
-
-fn check_settled(
-    settled: &Settled,
-    changed: &BTreeSet<WorkItemId>,
-    asked: impl IntoIterator<Item = WorkItemId>,
-) -> Check {
-    let stale: BTreeSet<WorkItemId> = asked.into_iter().filter(|id| !changed.contains(id)).collect();
-    let as_set = |ids: &[WorkItemId]| ids.iter().copied().collect::<BTreeSet<_>>();
-    let once = settled.changed.len() == changed.len() && settled.stale.len() == stale.len();
-    let right = as_set(&settled.changed) == *changed && as_set(&settled.stale) == stale;
-    check!(once && right, "settled {settled:?}, expected {changed:?} and {stale:?}");
-    Ok(())
 }
