@@ -17,7 +17,9 @@ create or replace function "{{schema}}"."{{outbox}}_enqueue_many"(
     expires_in_seconds double precision[] default null
 ) returns table (ordinal integer, work_item_id uuid, message_id uuid, added boolean)
 language plpgsql volatile
-set jit = off set plan_cache_mode = force_generic_plan
+-- For the settings see settle.
+set jit = off set enable_seqscan = off set enable_indexscan = off set enable_indexonlyscan = off set enable_hashjoin = off
+set enable_mergejoin = off set plan_cache_mode = force_generic_plan
 as $mainstay$
 #variable_conflict use_column
 declare
@@ -128,7 +130,7 @@ begin
             new_keys := new_keys || batch_keys;
 
             select array_agg(coalesce(i.work_item_id, u.item) order by u.n), array_agg(coalesce(i.message_id, u.message) order by u.n),
-                   array_agg(u.key is null or (u.key = any (new_keys) and u.n = u.first_n) order by u.n),
+                   array_agg(u.key is null or ((u.key in (select k.key from unnest(new_keys) k(key))) is true and u.n = u.first_n) order by u.n),
                    count(*) filter (where u.key is not null and i.idempotency_key is null)
               into items, messages, fresh, missing
               from (select x.*, min(x.n) over (partition by x.key) as first_n

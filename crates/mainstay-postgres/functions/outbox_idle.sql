@@ -22,7 +22,8 @@ declare
     nearest timestamptz;
     cut boolean := false;
 begin
-    select max(q.priority) into level from "{{schema}}"."{{outbox}}" q where not q.parked;
+    -- Not max(): planned for an empty table that reads the whole index.
+    select q.priority into level from "{{schema}}"."{{outbox}}" q where not q.parked order by q.priority desc limit 1;
     while level is not null loop
         -- Everything in progress is past its due time, so the front of the range holds the leases; more than the probe reads is
         -- possible and answered below by "look again soon".
@@ -40,7 +41,7 @@ begin
            and (except_topics is null or q.topic <> all (except_topics))
          order by q.due_at, q.seq limit 1;
         earliest := least(earliest, nearest);
-        select max(q.priority) into level from "{{schema}}"."{{outbox}}" q where not q.parked and q.priority < level;
+        select q.priority into level from "{{schema}}"."{{outbox}}" q where not q.parked and q.priority < level order by q.priority desc limit 1;
     end loop;
 
     if cut then

@@ -8,22 +8,30 @@
 
 create or replace function "{{schema}}"."{{outbox}}_advance"(ordering_keys text[]) returns void
 language plpgsql volatile
-set jit = off set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
+-- All of them, because the settings of a caller hold in here as well.
+set jit = off set enable_indexscan = on set enable_indexonlyscan = on set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
+set plan_cache_mode = force_generic_plan
 as $mainstay$
 #variable_conflict use_column
 declare
+    first_parked tid[];
     waiting boolean;
 begin
-    -- By key, so that two callers that touch the same lanes wait for each other in the same order.
-    with first_parked as materialized (
-        select p.id
+    -- By key, so that two callers that touch the same lanes wait for each other in the same order. In two steps and by tuple id:
+    -- joined in one, a plan made for an empty table walks everything that is parked once for each key.
+    first_parked := array(
+        select p.ctid
           from (select distinct u.key from unnest(ordering_keys) u(key) where u.key is not null order by u.key) k
-          cross join lateral (select q.id from "{{schema}}"."{{outbox}}" q
-                               where q.parked and q.ordering_key = k.key order by q.seq limit 1) p)
-    update "{{schema}}"."{{outbox}}" m set parked = false from first_parked f where m.id = f.id and m.parked;
+          cross join lateral (select q.ctid from "{{schema}}"."{{outbox}}" q
+                               where q.parked and q.ordering_key = k.key order by q.seq limit 1) p);
+    if first_parked <> '{}' then
+        -- Spelt so that the index of parked items does not offer itself.
+        update "{{schema}}"."{{outbox}}" m set parked = false where m.ctid = any (first_parked) and coalesce(m.parked, false);
+    end if;
 
-    select exists (select from unnest(ordering_keys) u(key)
-                    where exists (select from "{{schema}}"."{{outbox}}" q where q.ordering_key = u.key and not q.parked)) into waiting;
+    -- A lookup for each key; "exists" would become a join, with the same danger.
+    select bool_or((select true from "{{schema}}"."{{outbox}}" q where q.ordering_key = u.key and not q.parked order by q.seq limit 1))
+      into waiting from unnest(ordering_keys) u(key);
     if waiting then
         perform "{{schema}}"."{{outbox}}_wake"();
     end if;

@@ -14,6 +14,7 @@ declare
     purged integer := 0;
     removed integer;
     doomed tid[];
+    keys text[];
 begin
     for i in 1 .. 2 loop
         if not (limits[i] >= 0 and limits[i] <= 1e10) then
@@ -32,10 +33,11 @@ begin
                          where h.status = i + 1 and h.processed_at <= moment - make_interval(secs => limits[i])
                          order by h.processed_at limit max_rows - purged for update skip locked);
         with gone as (
-            delete from "{{schema}}"."{{outbox}}_history" h where h.ctid = any (doomed) returning h.id, h.idempotency_key),
-        forgotten as (
-            delete from "{{schema}}"."{{outbox}}_idempotency" k using gone g where k.idempotency_key = g.idempotency_key and k.work_item_id = g.id)
-        select count(*) into removed from gone;
+            delete from "{{schema}}"."{{outbox}}_history" h where h.ctid = any (doomed) returning h.idempotency_key)
+        select count(*), array_agg(g.idempotency_key) filter (where g.idempotency_key is not null) into removed, keys from gone g;
+        if keys is not null then
+            delete from "{{schema}}"."{{outbox}}_idempotency" k where k.idempotency_key = any (keys);
+        end if;
         purged := purged + removed;
     end loop;
     -- Consumers that died asleep.

@@ -7,6 +7,7 @@ as $mainstay$
 #variable_conflict use_column
 declare
     moment constant timestamptz := statement_timestamp();
+    lapsed tid[];
     reaped integer;
     stuck_keys text[];
 begin
@@ -14,9 +15,10 @@ begin
         raise exception using errcode = '22023',
             message = '{{outbox:literal}}_reap_expired: max_rows must be 1 or more, got ' || coalesce(max_rows::text, 'null');
     end if;
-    with lapsed as materialized (
-        select q.id from "{{schema}}"."{{outbox}}" q where q.status = 1 and q.locked_until <= moment limit max_rows for update skip locked)
-    update "{{schema}}"."{{outbox}}" m set status = 0, owner = null, locked_until = null from lapsed l where m.id = l.id;
+    -- In two steps, for the reason given in advance(); the first has locked them, so they cannot change in between.
+    lapsed := array(select q.ctid from "{{schema}}"."{{outbox}}" q
+                     where q.status = 1 and q.locked_until <= moment limit max_rows for update skip locked);
+    update "{{schema}}"."{{outbox}}" m set status = 0, owner = null, locked_until = null where m.ctid = any (lapsed);
     get diagnostics reaped = row_count;
 
     -- Lanes in which everything is parked though nothing holds them: someone deleted rows by hand, or settled under an
@@ -28,8 +30,8 @@ begin
           from parked_key k where k.key is not null)
     select array_agg(k.key) into stuck_keys from parked_key k
      where k.key is not null
-       and not exists (select from "{{schema}}"."{{outbox}}" q where q.ordering_key = k.key and not q.parked)
-       and not exists (select from "{{schema}}"."{{outbox}}_hold" h where h.ordering_key = k.key);
+       and (select true from "{{schema}}"."{{outbox}}" q where q.ordering_key = k.key and not q.parked order by q.seq limit 1) is null
+       and (select true from "{{schema}}"."{{outbox}}_hold" h where h.ordering_key = k.key) is null;
     if stuck_keys is not null then
         perform "{{schema}}"."{{outbox}}_advance"(stuck_keys);
     end if;

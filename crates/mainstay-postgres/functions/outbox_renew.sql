@@ -4,8 +4,9 @@ create or replace function "{{schema}}"."{{outbox}}_renew"(
     owner uuid, ids uuid[], generations bigint[] default null, lease_seconds double precision default 30
 ) returns setof uuid
 language plpgsql volatile
-set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
-set plan_cache_mode = force_generic_plan
+-- For the settings see settle.
+set jit = off set enable_seqscan = off set enable_indexscan = off set enable_indexonlyscan = off set enable_hashjoin = off
+set enable_mergejoin = off set plan_cache_mode = force_generic_plan
 as $mainstay$
 #variable_conflict use_column
 declare

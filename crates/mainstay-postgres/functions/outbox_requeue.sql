@@ -2,26 +2,34 @@
 
 create or replace function "{{schema}}"."{{outbox}}_requeue"(ids uuid[]) returns setof uuid
 language plpgsql volatile
-set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
-set plan_cache_mode = force_generic_plan
+-- For the settings see settle.
+set jit = off set enable_seqscan = off set enable_indexscan = off set enable_indexonlyscan = off set enable_hashjoin = off
+set enable_mergejoin = off set plan_cache_mode = force_generic_plan
 as $mainstay$
 #variable_conflict use_column
 declare
     moment constant timestamptz := statement_timestamp();
+    failed tid[];
     changed uuid[];
     freed_keys text[];
 begin
     if ids is null then
         raise exception using errcode = '22023', message = '{{outbox:literal}}_requeue: ids must not be null';
     end if;
-    with asked as materialized (select distinct u.id from unnest(ids) u(id) order by u.id),
-    gone as (
-        delete from "{{schema}}"."{{outbox}}_history" h using asked a
-         where h.id = a.id and h.status = 3
-           -- A caller that brings its own ids can have used one again: not beside an open item, and only the last of several.
-           and not exists (select from "{{schema}}"."{{outbox}}" o where o.id = h.id)
-           and not exists (select from "{{schema}}"."{{outbox}}_history" l where l.id = h.id and l.seq > h.seq)
-        returning h.*),
+    -- Found one by one and locked, then moved by tuple id: no plan for this can be wrong. In order of id, so that two callers wait
+    -- for each other in one order. ("is true" keeps the index on status from offering itself.)
+    failed := array(
+        select x.ctid
+          from (select distinct u.id from unnest(ids) u(id) where u.id is not null order by u.id) a
+          cross join lateral (
+               select h.ctid from "{{schema}}"."{{outbox}}_history" h
+                where h.id = a.id and (h.status = 3) is true
+                  -- A caller that brings its own ids can have used one again: not beside an open item, and only the last of several.
+                  and (select true from "{{schema}}"."{{outbox}}" o where o.id = a.id) is null
+                  and (select max(l.seq) from "{{schema}}"."{{outbox}}_history" l where l.id = a.id) = h.seq
+                  for update) x);
+    with gone as (
+        delete from "{{schema}}"."{{outbox}}_history" h where h.ctid = any (failed) returning h.*),
     again as (
         -- Same place in its ordering key, and generations go on counting: a worker that still has the old claim cannot settle it.
         insert into "{{schema}}"."{{outbox}}" (

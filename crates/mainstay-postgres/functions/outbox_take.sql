@@ -21,8 +21,8 @@ create or replace function "{{schema}}"."{{outbox}}_take"(
 language plpgsql volatile
 -- The plan must not depend on statistics: a queue is empty when it is analysed and full when it matters. Index ranges in
 -- index order are right at any size. JIT alone can cost more than a hundred claims.
-set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set enable_hashjoin = off
-set enable_mergejoin = off set plan_cache_mode = force_generic_plan
+set jit = off set enable_indexscan = on set enable_indexonlyscan = on set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
+set plan_cache_mode = force_generic_plan
 as $mainstay$
 #variable_conflict use_column
 declare
@@ -49,8 +49,9 @@ declare
     got_due timestamptz;
     got_seq bigint;
     my_keys text[];
-    behind tid[];
-    held tid[];
+    behind text[];
+    held text[];
+    waiting tid[];
     go tid[];
     over tid[];
     picked tid[];
@@ -86,10 +87,11 @@ begin
 
         -- The levels in use, highest first: one index probe each.
         levels := '{}';
-        select max(q.priority) into level from "{{schema}}"."{{outbox}}" q where not q.parked;
+        -- Not max(): planned for an empty table that reads the whole index.
+        select q.priority into level from "{{schema}}"."{{outbox}}" q where not q.parked order by q.priority desc limit 1;
         while level is not null loop
             levels := levels || level;
-            select max(q.priority) into level from "{{schema}}"."{{outbox}}" q where not q.parked and q.priority < level;
+            select q.priority into level from "{{schema}}"."{{outbox}}" q where not q.parked and q.priority < level order by q.priority desc limit 1;
         end loop;
         depth := cardinality(levels);
         exit when depth = 0;
@@ -98,11 +100,12 @@ begin
             visits := '{1}';
             quotas := array[batch];
         else
-            -- Every lower level first takes a small share, all of them at most half of the batch, then the highest goes first.
+            -- Every lower level has a small share, all of them at most half of the batch; then the highest goes first.
             -- Where the batch is too small to share, one claim in ten starts at a random level instead, so no level waits for ever.
             share := least(greatest(batch / 10, 1), batch / 2 / (depth - 1));
             select array_agg(v.place order by v.turn), array_agg(v.quota order by v.turn) into visits, quotas
-              from (select s as place, share as quota, s as turn from generate_series(2, depth) s where share > 0
+              from (select s as place, case s when 1 then batch - share * (depth - 1) else share end as quota, s as turn
+                      from generate_series(1, depth) s where share > 0
                     union all
                     select 1 + floor(random() * depth)::integer, batch, 50 where share = 0 and random() < 0.1
                     union all
@@ -154,53 +157,63 @@ begin
                      where pg_try_advisory_xact_lock(k.tableoid::integer, hashtext(k.ordering_key) & 1023);
                 end if;
 
-                -- A new snapshot: it shows whatever was committed by those who held the keys before.
-                select coalesce(array_agg(c.ctid) filter (where c.turn and not c.over), '{}'),
-                       coalesce(array_agg(c.ctid) filter (where c.turn and c.over), '{}'),
-                       array_agg(c.ctid) filter (where c.behind), array_agg(c.ctid) filter (where c.held)
+                -- A new snapshot: it shows whatever was committed by those who held the keys before. ("in … is true" is looked up in
+                -- a hash table, a plain "in" would become a join. The offset keeps each case from being evaluated once per use.)
+                select coalesce(array_agg(c.ctid) filter (where c.place = 'turn' and not c.over), '{}'),
+                       coalesce(array_agg(c.ctid) filter (where c.place = 'turn' and c.over), '{}'),
+                       array_agg(c.ordering_key) filter (where c.place = 'behind'), array_agg(c.ordering_key) filter (where c.place = 'held')
                   into go, over, behind, held
-                  from (select m.ctid, m.attempts >= delivery_limit or coalesce(m.expires_at <= moment, false) as over,
-                               m.ordering_key is null or (k.mine and not k.held and not k.behind and not k.overtaken) as turn,
-                               k.mine and k.held as held,
-                               k.mine and not k.held and k.behind as behind
-                          from "{{schema}}"."{{outbox}}" m
-                          left join lateral (
-                               select m.ordering_key = any (my_keys) as mine,
-                                      exists (select from "{{schema}}"."{{outbox}}_hold" h where h.ordering_key = m.ordering_key) as held,
-                                      exists (select from "{{schema}}"."{{outbox}}" a
-                                               where not a.parked and a.ordering_key = m.ordering_key and a.seq < m.seq)
+                  from (select m.ctid, m.ordering_key, m.attempts >= delivery_limit or coalesce(m.expires_at <= moment, false) as over,
+                               case when m.ordering_key is null then 'turn'
+                                    when (m.ordering_key in (select u.key from unnest(my_keys) u(key))) is not true then 'busy'
+                                    when exists (select from "{{schema}}"."{{outbox}}_hold" h where h.ordering_key = m.ordering_key) then 'held'
+                                    when exists (select from "{{schema}}"."{{outbox}}" a
+                                                  where not a.parked and a.ordering_key = m.ordering_key and a.seq < m.seq)
                                       or exists (select from "{{schema}}"."{{outbox}}" a
-                                                  where a.parked and a.ordering_key = m.ordering_key and a.seq < m.seq) as behind,
-                                      -- Committed late: a later item of the key was free to go and is running.
-                                      exists (select from "{{schema}}"."{{outbox}}" a
-                                               where not a.parked and a.ordering_key = m.ordering_key and a.seq > m.seq
-                                                 and a.status = 1 and a.locked_until > moment) as overtaken
-                               ) k on m.ordering_key is not null
-                         where m.ctid = any (got)) c;
+                                                  where a.parked and a.ordering_key = m.ordering_key and a.seq < m.seq) then 'behind'
+                                    -- It committed late: a later item of the key was free to go and is running. The last test, because
+                                    -- it reads all that is not parked of the lane.
+                                    when exists (select from "{{schema}}"."{{outbox}}" a
+                                                  where not a.parked and a.ordering_key = m.ordering_key and a.seq > m.seq
+                                                    and a.status = 1 and a.locked_until > moment) then 'overtaken'
+                                    else 'turn' end as place
+                          from "{{schema}}"."{{outbox}}" m where m.ctid = any (got) offset 0) c;
                 picked := picked || go;
                 ended := ended || over;
                 room := room - cardinality(go);
                 want := want - cardinality(go);
 
-                -- Park what has to wait, behind something that cannot go away before this commits.
+                -- Park what has to wait, and with it what waits behind that: lanes are met one item at a time, and a long one would
+                -- take long to put away. Each behind something that cannot go away before this commits. Bounded, for this is a claim.
+                waiting := '{}';
                 if behind is not null then
-                    with first_behind as (
-                        select m.ordering_key, min(m.seq) as seq from "{{schema}}"."{{outbox}}" m where m.ctid = any (behind) group by m.ordering_key),
+                    with lanes as (select distinct u.key from unnest(behind) u(key)),
                     anchored as materialized (
-                        select b.ordering_key from first_behind b
-                         cross join lateral (select from "{{schema}}"."{{outbox}}" a
-                                              where not a.parked and a.ordering_key = b.ordering_key and a.seq < b.seq
-                                              order by a.seq limit 1 for key share skip locked) l)
-                    update "{{schema}}"."{{outbox}}" m set parked = true, status = 0, owner = null, locked_until = null
-                      from anchored a where m.ctid = any (behind) and m.ordering_key = a.ordering_key;
+                        select l.key, f.seq from lanes l
+                         cross join lateral (select a.seq from "{{schema}}"."{{outbox}}" a
+                                              where not a.parked and a.ordering_key = l.key
+                                              order by a.seq limit 1 for key share skip locked) f)
+                    select coalesce(array_agg(w.ctid), '{}') into waiting
+                      from anchored a
+                     cross join lateral (select q.ctid from "{{schema}}"."{{outbox}}" q
+                                          where not q.parked and q.ordering_key = a.key and q.seq > a.seq and q.status = 0
+                                          order by q.seq limit 20 + 2000 / cardinality(behind) for update skip locked) w;
                 end if;
                 if held is not null then
-                    with anchored as materialized (
-                        select h.ordering_key from "{{schema}}"."{{outbox}}_hold" h
-                         where h.ordering_key in (select m.ordering_key from "{{schema}}"."{{outbox}}" m where m.ctid = any (held))
-                           for key share skip locked)
-                    update "{{schema}}"."{{outbox}}" m set parked = true, status = 0, owner = null, locked_until = null
-                      from anchored a where m.ctid = any (held) and m.ordering_key = a.ordering_key;
+                    with lanes as (select distinct u.key from unnest(held) u(key)),
+                    anchored as materialized (
+                        select f.ordering_key from lanes l
+                         cross join lateral (select h.ordering_key from "{{schema}}"."{{outbox}}_hold" h
+                                              where h.ordering_key = l.key for key share skip locked) f)
+                    select waiting || coalesce(array_agg(w.ctid), '{}') into waiting
+                      from anchored a
+                     cross join lateral (select q.ctid from "{{schema}}"."{{outbox}}" q
+                                          where not q.parked and q.ordering_key = a.ordering_key and q.status = 0
+                                          order by q.seq limit 20 + 2000 / cardinality(held) for update skip locked) w;
+                end if;
+                if waiting <> '{}' then
+                    update "{{schema}}"."{{outbox}}" m set parked = true where m.ctid = any (waiting);
+                    walked := walked + cardinality(waiting);
                 end if;
 
                 -- Go on past items that could not be taken, but with something in hand don't keep the caller waiting for more.
