@@ -56,6 +56,9 @@ pub trait Fixture: Send + Sync {
     /// outbox_claim`: the kind, and the name without the schema.
     async fn objects(&self, names: &Names) -> BTreeSet<String>;
 
+    /// Makes the ledger of migrations say that this step was taken with this checksum, as another program would have.
+    async fn record_step(&self, names: &Names, version: i32, checksum: &str);
+
     /// Runs one transaction on the application's own driver: writes `note` into a table of the application, makes
     /// it if need be, enqueues `messages` with `enqueue_in`, and ends as told.
     async fn transact(

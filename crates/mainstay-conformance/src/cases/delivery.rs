@@ -207,9 +207,9 @@ async fn mst_032_the_trace_goes_on_in_the_handler(fx: &dyn Fixture) {
             async move {
                 let trace = TraceContext::current().expect("a handler has a trace");
                 assert_eq!(trace, context.trace());
+                reporter.send((context.trace(), context.parent_trace())).unwrap();
                 // What it enqueues continues the trace without being told to.
                 context.outbox().enqueue(Message::new("second", "")).await?;
-                reporter.send((context.trace(), context.parent_trace())).unwrap();
                 Ok::<(), HandlerError>(())
             }
         }

@@ -23,6 +23,8 @@ cases! { $ schema_cases:
     r28_many_instances_deploy_at_once ["R28", "PRIM-SCHEMA-001"],
     r28_the_script_is_the_whole_schema ["R28"],
     r28_outboxes_of_two_names_are_apart ["R28"],
+    r28_a_newer_schema_is_left_alone ["R28", "OBX-092"],
+    r28_an_edited_step_is_noticed ["R28", "OBX-092"],
 }
 
 fn schema_of(name: &str) -> Names {
@@ -195,4 +197,32 @@ async fn r28_outboxes_of_two_names_are_apart(fx: &dyn Fixture) {
     assert_eq!(first.claim_one(OwnerToken::new()).await.id(), one);
     assert_eq!(second.claim_one(OwnerToken::new()).await.id(), two);
     assert_eq!((first.total().await, second.total().await), (1, 1));
+}
+
+/// Neither starting nor deploying goes on, and the messages stay as they are.
+async fn assert_refused(world: &World<'_>, told: &str) {
+    let schema = world.provider.schema();
+    for error in [schema.require().await.unwrap_err(), schema.deploy().await.unwrap_err()] {
+        assert_eq!(error.kind(), ErrorKind::Schema, "{error}");
+        assert!(error.message().contains(told) && !error.is_retryable(), "{error}");
+    }
+    assert_eq!(world.total().await, 1);
+}
+
+async fn r28_a_newer_schema_is_left_alone(fx: &dyn Fixture) {
+    let world = World::open(fx).await;
+    world.enqueue(Message::new(TOPIC, "")).await;
+    fx.record_step(&Names::default(), 999, "of a later version").await;
+    let status = world.provider.schema().status().await.unwrap();
+    assert!(matches!(status, SchemaStatus::Newer { found: 999, wanted } if wanted < 999), "{status:?}");
+    assert_refused(&world, "update this program").await;
+}
+
+async fn r28_an_edited_step_is_noticed(fx: &dyn Fixture) {
+    let world = World::open(fx).await;
+    world.enqueue(Message::new(TOPIC, "")).await;
+    fx.record_step(&Names::default(), 1, "of another text").await;
+    let status = world.provider.schema().status().await.unwrap();
+    assert!(matches!(status, SchemaStatus::Drifted { version: 1, .. }), "{status:?}");
+    assert_refused(&world, "step 1").await;
 }
