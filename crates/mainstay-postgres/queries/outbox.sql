@@ -34,12 +34,15 @@ select r.id from "{{schema}}"."{{outbox}}_renew"($1, $2, $3, $4) r(id)
 -- name: reap
 select "{{schema}}"."{{outbox}}_reap_expired"($1)
 
+-- An id that its caller has used again stands for its last message.
 -- name: get
 select m.id, m.message_id, m.topic, m.payload, m.correlation_id, m.status, m.reason, m.attempts, m.created_at, m.requested_due_at,
        m.due_at, m.expires_at, m.owner, m.locked_until, m.generation, m.processed_at, m.processed_by, m.last_error, m.priority,
        m.ordering_key, m.idempotency_key, m.headers::text
   from "{{schema}}"."{{outbox}}_message" m
  where m.id = $1
+ order by m.seq desc
+ limit 1
 
 -- name: list
 select m.id, m.message_id, m.topic, m.payload, m.correlation_id, m.status, m.reason, m.attempts, m.created_at, m.requested_due_at,

@@ -167,7 +167,7 @@ impl QueueStore for PostgresOutbox {
     }
 
     async fn begin(&self) -> Result<Box<dyn StoreTransaction>> {
-        let lease = self.connections.lease("outbox.begin").await?;
+        let lease = self.connections.lease_for_transaction("outbox.begin").await?;
         let statements = Arc::clone(&self.statements);
         Ok(Box::new(PostgresTransaction::begin(lease, statements, self.keep_done_payloads).await?))
     }

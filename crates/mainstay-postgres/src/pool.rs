@@ -5,19 +5,26 @@
 //! nobody waits for.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use deadpool_postgres::{Connect, Manager, ManagerConfig, Object, Pool, QueueMode, RecyclingMethod, Runtime};
+use deadpool_postgres::{
+    Connect, Manager, ManagerConfig, Object, Pool, PoolError, QueueMode, RecyclingMethod, Runtime,
+    TimeoutType,
+};
+use futures_util::future::join3;
 use mainstay_core::{Error, ErrorKind, Result};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 use tokio_postgres::config::SslMode;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Config, Connection, Row, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 use uuid::Uuid;
 
-use crate::error::{PoolLimits, from_driver, from_pool};
+use crate::error::{PoolLimits, closed, from_driver, from_pool};
 use crate::url::Target;
 
 /// How often a statement is tried that lost to a concurrent one.
@@ -122,6 +129,10 @@ impl Connect for Connector {
 pub(crate) struct Connections {
     pool: Pool,
     limits: Arc<PoolLimits>,
+    /// How many may be in handlers' transactions; the rest is left to renew and settle while those run.
+    transactions: Arc<Semaphore>,
+    /// Whether the database's default isolation is not the one that claims need, so that each statement says it.
+    isolate: Arc<AtomicBool>,
 }
 
 impl Connections {
@@ -140,7 +151,8 @@ impl Connections {
         let pool = pool.map_err(|error| {
             Error::new(ErrorKind::Internal, "postgres.connect", "the pool can't be built").with_source(error)
         })?;
-        Ok(Self { pool, limits: Arc::new(limits) })
+        let transactions = Arc::new(Semaphore::new((size - size.div_ceil(4)).max(1)));
+        Ok(Self { pool, limits: Arc::new(limits), transactions, isolate: Arc::default() })
     }
 
     pub(crate) fn pool(&self) -> &Pool {
@@ -149,12 +161,26 @@ impl Connections {
 
     pub(crate) fn close(&self) {
         self.pool.close();
+        self.transactions.close();
     }
 
     /// A connection, for as long as the lease lives.
     pub(crate) async fn lease(&self, operation: &'static str) -> Result<Lease> {
         let object = self.pool.get().await.map_err(|error| from_pool(operation, error, &self.limits))?;
-        Ok(Lease { object: Some(object) })
+        Ok(Lease { object: Some(object), permit: None })
+    }
+
+    /// A connection for a handler's transaction.
+    pub(crate) async fn lease_for_transaction(&self, operation: &'static str) -> Result<Lease> {
+        let permit = Arc::clone(&self.transactions).acquire_owned();
+        let permit = match tokio::time::timeout(self.limits.acquire, permit).await {
+            Ok(Ok(permit)) => permit,
+            Ok(Err(_)) => return Err(closed(operation)),
+            Err(_) => return Err(from_pool(operation, PoolError::Timeout(TimeoutType::Wait), &self.limits)),
+        };
+        let mut lease = self.lease(operation).await?;
+        lease.permit = Some(permit);
+        Ok(lease)
     }
 
     /// Runs one statement in a transaction of its own. When it lost to a concurrent one (deadlock, serialisation), it
@@ -168,11 +194,20 @@ impl Connections {
         let mut attempt = 1;
         loop {
             let lease = self.lease(operation).await?;
-            let result = lease.client()?.query_typed(sql, parameters).await;
+            let isolate = self.isolate.load(Ordering::Relaxed);
+            let result = match isolate {
+                false => lease.client()?.query_typed(sql, parameters).await,
+                true => query_isolated(lease.client()?, sql, parameters).await,
+            };
             let error = match result {
                 Ok(rows) => {
                     lease.give_back();
                     return Ok(rows);
+                }
+                Err(error) if !isolate && error.code() == Some(&SqlState::ACTIVE_SQL_TRANSACTION) => {
+                    self.isolate.store(true, Ordering::Relaxed);
+                    lease.give_back();
+                    continue;
                 }
                 Err(error) => from_driver(operation, error),
             };
@@ -192,6 +227,21 @@ impl Connections {
     }
 }
 
+/// The statement between a begin and a commit, all sent at once.
+async fn query_isolated(
+    client: &Client,
+    sql: &str,
+    parameters: &[Parameter<'_>],
+) -> Result<Vec<Row>, tokio_postgres::Error> {
+    let begin = client.batch_execute("begin isolation level read committed");
+    let (begun, rows, committed) =
+        join3(begin, client.query_typed(sql, parameters), client.batch_execute("commit")).await;
+    begun?;
+    let rows = rows?;
+    committed?;
+    Ok(rows)
+}
+
 /// 5 to 10 ms, doubling: random, so that two that met don't meet again.
 fn pause(attempt: u32) -> Duration {
     let random = Duration::from_micros(u64::from(Uuid::new_v4().as_u128() as u16) % 5_000);
@@ -201,6 +251,7 @@ fn pause(attempt: u32) -> Duration {
 /// A connection that is closed when dropped, unless it is given back.
 pub(crate) struct Lease {
     object: Option<Object>,
+    permit: Option<OwnedSemaphorePermit>,
 }
 
 impl Lease {
@@ -217,6 +268,8 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
+        // Let go of after the connection: whoever gets it finds one.
+        let _permit = self.permit.take();
         if let Some(object) = self.object.take() {
             // Out of the pool and closed; the server rolls back.
             drop(Object::take(object));

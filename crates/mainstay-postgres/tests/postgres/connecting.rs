@@ -221,3 +221,36 @@ async fn a_pool_that_is_used_up_says_so() {
     drop(only);
     postgres.now().await.unwrap();
 }
+
+#[tokio::test]
+async fn handlers_transactions_leave_connections_to_the_engine() {
+    let database = database().await;
+    let builder = Postgres::builder(&database.url()).pool_size(4).acquire_timeout(Duration::from_millis(200));
+    let fixture = Fixture::with(database, builder.connect().await.unwrap());
+    let mut open = Vec::new();
+    for _ in 0..3 {
+        open.push(fixture.store.begin().await.unwrap());
+    }
+    let error = fixture.store.begin().await.err().unwrap();
+    assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Unavailable, true));
+    fixture.enqueue("goes on").await;
+    open.pop().unwrap().rollback().await.unwrap();
+    drop(open.pop());
+    for _ in 0..2 {
+        open.push(fixture.store.begin().await.unwrap());
+    }
+}
+
+#[tokio::test]
+async fn any_default_isolation_will_do() {
+    for level in ["repeatable read", "serializable"] {
+        let fixture = Fixture::new().await;
+        let set = format!(
+            "alter database {} set default_transaction_isolation = '{level}'",
+            fixture.database.name()
+        );
+        TestPostgres::admin().await.batch_execute(&set).await.unwrap();
+        all_operations(&fixture).await;
+        fixture.end().await;
+    }
+}
