@@ -86,7 +86,8 @@ impl Database {
         Ok(match self {
             Self::SqliteFile(path) => {
                 check_file(path, missing)?;
-                Arc::new(Sqlite::builder(path).names(names).open().await?)
+                let opened = Sqlite::builder(path).names(names).open().await;
+                Arc::new(opened.map_err(|error| cannot_open(self, error))?)
             }
             Self::SqliteMemory => Arc::new(Sqlite::memory_builder().names(names).open().await?),
             Self::Postgres(url) => Arc::new(connect_postgres(url, names, POOL).await?),
@@ -98,9 +99,19 @@ impl Database {
 pub(crate) async fn connect_postgres(url: &str, names: Names, pool: usize) -> anyhow::Result<Postgres> {
     let connected = Postgres::builder(url).names(names).pool_size(pool).connect().await;
     connected.map_err(|error| match error.kind() {
-        ErrorKind::Config => mistake(error.message()).into(),
+        ErrorKind::Config => mistake(error.message().trim_start_matches("the database URL: ")).into(),
         _ => error.into(),
     })
+}
+
+/// A file that can't be opened is a database that can't be reached, whatever the reason.
+fn cannot_open(database: &Database, error: mainstay::Error) -> anyhow::Error {
+    match error.kind() {
+        ErrorKind::Config | ErrorKind::Denied | ErrorKind::ReadOnly => {
+            Failure::unreachable(format!("{database} can't be opened")).because(error.message()).into()
+        }
+        _ => anyhow::Error::new(error).context(format!("{database} can't be opened")),
+    }
 }
 
 /// A mistyped path must not leave an empty database behind.

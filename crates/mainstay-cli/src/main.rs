@@ -38,8 +38,7 @@ fn main() -> ExitCode {
 fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     let settings = Settings::collect(cli.flags)?;
     // The demo's handlers fail on purpose all the time; nobody wants to read that unasked.
-    let unasked = if matches!(cli.command, Command::Demo(_)) { "off" } else { "warn" };
-    log::start(settings.log.as_deref().unwrap_or(unasked))?;
+    log::start(settings.log_filter(!matches!(cli.command, Command::Demo(_))))?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         match cli.command {

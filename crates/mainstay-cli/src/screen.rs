@@ -60,10 +60,11 @@ impl Drop for Screen {
     }
 }
 
-/// Brings the cursor back; for a way out on which nothing is dropped.
+/// Brings the cursor back, on a line of its own; for a way out on which nothing is dropped.
 pub(crate) fn restore() {
     if std::io::stdout().is_terminal() {
         write(SHOW_CURSOR);
+        write("\n");
     }
 }
 

@@ -1,5 +1,6 @@
 //! Where the settings come from: flag, environment, file, default, in this order.
 
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use mainstay::store::Names;
@@ -28,11 +29,9 @@ pub(crate) struct Settings {
     pub(crate) schema_flag: Option<String>,
     schema: Option<String>,
     outbox_table: Option<String>,
-    /// A filter of log lines that wins over the command's own default.
-    pub(crate) log: Option<String>,
+    log: Option<String>,
     pub(crate) json: bool,
     pub(crate) quiet: bool,
-    pub(crate) verbose: bool,
 }
 
 impl Settings {
@@ -40,7 +39,7 @@ impl Settings {
     pub(crate) fn collect(flags: Flags) -> Result<Self, Failure> {
         let file = read_file(flags.config.as_deref())?;
         let from_flags = match (flags.quiet, flags.verbose) {
-            (true, _) => Some("error".to_owned()),
+            (true, _) => None,
             (false, 0) => None,
             (false, 1) => Some("info".to_owned()),
             (false, 2) => Some("debug".to_owned()),
@@ -51,11 +50,26 @@ impl Settings {
             schema_flag: flags.schema.clone(),
             schema: first(flags.schema, "MAINSTAY_SCHEMA", file.schema)?,
             outbox_table: first(flags.outbox_table, "MAINSTAY_OUTBOX_TABLE", file.outbox_table)?,
-            log: first(from_flags, "MAINSTAY_LOG", file.log)?,
+            log: if flags.quiet { None } else { first(from_flags, "MAINSTAY_LOG", file.log)? },
             json: flags.json,
             quiet: flags.quiet,
-            verbose: flags.verbose > 0,
         })
+    }
+
+    /// Which log lines are shown, for a command whose own trouble is (or is not) worth telling unasked.
+    pub(crate) fn log_filter(&self, tells_unasked: bool) -> &str {
+        let unasked = match (tells_unasked, self.quiet) {
+            (false, _) => "off",
+            (true, true) => "error",
+            (true, false) => "warn",
+        };
+        self.log.as_deref().unwrap_or(unasked)
+    }
+
+    /// Whether the screen may be drawn in place: nothing else is written to it.
+    pub(crate) fn may_draw(&self) -> bool {
+        let logs_to_terminal = self.log.is_some() && std::io::stderr().is_terminal();
+        !self.json && !self.quiet && !logs_to_terminal && std::io::stdout().is_terminal()
     }
 
     /// The names of schema and tables.

@@ -114,6 +114,10 @@ fn a_database_that_does_not_answer_is_exit_code_3() {
     program
         .run(&["--database", "nowhere.db", "outbox", "stats"])
         .failed(3, &["nowhere.db", "mainstay migrate"]);
+    program.write("text.db", "this is a text and not a database, however long one looks at it");
+    program
+        .run(&["--database", "text.db", "outbox", "stats"])
+        .failed(3, &["text.db can't be opened", "why: "]);
     assert!(!program.folder().join("nowhere.db").exists(), "a mistyped path must not make a file");
 }
 

@@ -37,6 +37,12 @@ fn the_books_balance_on_sqlite() {
 }
 
 #[test]
+fn quiet_is_quiet() {
+    let ran = Program::new().run(&["demo", "--for", "500ms", "-q"]).succeeded();
+    assert_eq!(ran.stderr, "");
+}
+
+#[test]
 fn a_named_database_is_kept_and_can_be_used_again() {
     let program = Program::new();
     for _ in 0..2 {

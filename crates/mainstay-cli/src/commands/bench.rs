@@ -1,6 +1,5 @@
 //! `mainstay bench`: a first measurement on the user's own database.
 
-use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::Args;
@@ -48,8 +47,7 @@ pub(crate) async fn run(arguments: BenchArgs, settings: &Settings) -> anyhow::Re
         screen::restore();
         eprintln!("quit; the scratch schema {schema} may be left behind");
     });
-    let in_place = std::io::stdout().is_terminal() && !settings.json && !settings.quiet && !settings.verbose;
-    let mut progress = Progress::new(in_place, settings.quiet);
+    let mut progress = Progress::new(settings.may_draw(), settings.quiet);
     let measured = tokio::select! {
         measured = measure(&scratch.provider, arguments.messages, &mut progress) => measured,
         () = signals.stop() => Err(Failure::new("interrupted; the scratch schema was removed").into()),

@@ -82,12 +82,12 @@ pub(crate) async fn run(arguments: DemoArgs, settings: &Settings) -> anyhow::Res
         rate: f64::from(arguments.rate),
         workers: arguments.workers as usize,
         // SQLite has one writer at a time; more customers would only queue for the lock.
-        queues: if matches!(database, Database::Postgres(_)) { 4 } else { 1 },
+        queues: if matches!(database, Database::Postgres(_)) { 8 } else { 1 },
         location,
     };
 
     let signals = Signals::watch(tidy_up(temporary.as_ref()));
-    let in_place = on_terminal && !settings.verbose && !settings.quiet;
+    let in_place = settings.may_draw();
     let view = |location: &str| shop::View::new(location, in_place, settings.quiet);
     let summary = match &database {
         Database::Postgres(url) => {

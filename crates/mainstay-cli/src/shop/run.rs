@@ -82,11 +82,14 @@ pub(crate) async fn run<S: Shop>(
         () = watched.show(&mut view, Phase::Open { closes: closing_time }) => false,
     };
     close.send_replace(true);
-    customers.await.context("the customers broke off")?;
     let open_for = opened.elapsed();
-
+    let finish = async {
+        // Orders under way are placed all the same.
+        customers.await.context("the customers broke off")?;
+        drain(&*shop, &outbox, run).await
+    };
     let books = tokio::select! {
-        books = drain(&*shop, &outbox, run) => books?,
+        books = finish => books?,
         () = watched.show(&mut view, Phase::Draining) => Books::default(),
     };
     running.stop().await?;
