@@ -15,8 +15,7 @@ create or replace function "{{schema}}"."{{outbox}}_enqueue"(
     inout work_item_id uuid default null,
     inout message_id uuid default null,
     due_in_seconds double precision default null,
-    expires_in_seconds double precision default null,
-    out added boolean
+    expires_in_seconds double precision default null
 )
 language plpgsql volatile
 as $mainstay$
@@ -48,7 +47,6 @@ begin
             if found then
                 work_item_id := earlier.work_item_id;
                 message_id := earlier.message_id;
-                added := false;
                 return;
             end if;
         end loop;
@@ -65,7 +63,7 @@ begin
         greatest(due_at, statement_timestamp() + make_interval(secs => due_in_seconds), statement_timestamp()),
         coalesce(due_at, statement_timestamp() + make_interval(secs => due_in_seconds)), idempotency_key, ordering_key,
         priority, coalesce(expires_at, statement_timestamp() + make_interval(secs => expires_in_seconds)), headers, coalesce(hold_on_failure, false))
-    returning o.id, o.message_id, true into work_item_id, message_id, added;
+    returning o.id, o.message_id into work_item_id, message_id;
 
     -- What wake() does, and after the insert for the reason given there; written out because the call is as dear as the check.
     if exists (select from "{{schema}}"."{{outbox}}_waiter" w where w.until > statement_timestamp())
@@ -76,7 +74,7 @@ end
 $mainstay$;
 comment on function "{{schema}}"."{{outbox}}_enqueue"(
     text, text, text, timestamptz, text, text, integer, timestamptz, jsonb, boolean, uuid, uuid, double precision, double precision) is
-    'Adds one item in the caller''s transaction and returns its ids. With an idempotency key that was used before: the existing ids, added = false. '
+    'Adds one item in the caller''s transaction and returns its ids. With an idempotency key that was used before: the existing ids, and nothing is added. '
     'Items with the same ordering key are handled one at a time, in the order of enqueueing; with hold_on_failure a failed one holds the rest.';
 
 create or replace function "{{schema}}"."{{outbox}}_refuse"(

@@ -1,7 +1,8 @@
 -- Every statement the program sends about an outbox, by name. All but the listing call the public functions.
 
+-- One message without an idempotency key, so it is always added. With a key, enqueue_many tells whether it was.
 -- name: enqueue
-select e.work_item_id, e.message_id, e.added
+select e.work_item_id, e.message_id, true
   from "{{schema}}"."{{outbox}}_enqueue"(
        $1, $2, $3, $4, $5, $6, $7, $8, $9::text::jsonb, $10, $11, $12, due_in_seconds => $13, expires_in_seconds => $14) e
 

@@ -178,7 +178,7 @@ impl OutboxStore for PostgresOutbox {
     async fn enqueue(&self, messages: &[PreparedMessage]) -> Result<Vec<Enqueued>> {
         const ENQUEUE: &str = "outbox.enqueue";
         let rows = match messages {
-            [message] => {
+            [message] if message.idempotency_key().is_none() => {
                 let message = One::new(message);
                 self.query(ENQUEUE, &self.statements.enqueue, &message.parameters()).await?
             }
