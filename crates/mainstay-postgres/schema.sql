@@ -140,7 +140,7 @@ create function infra.outbox_ack(owner uuid,
 
 create function infra.outbox_advance(ordering_keys text[])
     returns void language plpgsql volatile
-    set jit=off set enable_seqscan=off set enable_bitmapscan=off set enable_sort=off set plan_cache_mode=force_generic_plan;
+    set jit=off set enable_indexscan=on set enable_indexonlyscan=on set enable_seqscan=off set enable_bitmapscan=off set enable_sort=off set plan_cache_mode=force_generic_plan;
 
 create function infra.outbox_busy(consumer uuid)
     returns void language plpgsql volatile;
@@ -173,8 +173,7 @@ create function infra.outbox_enqueue(topic text,
         INOUT work_item_id uuid DEFAULT NULL::uuid,
         INOUT message_id uuid DEFAULT NULL::uuid,
         due_in_seconds double precision DEFAULT NULL::double precision,
-        expires_in_seconds double precision DEFAULT NULL::double precision,
-        OUT added boolean)
+        expires_in_seconds double precision DEFAULT NULL::double precision)
     returns record language plpgsql volatile;
 
 create function infra.outbox_enqueue_many(work_item_ids uuid[],
@@ -294,7 +293,7 @@ create function infra.outbox_take(owner uuid,
         only_topics text[] DEFAULT NULL::text[],
         except_topics text[] DEFAULT NULL::text[])
     returns TABLE(verdict smallint, reason text, id uuid, message_id uuid, topic text, payload text, correlation_id text, attempt integer, generation bigint, created_at timestamp with time zone, due_at timestamp with time zone, expires_at timestamp with time zone, ordering_key text, priority smallint, headers jsonb, locked_until timestamp with time zone, claimed_at timestamp with time zone, last_error text, requested_due_at timestamp with time zone) language plpgsql volatile
-    set jit=off set enable_seqscan=off set enable_bitmapscan=off set enable_sort=off set enable_hashjoin=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan;
+    set jit=off set enable_indexscan=on set enable_indexonlyscan=on set enable_seqscan=off set enable_bitmapscan=off set enable_sort=off set plan_cache_mode=force_generic_plan;
 
 create function infra.outbox_uuid7()
     returns uuid language sql volatile;
