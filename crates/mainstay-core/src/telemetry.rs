@@ -179,10 +179,10 @@ pub(crate) fn claim_lost(store: &str, topic: &str, id: WorkItemId) {
     counter!(names::CLAIM_LOST, "store" => store.to_owned(), "topic" => topic.to_owned()).increment(1);
 }
 
+/// Counted when it is settled, as any other failure.
 pub(crate) fn expired_before_handling(store: &str, topic: &str, id: WorkItemId) {
     let reason = FailureReason::Expired.as_str();
     tracing::error!(store, topic, work_item = %id, reason, "failed without delivery");
-    counter!(names::REJECTED, "store" => store.to_owned(), "reason" => reason).increment(1);
 }
 
 pub(crate) fn retrying(store: &str, operation: &'static str, error: &Error, delay: Duration) {

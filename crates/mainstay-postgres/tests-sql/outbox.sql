@@ -538,7 +538,8 @@ begin
     perform pg_temp.expect(infra.outbox_purge(3600, null, 10) = 10 and infra.outbox_purge(3600, null, 10) = 2 and infra.outbox_purge(3600) = 0, 'done ones, in batches');
     perform pg_temp.expect((select failed = 5 and done = 0 and in_progress = 3 and ready = 10 from infra.outbox_stats()), 'failed ones are kept, open ones not touched');
     perform pg_temp.expect((select count(*) = 18 from infra.outbox_idempotency), 'their keys are gone, others are not');
-    perform pg_temp.expect((select exists (select from infra.outbox o where o.id = e.work_item_id and o.payload = 'again') from infra.outbox_enqueue('t', 'again', idempotency_key => 'i1') e), 'a purged key is new');
+    perform infra.outbox_enqueue('t', 'again', idempotency_key => 'i1');
+    perform pg_temp.expect((select count(*) = 1 from infra.outbox where payload = 'again'), 'a purged key is new');
     perform pg_temp.expect(infra.outbox_purge(null, 3600) = 5, 'failed ones when told so');
 end $$;
 

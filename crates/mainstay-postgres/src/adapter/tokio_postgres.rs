@@ -43,7 +43,9 @@ pub(crate) async fn enqueue_on(
 ) -> Result<Vec<Enqueued>> {
     let rows = match messages {
         [] => return Ok(Vec::new()),
-        [message] if message.idempotency_key().is_none() => client.query_typed(&statements.enqueue, &One::new(message).parameters()).await,
+        [message] if message.idempotency_key().is_none() => {
+            client.query_typed(&statements.enqueue, &One::new(message).parameters()).await
+        }
         messages => client.query_typed(&statements.enqueue_many, &Many::new(messages).parameters()).await,
     };
     rows::enqueued(&rows.map_err(|error| from_driver("outbox.enqueue", error))?)

@@ -46,13 +46,18 @@ pub(super) async fn run(
         () = cancel.cancelled() => None,
         result = work => Some(result),
     };
+    let ended = |outcome: &Outcome| {
+        telemetry::handler_ended(&store, context.topic(), context.message_id(), outcome, started.elapsed());
+    };
     let end = match result {
-        _ if context.is_completed() => End::Completed,
+        _ if context.is_completed() => {
+            ended(&Outcome::Ack);
+            End::Completed
+        }
         None => End::Cancelled,
         Some(result) => {
             let outcome = outcome(result, &context, &registered, attempts);
-            let (topic, message) = (context.topic(), context.message_id());
-            telemetry::handler_ended(&store, topic, message, &outcome, started.elapsed());
+            ended(&outcome);
             End::Settle(outcome)
         }
     };
