@@ -46,8 +46,8 @@ fn cases(results: Vec<CaseResult>) -> Cases {
 fn page(requirements: &[Requirement], cases: &Cases, providers: &BTreeSet<String>) -> String {
     let mut text = String::from(
         "# Conformance\n\n\
-         Every requirement of the contract, the tests that check it, and how each provider did. This page is made\n\
-         by `cargo run -p mainstay-conformance --bin conformance-report -- --write` from the results of a test run.\n",
+         Every requirement of the contract, the tests that check it, and how each provider did. This page is made by\n\
+         `cargo xtask conformance --write` from the results of a full test run.\n",
     );
     summary(&mut text, requirements, cases, providers);
     for group in groups(requirements) {

@@ -1,5 +1,7 @@
 //! Processes die at the worst moment. Nothing is lost, nothing is done twice in the same database.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
 #[path = "support/mod.rs"]
 mod support;
 

@@ -1,5 +1,7 @@
 //! The database server is killed, restarted, or not there yet. Workers come back by themselves.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
 #[path = "support/mod.rs"]
 mod support;
 

@@ -1,5 +1,7 @@
 //! The clocks of workers and database disagree by minutes. Only the database's counts (MST-008).
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
 #[path = "support/mod.rs"]
 mod support;
 

@@ -36,7 +36,8 @@ fn main() -> ExitCode {
 
 /// The page in the workspace this program was built from.
 fn committed() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/conformance.md")
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap_or(Path::new("."));
+    workspace.join("docs/reference/conformance.md")
 }
 
 fn render() -> Result<String, String> {
@@ -66,7 +67,7 @@ fn compare(file: &Path) -> Result<(), String> {
     let line = found.lines().zip(wanted.lines()).take_while(|(found, wanted)| found == wanted).count();
     let at = |text: &str| text.lines().nth(line).unwrap_or("(the end)").to_owned();
     Err(format!(
-        "{} is not what this test run gives; run conformance-report --write and commit it.\n\
+        "{} is not what this test run gives; run `cargo xtask conformance --write` and commit it.\n\
          The first difference is in line {}:\n  committed: {}\n  this run:  {}",
         file.display(),
         line + 1,

@@ -20,6 +20,7 @@ cases! { $ ordering_cases:
     mst_040_a_held_key_goes_on_when_released ["MST-040"],
     mst_040_a_lapsed_claim_goes_before_the_rest_of_its_key ["MST-040", "R2"],
     mst_040_a_requeued_message_and_a_dead_workers_claim_do_not_block_each_other ["MST-040", "R2", "R16"],
+    mst_040_a_late_renewal_does_not_run_two_of_a_key ["MST-040", "R11"],
     mst_040_many_workers_keep_the_order_of_every_key ["MST-040", "OBX-083"],
     mst_040_rejects_an_empty_and_an_over_long_key ["MST-040"],
     mst_041_higher_priority_goes_first ["MST-041"],
@@ -162,6 +163,29 @@ async fn mst_040_a_requeued_message_and_a_dead_workers_claim_do_not_block_each_o
         world.outbox.ack(owner, &[claimed.handle]).await.unwrap();
     }
     assert_eq!(set(&order), set(&[first, second]), "neither waits for the other for ever");
+}
+
+async fn mst_040_a_late_renewal_does_not_run_two_of_a_key(fx: &dyn Fixture) {
+    let world = World::open(fx).await;
+    let first = world.enqueue(keyed("k", 1)).await;
+    let second = world.enqueue(keyed("k", 2)).await;
+    let (slow, quick) = (OwnerToken::new(), OwnerToken::new());
+    let claim = [world.claim_one(quick).await.handle];
+    world.outbox.fail(quick, &claim, None).await.unwrap();
+    let paused = [world.claim_one(slow).await.handle];
+    assert_eq!(world.outbox.requeue(&[first]).await.unwrap(), [first]);
+    world.advance(LEASE * 2).await;
+    let mut running = world.claim_one(quick).await;
+    if running.id() == second {
+        // Also right: what was begun is finished before the requeued one has its turn.
+        world.outbox.ack(quick, &[running.handle]).await.unwrap();
+        running = world.claim_one(quick).await;
+    }
+    assert_eq!(running.id(), first);
+    // The worker of the second was paused and wakes up: its claim must not come back to life beside the first.
+    let renewed = world.outbox.renew(slow, &paused, LEASE).await.unwrap();
+    assert_eq!((renewed.changed, renewed.stale), (vec![], vec![second]));
+    assert_eq!(world.outbox.ack(quick, &[running.handle]).await.unwrap().changed, [first]);
 }
 
 async fn mst_040_many_workers_keep_the_order_of_every_key(fx: &dyn Fixture) {
