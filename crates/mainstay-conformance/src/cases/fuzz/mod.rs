@@ -27,7 +27,7 @@ cases! { $ fuzz_cases:
 }
 
 /// Runs, unless told otherwise.
-const RUNS: u64 = 24;
+const RUNS: u64 = 48;
 
 /// Steps of one run at most.
 const STEPS: usize = 60;
