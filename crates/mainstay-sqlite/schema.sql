@@ -1,10 +1,12 @@
 -- The migrated schema under the default names, for reading. Made by the tests with UPDATE_SCHEMA=1.
 
 CREATE TABLE "infra_mainstay_migration" (
-    version    INTEGER PRIMARY KEY,
+    outbox     TEXT    NOT NULL COLLATE NOCASE,
+    version    INTEGER NOT NULL,
     name       TEXT    NOT NULL,
     checksum   TEXT    NOT NULL,
-    applied_at INTEGER NOT NULL
+    applied_at INTEGER NOT NULL,
+    PRIMARY KEY (outbox, version)
 );
 
 CREATE TABLE "infra_outbox" (

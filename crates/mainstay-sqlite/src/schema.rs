@@ -16,12 +16,15 @@ use crate::error::Fault;
 pub const MIGRATIONS: &[Migration] =
     &[Migration { version: 1, name: "outbox", sql: include_str!("../migrations/0001_outbox.sql") }];
 
-/// The steps taken, made by the runner and not by a step.
+/// The steps taken, by outbox, made by the runner and not by a step. Names of tables are not case-sensitive, so the
+/// outbox's is not either.
 const TABLE: &str = r#"CREATE TABLE IF NOT EXISTS "{{schema}}_mainstay_migration" (
-    version    INTEGER PRIMARY KEY,
+    outbox     TEXT    NOT NULL COLLATE NOCASE,
+    version    INTEGER NOT NULL,
     name       TEXT    NOT NULL,
     checksum   TEXT    NOT NULL,
-    applied_at INTEGER NOT NULL
+    applied_at INTEGER NOT NULL,
+    PRIMARY KEY (outbox, version)
 );"#;
 
 const NOW: &str = "CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) * 1000";
@@ -71,10 +74,12 @@ impl SchemaStore for SqliteSchema {
 
 fn record(step: &Migration, names: &Names) -> String {
     let (version, name, checksum) = (step.version, step.name, checksum(step.sql));
-    let table = render(r#""{{schema}}_mainstay_migration""#, names);
-    format!(
-        "INSERT INTO {table} (version, name, checksum, applied_at)\nVALUES ({version}, '{name}', '{checksum}', {NOW});"
-    )
+    let insert = render(
+        r#"INSERT INTO "{{schema}}_mainstay_migration" (outbox, version, name, checksum, applied_at)"#,
+        names,
+    );
+    let outbox = render("'{{outbox:literal}}'", names);
+    format!("{insert}\nVALUES ({outbox}, {version}, '{name}', '{checksum}', {NOW});")
 }
 
 fn deploy(connection: &Connection, names: &Names) -> Result<SchemaStatus, Fault> {
@@ -87,16 +92,16 @@ fn deploy(connection: &Connection, names: &Names) -> Result<SchemaStatus, Fault>
     connection.execute_batch(&render(TABLE, names))?;
     for step in &plan.steps {
         connection.execute_batch(&render(step.sql, names))?;
-        let forget = render(r#"DELETE FROM "{{schema}}_mainstay_migration" WHERE version = ?1"#, names);
-        connection.execute(&forget, [step.version])?;
+        // Left over when somebody dropped the outbox's table.
+        let forget = r#"DELETE FROM "{{schema}}_mainstay_migration" WHERE outbox = ?1 AND version = ?2"#;
+        connection.execute(&render(forget, names), params![names.outbox(), step.version])?;
         connection.execute_batch(&record(step, names))?;
         tracing::info!(version = step.version, step = step.name, "deployed");
     }
     Ok(plan_migrations(MIGRATIONS, &applied(connection, names)?).status)
 }
 
-/// The steps taken for these names. None, when the outbox itself is not there: another outbox may have been deployed under
-/// the same schema, or somebody dropped the table.
+/// The steps taken for these names. None when the outbox itself is not there, because somebody dropped the table.
 fn applied(connection: &Connection, names: &Names) -> rusqlite::Result<Vec<Applied>> {
     let (schema, outbox) = (names.schema(), names.outbox());
     let tables = [format!("{schema}_mainstay_migration"), format!("{schema}_{outbox}")];
@@ -107,9 +112,9 @@ fn applied(connection: &Connection, names: &Names) -> rusqlite::Result<Vec<Appli
             return Ok(Vec::new());
         }
     }
-    let select = r#"SELECT version, name, checksum FROM "{{schema}}_mainstay_migration" ORDER BY version"#;
+    let select = r#"SELECT version, name, checksum FROM "{{schema}}_mainstay_migration" WHERE outbox = ?1 ORDER BY version"#;
     let mut statement = connection.prepare(&render(select, names))?;
-    let steps = statement.query_map([], |row| {
+    let steps = statement.query_map([names.outbox()], |row| {
         Ok(Applied { version: row.get(0)?, name: row.get(1)?, checksum: row.get(2)? })
     })?;
     steps.collect()
