@@ -6,7 +6,8 @@
 //! notified, until the next message is due, or until its time is up.
 //!
 //! A declaration outlives the wait it was made in. It is renewed before it lapses, so the horizon need not be waited for
-//! again, and taken back when there is a backlog: a busy consumer needs no notifications, and they cost the producers.
+//! again, and taken back when there is a backlog or a steady flow: a busy consumer needs no notifications, and they cost
+//! the producers, whose commits then go one by one. A consumer in a flow looks again after short pauses instead.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -33,6 +34,14 @@ const WAIT: &str = "outbox.wait";
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
+/// Claims that brought something with no longer gaps than this between them are a flow, from so many on.
+const FLOW_GAP: Duration = Duration::from_millis(20);
+const FLOW_CLAIMS: u32 = 4;
+
+/// The pauses between looks within a flow. When none of them showed anything, the flow has ended.
+const FLOW_PAUSES: [Duration; 3] =
+    [Duration::from_millis(2), Duration::from_millis(4), Duration::from_millis(8)];
+
 /// How much longer than its wait a declaration holds.
 const SPARE: Duration = Duration::from_secs(60);
 
@@ -53,6 +62,10 @@ struct Consumer {
     declared: Option<Declaration>,
     /// The last claim was full: there is probably more.
     backlog: bool,
+    /// Claims in a row that brought something, without a long gap.
+    flow: u32,
+    /// When the last of them was.
+    fed: Option<Instant>,
     /// Waits that ended at once, without a claim that got something since.
     fruitless: u32,
     only_topics: Vec<String>,
@@ -73,6 +86,8 @@ impl Default for Consumer {
         Self {
             declared: None,
             backlog: false,
+            flow: 0,
+            fed: None,
             fruitless: 0,
             only_topics: Vec::new(),
             except_topics: Vec::new(),
@@ -118,12 +133,17 @@ impl Waiting {
     /// Takes the declaration of a consumer back that has a backlog. Before the claim, because nothing may be awaited
     /// after it.
     pub(crate) async fn before_claim(&self, request: &ClaimRequest) {
-        let take_back = self
+        self.take_back(request.owner, |consumer| consumer.backlog).await;
+    }
+
+    /// Takes a declaration back, if there is one and `wanted`.
+    async fn take_back(&self, token: OwnerToken, wanted: impl FnOnce(&Consumer) -> bool) {
+        let declared = self
             .consumers()
-            .get_mut(&request.owner)
-            .is_some_and(|consumer| consumer.backlog && consumer.declared.take().is_some());
-        if take_back {
-            let consumer = request.owner.as_uuid();
+            .get_mut(&token)
+            .is_some_and(|consumer| wanted(consumer) && consumer.declared.take().is_some());
+        if declared {
+            let consumer = token.as_uuid();
             // Left alone it lapses by itself, so an error does not matter.
             let _ = self.connections.query(WAIT, &self.statements.busy, &[(&consumer, Type::UUID)]).await;
         }
@@ -140,8 +160,16 @@ impl Waiting {
         }
         self.consumer(request.owner, |consumer| {
             consumer.backlog = full;
+            let now = Instant::now();
+            let goes_on = consumer.fed.is_some_and(|fed| now.duration_since(fed) < FLOW_GAP);
+            consumer.flow = match (something, goes_on) {
+                (false, _) => 0,
+                (true, false) => 1,
+                (true, true) => consumer.flow.saturating_add(1),
+            };
             if something {
                 consumer.fruitless = 0;
+                consumer.fed = Some(now);
             }
             consumer.only_topics.clone_from(&request.only_topics);
             consumer.except_topics.clone_from(&request.except_topics);
@@ -159,6 +187,14 @@ impl Waiting {
         let deadline = Instant::now() + timeout.min(Duration::from_secs(24 * 3_600));
         // Before the declaration: what comes after it is then heard.
         let mut ear = Ear::new(self.listener.as_ref());
+        let consumer = self.consumer(token, |consumer| consumer.clone());
+        if consumer.flow >= FLOW_CLAIMS {
+            self.take_back(token, |_| true).await;
+            if let Some(wake) = self.look_within_flow(&consumer, &mut ear, deadline).await? {
+                return Ok(wake);
+            }
+            self.consumer(token, |consumer| consumer.flow = 0);
+        }
         let consumer = self.consumer(token, |consumer| consumer.clone());
         let mut look = match ear.heard.listening {
             true => self.declare(token, &consumer, timeout).await?,
@@ -185,6 +221,27 @@ impl Waiting {
                 pause = (pause * 2).min(LONGEST_PAUSE);
             }
         }
+    }
+
+    /// Looks a few times for more, without asking anybody to notify. None when there is no more.
+    async fn look_within_flow(
+        &self,
+        consumer: &Consumer,
+        ear: &mut Ear,
+        deadline: Instant,
+    ) -> Result<Option<Wake>> {
+        for pause in FLOW_PAUSES {
+            if ear.sleep_until(deadline.min(Instant::now() + pause)).await {
+                return Ok(Some(Wake::Notified));
+            }
+            if self.next_due(consumer).await?.is_some_and(|due| due <= Instant::now()) {
+                return Ok(Some(Wake::Due));
+            }
+            if Instant::now() >= deadline {
+                return Ok(Some(Wake::TimedOut));
+            }
+        }
+        Ok(None)
     }
 
     /// Work is due. If the last such waits were for nothing (others have it locked, or just took it), it is given time.
