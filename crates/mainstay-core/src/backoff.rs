@@ -77,7 +77,7 @@ impl Backoff {
         // The random bits of a fresh UUIDv4 spare a dependency on a random number generator.
         let bits = uuid::Uuid::new_v4().as_u128() as u32;
         let unit = f64::from(bits) / f64::from(u32::MAX) * 2.0 - 1.0;
-        delay.mul_f64(1.0 + self.jitter * unit)
+        Duration::try_from_secs_f64(delay.as_secs_f64() * (1.0 + self.jitter * unit)).unwrap_or(delay)
     }
 }
 

@@ -44,7 +44,7 @@ pub mod names {
     pub const FAILED: &str = "outbox_failed_messages";
     /// Gauge in seconds: how long the oldest due message has waited.
     pub const OLDEST_SECONDS: &str = "mainstay_outbox_oldest_ready_seconds";
-    /// Counter, by `action` (cancel, requeue): messages that an operator changed.
+    /// Counter, by `action` (cancel, requeue, release-key): what an operator changed.
     pub const ADMINISTERED: &str = "mainstay_outbox_administered_total";
     /// Counter, by `operation`: database operations of the engine that failed and are tried again.
     pub const RETRIED: &str = "mainstay_store_retries_total";
@@ -85,14 +85,14 @@ fn outcome_name(outcome: &Outcome) -> &'static str {
         Outcome::Ack => "ack",
         Outcome::Abandon { .. } => "abandon",
         Outcome::Release { .. } => "release",
-        Outcome::Fail { .. } => "fail",
+        Outcome::Fail { .. } | Outcome::Reject { .. } => "fail",
     }
 }
 
 pub(crate) fn settled(store: &str, settlements: &[Settlement], settled: &Settled) {
     let changed: std::collections::HashSet<WorkItemId> = settled.changed.iter().copied().collect();
-    let mut counts = [0u64; 7];
-    let mut names = [""; 7];
+    let mut counts = [0u64; 9];
+    let mut names = [""; 9];
     for settlement in settlements.iter().filter(|s| changed.contains(&s.claim.id())) {
         let code = settlement.outcome.code() as usize;
         counts[code] += 1;
@@ -132,6 +132,14 @@ pub(crate) fn administered(store: &str, action: &'static str, ids: &[WorkItemId]
     }
 }
 
+/// An operator let an ordering key go on.
+pub(crate) fn key_released(store: &str, key: &str, released: bool) {
+    tracing::info!(store, action = "release-key", ordering_key = key, released, "changed by an operator");
+    if released {
+        counter!(names::ADMINISTERED, "store" => store.to_owned(), "action" => "release-key").increment(1);
+    }
+}
+
 /// Publishes the gauges of an outbox.
 pub fn gauges(store: &str, stats: &OutboxStats) {
     let label = || store.to_owned();
@@ -159,7 +167,7 @@ pub(crate) fn handler_ended(store: &str, topic: &str, message: MessageId, outcom
         Outcome::Abandon { error, delay } => {
             tracing::error!(store, topic, message_id = %message, ?delay, error, "the handler failed; to be tried again");
         }
-        Outcome::Fail { error, reason } => {
+        Outcome::Fail { error, reason } | Outcome::Reject { error, reason } => {
             tracing::error!(store, topic, message_id = %message, %reason, error, "the handler failed; given up");
         }
         Outcome::Ack | Outcome::Release { .. } => {
@@ -180,8 +188,8 @@ pub(crate) fn claim_lost(store: &str, topic: &str, id: WorkItemId) {
 }
 
 /// Counted when it is settled, as any other failure.
-pub(crate) fn expired_before_handling(store: &str, topic: &str, id: WorkItemId) {
-    let reason = FailureReason::Expired.as_str();
+pub(crate) fn rejected(store: &str, topic: &str, id: WorkItemId, reason: FailureReason) {
+    let reason = reason.as_str();
     tracing::error!(store, topic, work_item = %id, reason, "failed without delivery");
 }
 

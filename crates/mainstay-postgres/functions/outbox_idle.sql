@@ -69,6 +69,10 @@ begin
             message = '{{outbox:literal}}_idle: seconds must be more than 0 and at most 1000000000, got ' || coalesce(seconds::text, 'null');
     end if;
 
+    -- Consumers that ended without a word. Skipping locked rows: another consumer may be doing the same.
+    delete from "{{schema}}"."{{outbox}}_waiter" w
+     where w.consumer in (select l.consumer from "{{schema}}"."{{outbox}}_waiter" l
+                           where l.until < statement_timestamp() - interval '1 minute' for update skip locked);
     insert into "{{schema}}"."{{outbox}}_waiter" as w (consumer, until)
     values ($1, statement_timestamp() + make_interval(secs => seconds))
     on conflict (consumer) do update set until = excluded.until;

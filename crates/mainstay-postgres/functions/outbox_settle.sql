@@ -53,11 +53,11 @@ begin
     if size = 0 then
         return;
     end if;
-    select bool_and(o.outcome between 0 and 6) and count(o.outcome) = size, bool_or(o.outcome not in (1, 3)), bool_or(o.outcome in (1, 3))
+    select bool_and(o.outcome between 0 and 8) and count(o.outcome) = size, bool_or(o.outcome not in (1, 3)), bool_or(o.outcome in (1, 3))
       into known, ending, returning_some from unnest(outcomes) o(outcome);
     if not known then
         raise exception using errcode = '22023', message = '{{outbox:literal}}_settle: outcomes must be 0 (ack), 1 (abandon), 2 (fail), 3 (release), '
-            || '4 (fail: delivery limit), 5 (fail: expired) or 6 (fail: cancelled)';
+            || '4 (fail: delivery limit), 5 (fail: expired), 6 (fail: cancelled), 7 (never handed out: delivery limit) or 8 (never handed out: expired)';
     end if;
     if delays is not null and exists (select from unnest(delays) d(delay) where not (d.delay > 0 and d.delay <= 1e9)) then
         raise exception using errcode = '22023', message = '{{outbox:literal}}_settle: delays must be more than 0 and at most 1000000000 seconds';
@@ -78,9 +78,11 @@ begin
             insert into "{{schema}}"."{{outbox}}_history" (
                 seq, created_at, due_at, requested_due_at, processed_at, expires_at, generation, attempts, priority, status, id, message_id,
                 processed_by, hold_on_failure, topic, reason, ordering_key, idempotency_key, correlation_id, last_error, headers, payload)
-            select g.seq, g.created_at, g.due_at, g.requested_due_at, moment, g.expires_at, g.generation, g.attempts, g.priority,
+            select g.seq, g.created_at, g.due_at, g.requested_due_at, moment, g.expires_at, g.generation,
+                   -- What was never handed to a handler was no delivery.
+                   g.attempts - case when g.outcome in (7, 8) then 1 else 0 end, g.priority,
                    case g.outcome when 0 then 2 else 3 end, g.id, g.message_id, g.owner, g.hold_on_failure, g.topic,
-                   case g.outcome when 2 then 'handler' when 4 then 'delivery-limit' when 5 then 'expired' when 6 then 'cancelled' end, g.ordering_key, g.idempotency_key, g.correlation_id,
+                   case g.outcome when 2 then 'handler' when 4 then 'delivery-limit' when 5 then 'expired' when 6 then 'cancelled' when 7 then 'delivery-limit' when 8 then 'expired' end, g.ordering_key, g.idempotency_key, g.correlation_id,
                    coalesce(g.error, g.last_error), g.headers, case when keep_payload or g.outcome <> 0 then g.payload end
               from gone g
             returning id, ordering_key, status = 3 and reason <> 'cancelled' and hold_on_failure and ordering_key is not null as holds)
@@ -127,6 +129,6 @@ end
 $mainstay$;
 comment on function "{{schema}}"."{{outbox}}_settle"(uuid, uuid[], bigint[], smallint[], double precision[], text[], boolean) is
     'Ends claims: outcome 0 ack, 1 abandon (counts as a delivery; delay in seconds, null = backoff), 2 fail, 3 release (does not count; null = at once), '
-    '4, 5 and 6 fail with reason delivery-limit, expired or cancelled. '
+    '4, 5 and 6 fail with reason delivery-limit, expired or cancelled, 7 and 8 with delivery-limit or expired before a handler had it (does not count). '
     'Returns the ids that changed; the others were not held by this owner and generation. generations as a whole may be null: owner alone is compared. '
     'Error texts are cut to 2048 characters. keep_payload = false drops the payload of acknowledged items.';

@@ -73,6 +73,11 @@ select "{{schema}}"."{{outbox}}_release_key"($1)
 select s.ready, s.scheduled, s.in_progress, s.lapsed, s.done, s.failed, s.held_keys, s.oldest_ready_age_seconds
   from "{{schema}}"."{{outbox}}_stats"() s
 
+-- Without what would need a walk through the history.
+-- name: backlog
+select s.ready, s.scheduled, s.in_progress, s.lapsed, 0::bigint, s.failed, s.held_keys, s.oldest_ready_age_seconds
+  from "{{schema}}"."{{outbox}}_stats"(count_done => false) s
+
 -- name: stats_by_topic
 select t.topic, t.ready, t.scheduled, t.in_progress, t.failed from "{{schema}}"."{{outbox}}_stats_by_topic"() t order by t.topic
 

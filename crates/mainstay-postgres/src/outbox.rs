@@ -257,6 +257,11 @@ impl OutboxStore for PostgresOutbox {
         rows::stats(&totals, &topics)
     }
 
+    async fn backlog(&self) -> Result<OutboxStats> {
+        let totals = self.query("outbox.backlog", &self.statements.backlog, &[]).await?;
+        rows::stats(&totals, &[])
+    }
+
     async fn purge(&self, retention: &Retention) -> Result<u64> {
         const PURGE: &str = "outbox.purge";
         let seconds = |age: Option<Duration>| age.map(|age| age.as_secs_f64());

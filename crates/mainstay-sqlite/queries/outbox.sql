@@ -21,11 +21,11 @@ SELECT id, message_id FROM "{{schema}}_{{outbox}}_idempotency" WHERE idempotency
 -- name: enqueue_insert
 -- 1 id, 2 message id, 3 topic, 4 payload, 5 now, 6 due at, 7 due in microseconds, 8 expires at, 9 expires in microseconds,
 -- 10 priority, 11 ordering key, 12 hold on failure, 13 idempotency key, 14 correlation id, 15 headers.
--- No change: the id is in the history already.
+-- A due time in the past means now: it must not jump the queue. No change: the id is in the history already.
 INSERT INTO "{{schema}}_{{outbox}}" (
     id, message_id, topic, payload, created_at, due_at, requested_due_at, expires_at,
     priority, ordering_key, hold_on_failure, idempotency_key, correlation_id, headers)
-SELECT ?1, ?2, ?3, ?4, ?5, coalesce(?6, ?5 + ?7, ?5), coalesce(?6, ?5 + ?7), coalesce(?8, ?5 + ?9), ?10, ?11, ?12, ?13, ?14, ?15
+SELECT ?1, ?2, ?3, ?4, ?5, max(coalesce(?6, ?5 + ?7, ?5), ?5), coalesce(?6, ?5 + ?7), coalesce(?8, ?5 + ?9), ?10, ?11, ?12, ?13, ?14, ?15
  WHERE NOT EXISTS (SELECT 1 FROM "{{schema}}_{{outbox}}_history" WHERE id = ?1);
 
 -- name: claim_levels
@@ -116,13 +116,14 @@ SELECT id, topic, expires_at FROM "{{schema}}_{{outbox}}" WHERE seq = ?1;
 SELECT seq, ordering_key IS NOT NULL FROM "{{schema}}_{{outbox}}" WHERE id = ?1 AND owner = ?2 AND generation = ?3 AND status = 1;
 
 -- name: settle_retire
--- 1 seq, 2 status, 3 reason, 4 now, 5 error, 6 whether the earlier error is appended, 7 whether the payload is kept.
+-- 1 seq, 2 status, 3 reason, 4 now, 5 error, 6 whether the earlier error is appended, 7 whether the payload is kept,
+-- 8 deliveries to give back.
 -- An id that its caller has used twice is in the history already: the first ending stands, and the batch goes on.
 INSERT INTO "{{schema}}_{{outbox}}_history" (
     seq, id, message_id, topic, created_at, due_at, requested_due_at, expires_at, status, reason, processed_at, processed_by,
     generation, attempts, priority, hold_on_failure, ordering_key, idempotency_key, correlation_id, last_error, headers, payload)
 SELECT seq, id, message_id, topic, created_at, due_at, requested_due_at, expires_at, ?2, ?3, ?4, owner,
-       generation, attempts, priority, hold_on_failure, ordering_key, idempotency_key, correlation_id,
+       generation, max(attempts - ?8, 0), priority, hold_on_failure, ordering_key, idempotency_key, correlation_id,
        CASE WHEN ?6 THEN substr(?5 || coalesce('; last error: ' || last_error, ''), 1, 2048) ELSE coalesce(?5, last_error) END,
        headers, CASE WHEN ?7 THEN payload END
   FROM "{{schema}}_{{outbox}}" WHERE seq = ?1

@@ -48,7 +48,7 @@ impl SqliteBuilder {
             busy_timeout: Duration::from_secs(5),
             readers: 2,
             keep_done_payloads: true,
-            transaction_limit: Duration::from_secs(30),
+            transaction_limit: Duration::from_secs(5),
         }
     }
 
@@ -77,7 +77,8 @@ impl SqliteBuilder {
     }
 
     /// How long a handler's transaction may take before it is rolled back. All other writes wait for it, so this bounds
-    /// what one handler can do to the others. Defaults to 30 s.
+    /// what one handler can do to the others. Keep it well below the part of a lease that is left when it is renewed
+    /// (12 s by default): renewals are writes too. At most an hour. Defaults to 5 s.
     pub fn transaction_limit(mut self, limit: Duration) -> Self {
         self.transaction_limit = limit;
         self
@@ -88,8 +89,10 @@ impl SqliteBuilder {
             let got = self.readers;
             return Err(Error::invalid(OPEN, "readers", format_args!("must be 1 to 64, got {got}")));
         }
-        if self.transaction_limit.is_zero() {
-            return Err(Error::invalid(OPEN, "transaction_limit", "must be above zero"));
+        if self.transaction_limit.is_zero() || self.transaction_limit > Duration::from_secs(3_600) {
+            let got = self.transaction_limit;
+            let reason = format_args!("must be above zero and at most 1 h, got {got:?}");
+            return Err(Error::invalid(OPEN, "transaction_limit", reason));
         }
         // SQLite counts it in milliseconds, in 32 bits.
         if self.busy_timeout > Duration::from_secs(24 * 3_600) {

@@ -254,12 +254,19 @@ impl Outbox {
     /// Lets an ordering key that a failed message holds go on without it. False when it was not held.
     pub async fn release_key(&self, key: &str) -> Result<bool> {
         validate_name("outbox.release_key", "ordering_key", key)?;
-        self.store.release_key(key).await
+        let released = self.store.release_key(key).await?;
+        telemetry::key_released(self.store.identifier(), key, released);
+        Ok(released)
     }
 
     /// How many messages stand where.
     pub async fn stats(&self) -> Result<OutboxStats> {
         self.store.stats().await
+    }
+
+    /// The same without what is done and without topics: cheap, whatever the history holds.
+    pub async fn backlog(&self) -> Result<OutboxStats> {
+        self.store.backlog().await
     }
 
     /// Deletes settled messages past their age, batch by batch, until none is left. Returns how many.

@@ -96,8 +96,10 @@ impl OutboxMessage {
 
     /// Deliveries that failed: all that count, but the one under way or the one that succeeded.
     pub fn retry_count(&self) -> u32 {
+        let ended_by_a_delivery = matches!(self.reason, None | Some(FailureReason::Handler));
         match self.status {
             Status::Ready => self.attempts,
+            Status::Failed if !ended_by_a_delivery => self.attempts,
             Status::InProgress | Status::Done | Status::Failed => self.attempts.saturating_sub(1),
         }
     }

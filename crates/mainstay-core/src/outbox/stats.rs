@@ -29,6 +29,13 @@ pub struct OutboxStats {
 }
 
 impl OutboxStats {
+    /// The same without the counts by topic.
+    #[must_use]
+    pub fn without_topics(mut self) -> Self {
+        self.topics = Vec::new();
+        self
+    }
+
     /// Messages that are neither done nor failed.
     pub fn open(&self) -> u64 {
         self.ready + self.scheduled + self.in_progress

@@ -35,6 +35,9 @@ pub struct ClaimRequest {
 }
 
 impl ClaimRequest {
+    /// The highest delivery limit: no message gets there, so a claim with it fails none.
+    pub const DELIVERY_LIMIT_MAX: u32 = 1_000_000;
+
     /// A claim for `owner` with everything at its default.
     pub fn new(owner: OwnerToken) -> Self {
         Self {
@@ -86,7 +89,7 @@ impl ClaimRequest {
             let got = self.batch;
             return Err(Error::invalid(CLAIM, "batch", format_args!("must be 1 to 100,000, got {got}")));
         }
-        if !(1..=1_000_000).contains(&self.delivery_limit) {
+        if !(1..=Self::DELIVERY_LIMIT_MAX).contains(&self.delivery_limit) {
             let got = self.delivery_limit;
             return Err(Error::invalid(
                 CLAIM,

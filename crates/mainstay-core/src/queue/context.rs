@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{MessageId, OwnerToken, WorkItemId};
-use crate::outbox::{Enqueued, Headers, Message, Outbox};
+use crate::outbox::{Enqueued, Headers, Message, Outbox, PreparedMessage};
 use crate::store::StoreTransaction;
 use crate::telemetry;
 use crate::trace::TraceContext;
@@ -115,7 +115,7 @@ impl Context {
                 format_args!("{wanted} is not what the store {store} uses"),
             ));
         }
-        Ok(HandlerTransaction { inner, context: self.clone(), kind: PhantomData })
+        Ok(HandlerTransaction { inner, context: self.clone(), enqueued: Vec::new(), kind: PhantomData })
     }
 
     /// Whether the ack was committed in the handler's own transaction.
@@ -139,11 +139,35 @@ impl fmt::Debug for Context {
     }
 }
 
+/// Marks a delivery as completing while it lives, and as completed if it succeeds.
+struct Completing(Context);
+
+impl Completing {
+    fn begin(context: Context) -> Self {
+        context.set_completion(COMPLETING);
+        Self(context)
+    }
+
+    fn succeed(self) {
+        self.0.set_completion(COMPLETED);
+    }
+}
+
+impl Drop for Completing {
+    fn drop(&mut self) {
+        if !self.0.is_completed() {
+            self.0.set_completion(OPEN);
+        }
+    }
+}
+
 /// A transaction that ends a delivery: exactly-once effects within one database (MST-030, MST-031).
 #[must_use = "dropping the transaction rolls it back"]
 pub struct HandlerTransaction<T> {
     inner: Box<dyn StoreTransaction>,
     context: Context,
+    /// To be logged and counted once they are committed.
+    enqueued: Vec<(PreparedMessage, Enqueued)>,
     kind: PhantomData<fn() -> T>,
 }
 
@@ -157,23 +181,23 @@ impl<T: StoreTransaction> HandlerTransaction<T> {
 
     /// Enqueues a message that is there if and only if this transaction commits.
     pub async fn enqueue(&mut self, message: Message) -> Result<Enqueued> {
-        let store = self.context.outbox().store();
-        let prepared = [message.prepare(self.context.outbox().limits())?];
-        let enqueued = self.inner.enqueue(&prepared).await?;
-        telemetry::enqueued(store.identifier(), &prepared, &enqueued);
-        enqueued
-            .into_iter()
-            .next()
-            .ok_or_else(|| Error::new(ErrorKind::Internal, "handler.enqueue", "the store returned no ids"))
+        let prepared = message.prepare(self.context.outbox().limits())?;
+        let enqueued = self.inner.enqueue(std::slice::from_ref(&prepared)).await?;
+        let nothing = || Error::new(ErrorKind::Internal, "handler.enqueue", "the store returned no ids");
+        let enqueued = enqueued.into_iter().next().ok_or_else(nothing)?;
+        self.enqueued.push((prepared, enqueued));
+        Ok(enqueued)
     }
 
     /// Acks the message and commits, both or neither. When the claim is no longer held nothing is committed and the
     /// error is `ClaimLost`: somebody else has the message.
     pub async fn complete(self) -> Result<()> {
-        let context = self.context.clone();
-        context.set_completion(COMPLETING);
+        // Also when this future is dropped: a handler that gave up on it must be cancellable again.
+        let completing = Completing::begin(self.context.clone());
         let result = self.ack_and_commit().await;
-        context.set_completion(if result.is_ok() { COMPLETED } else { OPEN });
+        if result.is_ok() {
+            completing.succeed();
+        }
         result
     }
 
@@ -191,6 +215,8 @@ impl<T: StoreTransaction> HandlerTransaction<T> {
             ));
         }
         self.inner.commit().await?;
+        let (messages, results): (Vec<_>, Vec<_>) = self.enqueued.into_iter().unzip();
+        telemetry::enqueued(self.context.outbox().store().identifier(), &messages, &results);
         telemetry::settled(self.context.outbox().store().identifier(), &settlement, &settled);
         Ok(())
     }

@@ -45,18 +45,18 @@ impl HandlerError {
     }
 }
 
-impl<E: std::error::Error> From<E> for HandlerError {
+impl<E: std::error::Error + 'static> From<E> for HandlerError {
     fn from(error: E) -> Self {
         Self::Retry(chain(&error))
     }
 }
 
 /// An error with everything underneath it, since the outermost text alone seldom says what happened.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
+fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = without_values(error);
     let mut source = error.source();
     while let Some(cause) = source {
-        let cause_text = cause.to_string();
+        let cause_text = without_values(cause);
         if !text.contains(&cause_text) {
             text.push_str(": ");
             text.push_str(&cause_text);
@@ -122,19 +122,45 @@ impl Handler {
     }
 }
 
+/// An error's text without the values that two common libraries quote: a payload must not get into logs (R27).
+fn without_values(error: &(dyn std::error::Error + 'static)) -> String {
+    if let Some(error) = error.downcast_ref::<serde_json::Error>() {
+        let (category, line, column) = (error.classify(), error.line(), error.column());
+        return format!("JSON: {category:?} error at line {line}, column {column}");
+    }
+    // What PostgreSQL says in detail is the row's own keys.
+    let mut text = error.to_string();
+    if let Some(detail) = text.find("\nDETAIL:") {
+        text.truncate(detail);
+    }
+    text
+}
+
 fn decode<T: DeserializeOwned>(payload: &str) -> Result<T, HandlerError> {
     serde_json::from_str(payload).map_err(|error| {
-        // serde_json's own text quotes the value it stumbled over, and a payload must not get into logs (R27).
-        let (category, line, column) = (error.classify(), error.line(), error.column());
         let wanted = std::any::type_name::<T>();
-        HandlerError::Retry(format!(
-            "the payload is not JSON of {wanted} ({category:?} error at line {line}, column {column})"
-        ))
+        HandlerError::Retry(format!("the payload is not JSON of {wanted} ({})", without_values(&error)))
     })
 }
 
 impl fmt::Debug for Handler {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Handler")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_quote_no_values() {
+        let error = serde_json::from_str::<u32>("\"secret\"").unwrap_err();
+        let HandlerError::Retry(text) = HandlerError::from(error) else { panic!("a retry was expected") };
+        assert_eq!(text, "JSON: Data error at line 1, column 8");
+        let error =
+            std::io::Error::other("ERROR: duplicate key\nDETAIL: Key (mail)=(secret) already exists.");
+        let HandlerError::Retry(text) = HandlerError::from(error) else { panic!("a retry was expected") };
+        assert_eq!(text, "ERROR: duplicate key");
     }
 }

@@ -6,7 +6,7 @@ mod dispatcher;
 mod handler;
 mod policy;
 mod registry;
-mod settle;
+pub(crate) mod settle;
 mod status;
 
 pub use claim::{ClaimBatch, ClaimHandle, ClaimRequest, Claimed, Rejected};

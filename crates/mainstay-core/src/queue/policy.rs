@@ -5,6 +5,8 @@ use std::time::Duration;
 use crate::backoff::Backoff;
 use crate::error::{Error, Result};
 
+use super::ClaimRequest;
+
 const CONFIG: &str = "dispatcher.options";
 
 /// How one topic is handled.
@@ -53,8 +55,8 @@ impl TopicPolicy {
         if self.concurrency == Some(0) {
             return Err(Error::invalid(CONFIG, "topic concurrency", "must be at least 1, got 0"));
         }
-        if self.attempts == Some(0) {
-            return Err(Error::invalid(CONFIG, "topic attempts", "must be at least 1, got 0"));
+        if let Some(attempts) = self.attempts {
+            validate_attempts("topic attempts", attempts)?;
         }
         if self.timeout.is_some_and(|timeout| timeout.is_zero()) {
             return Err(Error::invalid(CONFIG, "topic timeout", "must be above zero"));
@@ -75,7 +77,7 @@ pub struct DispatcherOptions {
     pub prefetch: usize,
     /// How long a claim holds unless renewed: 1 ms to 24 h. Defaults to 30 s.
     pub lease: Duration,
-    /// At which part of the lease it is renewed, above 0 and below 1. Defaults to 0.6.
+    /// At which part of the lease it is renewed, above 0 and at most 0.8. Defaults to 0.6.
     pub renew_at: f64,
     /// Deliveries before a message is failed. Defaults to 10.
     pub delivery_limit: u32,
@@ -83,7 +85,7 @@ pub struct DispatcherOptions {
     pub poll_min: Duration,
     /// The longest wait when nothing is due and no notification comes. Defaults to 30 s.
     pub poll_max: Duration,
-    /// How long running handlers may go on after a stop. Defaults to 30 s.
+    /// How long running handlers may go on after a stop, at most 24 h. Defaults to 30 s.
     pub grace: Duration,
     /// How long a message without a handler in this process is put back for. Defaults to 60 s.
     pub no_handler_delay: Duration,
@@ -122,16 +124,27 @@ impl DispatcherOptions {
             let got = self.lease;
             return Err(Error::invalid(CONFIG, "lease", format_args!("must be 1 ms to 24 h, got {got:?}")));
         }
-        if !(self.renew_at > 0.0 && self.renew_at < 1.0) {
+        // The rest of the lease must leave time for the renewal to arrive, and for another try.
+        if !(self.renew_at > 0.0 && self.renew_at <= 0.8) {
             let got = self.renew_at;
             return Err(Error::invalid(
                 CONFIG,
                 "renew_at",
-                format_args!("must be above 0 and below 1, got {got}"),
+                format_args!("must be above 0 and at most 0.8, got {got}"),
             ));
         }
-        if self.delivery_limit == 0 {
-            return Err(Error::invalid(CONFIG, "delivery_limit", "must be at least 1, got 0"));
+        validate_attempts("delivery_limit", self.delivery_limit)?;
+        let day = Duration::from_secs(24 * 3_600);
+        for (field, value) in
+            [("grace", self.grace), ("poll_max", self.poll_max), ("no_handler_delay", self.no_handler_delay)]
+        {
+            if value > day {
+                return Err(Error::invalid(
+                    CONFIG,
+                    field,
+                    format_args!("must be at most 24 h, got {value:?}"),
+                ));
+            }
         }
         if self.poll_min.is_zero() || self.poll_max < self.poll_min {
             let (min, max) = (self.poll_min, self.poll_max);
@@ -143,4 +156,11 @@ impl DispatcherOptions {
         }
         Ok(())
     }
+}
+
+fn validate_attempts(field: &'static str, attempts: u32) -> Result<()> {
+    if (1..ClaimRequest::DELIVERY_LIMIT_MAX).contains(&attempts) {
+        return Ok(());
+    }
+    Err(Error::invalid(CONFIG, field, format_args!("must be 1 to 999,999, got {attempts}")))
 }

@@ -51,12 +51,6 @@ impl Registry {
         self.get(topic).and_then(|registered| registered.policy.attempts).unwrap_or(options.delivery_limit)
     }
 
-    /// The most generous limit of all: what a claim may still hand out. Stricter topics are checked one by one.
-    pub fn most_attempts(&self, options: &DispatcherOptions) -> u32 {
-        let limits = self.topics.values().filter_map(|registered| registered.policy.attempts);
-        limits.fold(options.delivery_limit, u32::max)
-    }
-
     /// Topics that bound their own concurrency, with that bound.
     pub fn bounded(&self) -> impl Iterator<Item = (&str, usize)> {
         self.topics

@@ -12,6 +12,9 @@ use crate::text::error_text;
 
 use super::{ClaimHandle, FailureReason};
 
+/// The longest delay.
+pub(crate) const DELAY_MAX: Duration = Duration::from_secs(3_650 * 24 * 3_600);
+
 /// What became of a claimed work item.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
@@ -29,6 +32,13 @@ pub enum Outcome {
         /// Above zero; none means at once.
         delay: Option<Duration>,
         /// Why, if there is something to say.
+        error: Option<String>,
+    },
+    /// Failed for good without having been handed to a handler. The delivery does not count.
+    Reject {
+        /// Why: `DeliveryLimit` or `Expired`.
+        reason: FailureReason,
+        /// What there is to say.
         error: Option<String>,
     },
     /// Failed for good.
@@ -50,7 +60,7 @@ impl Outcome {
     pub fn delay(&self) -> Option<Duration> {
         match self {
             Self::Abandon { delay, .. } | Self::Release { delay, .. } => *delay,
-            Self::Ack | Self::Fail { .. } => None,
+            Self::Ack | Self::Fail { .. } | Self::Reject { .. } => None,
         }
     }
 
@@ -58,14 +68,15 @@ impl Outcome {
     pub fn error(&self) -> Option<&str> {
         match self {
             Self::Ack => None,
-            Self::Abandon { error, .. } | Self::Release { error, .. } | Self::Fail { error, .. } => {
-                error.as_deref()
-            }
+            Self::Abandon { error, .. }
+            | Self::Release { error, .. }
+            | Self::Fail { error, .. }
+            | Self::Reject { error, .. } => error.as_deref(),
         }
     }
 
     /// The number in the SQL functions: 0 ack, 1 abandon, 2 fail, 3 release, and the other reasons of a failure:
-    /// 4 delivery limit, 5 expired, 6 cancelled.
+    /// 4 delivery limit, 5 expired, 6 cancelled; without a delivery: 7 delivery limit, 8 any other reason.
     pub const fn code(&self) -> i16 {
         match self {
             Self::Ack => 0,
@@ -74,6 +85,8 @@ impl Outcome {
             Self::Fail { reason: FailureReason::DeliveryLimit, .. } => 4,
             Self::Fail { reason: FailureReason::Expired, .. } => 5,
             Self::Fail { reason: FailureReason::Cancelled, .. } => 6,
+            Self::Reject { reason: FailureReason::DeliveryLimit, .. } => 7,
+            Self::Reject { .. } => 8,
             Self::Release { .. } => 3,
         }
     }
@@ -81,9 +94,10 @@ impl Outcome {
     fn set_error(&mut self, text: Option<String>) {
         match self {
             Self::Ack => {}
-            Self::Abandon { error, .. } | Self::Release { error, .. } | Self::Fail { error, .. } => {
-                *error = text
-            }
+            Self::Abandon { error, .. }
+            | Self::Release { error, .. }
+            | Self::Fail { error, .. }
+            | Self::Reject { error, .. } => *error = text,
         }
     }
 }
@@ -119,7 +133,11 @@ impl Settled {
 /// Checks settlements and brings them into stored form: bounded error texts, each claim once (the first wins).
 pub fn validate_settlements(settlements: &[Settlement]) -> Result<Cow<'_, [Settlement]>> {
     for settlement in settlements {
-        if settlement.outcome.delay().is_some_and(|delay| delay.is_zero()) {
+        let delay = settlement.outcome.delay();
+        if delay.is_some_and(|delay| delay > DELAY_MAX) {
+            return Err(Error::invalid("queue.settle", "delay", "must be at most 3,650 days"));
+        }
+        if delay.is_some_and(|delay| delay.is_zero()) {
             return Err(Error::invalid(
                 "queue.settle",
                 "delay",

@@ -78,7 +78,7 @@ impl Mainstay {
         };
         tokio::select! {
             () = &mut shutdown => running.stop().await,
-            result = running.broken() => result,
+            broken = running.broken() => broken.and(running.stop().await),
         }
     }
 
@@ -131,6 +131,9 @@ impl RunningMainstay {
             return std::future::pending().await;
         }
         let ends = self.services.iter_mut().map(|service| Box::pin(service.ended()));
-        select_all(ends).await.0
+        let (result, index, _) = select_all(ends).await;
+        // It has ended; the others are still to be stopped.
+        drop(self.services.remove(index));
+        result
     }
 }

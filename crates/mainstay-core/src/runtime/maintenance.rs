@@ -117,7 +117,7 @@ impl Service for Gauges {
     async fn run(&self, lifecycle: Lifecycle) -> Result<()> {
         let store = self.outbox.store().identifier();
         let chore = || async {
-            let stats = self.outbox.stats().await?;
+            let stats = self.outbox.backlog().await?;
             telemetry::gauges(store, &stats);
             Ok(())
         };

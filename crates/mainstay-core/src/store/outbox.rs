@@ -37,6 +37,9 @@ pub trait OutboxStore: QueueStore {
     /// How many messages stand where.
     async fn stats(&self) -> Result<OutboxStats>;
 
+    /// The same without what is done and without topics: cheap, whatever the history holds.
+    async fn backlog(&self) -> Result<OutboxStats>;
+
     /// Deletes one batch of settled messages past their age. Returns how many.
     async fn purge(&self, retention: &Retention) -> Result<u64>;
 

@@ -147,6 +147,11 @@ impl OutboxStore for SqliteOutbox {
         self.database.read("outbox.stats", read::stats).await
     }
 
+    async fn backlog(&self) -> Result<OutboxStats> {
+        let stats = self.database.read("outbox.backlog", read::backlog).await?;
+        Ok(stats.without_topics())
+    }
+
     async fn purge(&self, retention: &Retention) -> Result<u64> {
         let ticket = Ticket::new("outbox.purge", retention.batch as usize);
         let retention = *retention;

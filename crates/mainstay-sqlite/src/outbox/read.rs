@@ -77,6 +77,14 @@ fn message_from(row: &Row<'_>) -> rusqlite::Result<OutboxMessage> {
 
 /// How many messages stand where.
 pub(crate) fn stats(connection: &Connection, sql: &Statements) -> Result<OutboxStats, Fault> {
+    let mut stats = backlog(connection, sql)?;
+    let count = |row: &Row<'_>| row.get::<_, i64>(0).map(i64::unsigned_abs);
+    stats.done = connection.prepare_cached(&sql.stats_done)?.query_row([], count)?;
+    Ok(stats)
+}
+
+/// The same without what is done, which may be a long history.
+pub(crate) fn backlog(connection: &Connection, sql: &Statements) -> Result<OutboxStats, Fault> {
     let now = sql.now(connection)?;
     let mut stats = OutboxStats::default();
     let mut topics = BTreeMap::<String, TopicStats>::new();
@@ -104,7 +112,6 @@ pub(crate) fn stats(connection: &Connection, sql: &Statements) -> Result<OutboxS
         topic.failed = count(row, 1)?;
         stats.failed += topic.failed;
     }
-    stats.done = connection.prepare_cached(&sql.stats_done)?.query_row([], |row| count(row, 0))?;
     stats.held_keys = connection.prepare_cached(&sql.stats_held)?.query_row([], |row| count(row, 0))?;
     stats.oldest_ready = oldest.map(|since| Duration::from_micros(now.saturating_sub(since).unsigned_abs()));
     let named = topics.into_iter().map(|(name, mut topic)| {

@@ -18,16 +18,20 @@ pub(super) struct Ending<'a> {
     /// Puts the error from before behind this one, instead of losing it.
     append_earlier: bool,
     keep_payload: bool,
+    /// Claimed, but never handed to a handler: that was no delivery.
+    undelivered: bool,
 }
 
 impl<'a> Ending<'a> {
     fn done(keep_payload: bool) -> Self {
-        Self { status: Status::Done, reason: None, error: None, append_earlier: false, keep_payload }
+        let (reason, error) = (None, None);
+        Self { status: Status::Done, reason, error, append_earlier: false, keep_payload, undelivered: false }
     }
 
     pub(super) fn failed(reason: FailureReason, error: Option<&'a str>) -> Self {
         let status = Status::Failed;
-        Self { status, reason: Some(reason), error, append_earlier: false, keep_payload: true }
+        let reason = Some(reason);
+        Self { status, reason, error, append_earlier: false, keep_payload: true, undelivered: false }
     }
 
     /// Failed by a claim, between deliveries.
@@ -58,6 +62,7 @@ pub(super) fn retire(
         ending.error,
         ending.append_earlier,
         ending.keep_payload,
+        ending.undelivered,
     ])?;
     if ending.may_hold() {
         connection.prepare_cached(&sql.settle_hold)?.execute([seq, now])?;
@@ -88,6 +93,10 @@ pub(crate) fn settle(
             Outcome::Ack => end(connection, sql, owner, claim, now, &Ending::done(keep_done_payloads))?,
             Outcome::Fail { reason, error } => {
                 let ending = Ending::failed(*reason, error.as_deref());
+                end(connection, sql, owner, claim, now, &ending)?
+            }
+            Outcome::Reject { reason, error } => {
+                let ending = Ending { undelivered: true, ..Ending::failed(*reason, error.as_deref()) };
                 end(connection, sql, owner, claim, now, &ending)?
             }
             Outcome::Abandon { delay, error } => {

@@ -7,6 +7,7 @@ use futures_util::FutureExt;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
+use crate::queue::settle::DELAY_MAX;
 use crate::queue::{ClaimHandle, Context, FailureReason, HandlerError, HandlerResult, Outcome, Registered};
 use crate::telemetry;
 
@@ -30,6 +31,21 @@ pub(super) enum End {
 
 /// Runs a handler. Never panics, and drops the handler at once when `cancel` fires.
 pub(super) async fn run(
+    context: Context,
+    registered: Registered,
+    attempts: u32,
+    cancel: CancellationToken,
+) -> Ended {
+    let claim = context.message().handle;
+    // A policy's own code may panic too, and so may the drop of a handler.
+    let ended = AssertUnwindSafe(deliver(context, registered, attempts, cancel)).catch_unwind().await;
+    ended.unwrap_or_else(|panic| {
+        let error = Some(format!("the delivery panicked: {}", panic_text(&*panic)));
+        Ended { claim, end: End::Settle(Outcome::Abandon { delay: None, error }) }
+    })
+}
+
+async fn deliver(
     context: Context,
     registered: Registered,
     attempts: u32,
@@ -108,8 +124,9 @@ fn outcome(result: HandlerResult, context: &Context, registered: &Registered, at
         if context.attempt() >= attempts {
             return Outcome::Fail { reason: FailureReason::DeliveryLimit, error: Some(error) };
         }
-        // The store refuses a delay of zero; a handler that asks for one means "soon".
-        Outcome::Abandon { delay: Some(delay.max(Duration::from_millis(1))), error: Some(error) }
+        // The store refuses a delay of zero, or of centuries; a handler that asks for one means "soon", or "late".
+        let delay = delay.clamp(Duration::from_millis(1), DELAY_MAX);
+        Outcome::Abandon { delay: Some(delay), error: Some(error) }
     };
     match result {
         Ok(()) => Outcome::Ack,
@@ -117,9 +134,10 @@ fn outcome(result: HandlerResult, context: &Context, registered: &Registered, at
             retry(registered.policy.backoff.delay(context.message().retry_count()), error)
         }
         Err(HandlerError::RetryAfter(delay, error)) => retry(delay, error),
-        Err(HandlerError::Snooze(delay)) => {
-            Outcome::Release { delay: Some(delay).filter(|delay| !delay.is_zero()), error: None }
-        }
+        Err(HandlerError::Snooze(delay)) => Outcome::Release {
+            delay: Some(delay.min(DELAY_MAX)).filter(|delay| !delay.is_zero()),
+            error: None,
+        },
         Err(HandlerError::Fail(error)) => Outcome::fail(error),
     }
 }

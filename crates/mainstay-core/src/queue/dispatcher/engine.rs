@@ -32,7 +32,7 @@ const LAST_SETTLES: Duration = Duration::from_secs(10);
 const TROUBLE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
 /// The longest pause while what is due is not for us. Short: meanwhile no notification is heard.
-const BLOCKED_MAX: Duration = Duration::from_secs(1);
+const BLOCKED: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(250));
 
 /// A settle under way. The settlements stay here, so that they are known even if the provider panics.
 struct Settling {
@@ -40,8 +40,12 @@ struct Settling {
     task: JoinHandle<Result<Settled>>,
 }
 
-/// A renewal under way.
-type Renewing = AbortOnDropHandle<(Instant, Vec<ClaimHandle>, Result<Settled>)>;
+/// A renewal under way, with what it was asked for and when.
+struct Renewing {
+    claims: Arc<Vec<ClaimHandle>>,
+    asked_at: Instant,
+    task: AbortOnDropHandle<Result<Settled>>,
+}
 
 pub(super) struct Engine {
     outbox: Outbox,
@@ -65,6 +69,8 @@ pub(super) struct Engine {
     left_out: HashSet<String>,
     unsettled: Vec<Settlement>,
     settling: Option<Settling>,
+    /// So many of the next settlements go one by one, to find the one that the store refuses.
+    settle_singly: usize,
     settle_trouble: Pause,
     settle_not_before: Option<Instant>,
     renewing: Option<Renewing>,
@@ -95,7 +101,7 @@ impl Engine {
             store: outbox.store().identifier().to_owned(),
             in_flight: InFlight::new(LeaseTimes::new(options.lease, options.renew_at)),
             poll: Pause::new(options.poll_min, options.poll_max),
-            blocked: Pause::new(options.poll_min, options.poll_max.min(BLOCKED_MAX).max(options.poll_min)),
+            blocked: Pause::new(BLOCKED.0, BLOCKED.1),
             outbox,
             registry,
             options,
@@ -108,6 +114,7 @@ impl Engine {
             left_out: HashSet::new(),
             unsettled: Vec::new(),
             settling: None,
+            settle_singly: 0,
             settle_trouble: trouble(),
             settle_not_before: None,
             renewing: None,
@@ -136,7 +143,7 @@ impl Engine {
                 }
                 event = self.source.next() => self.on_source(event),
                 answer = task(self.settling.as_mut().map(|settling| &mut settling.task)) => self.on_settled(answer),
-                answer = task(self.renewing.as_mut()) => self.on_renewed(answer),
+                answer = task(self.renewing.as_mut().map(|renewing| &mut renewing.task)) => self.on_renewed(answer),
                 () = sleep_until(tick) => self.on_tick(),
             }
         }
@@ -161,7 +168,8 @@ impl Engine {
         let request = ClaimRequest::new(self.owner)
             .lease(self.options.lease)
             .batch(batch as u32)
-            .delivery_limit(self.registry.most_attempts(&self.options))
+            // Each topic's own limit is applied when the message is here; others' messages must not fail by ours.
+            .delivery_limit(ClaimRequest::DELIVERY_LIMIT_MAX)
             .except_topics(self.left_out.iter().cloned().collect());
         let outbox = self.outbox.clone();
         self.source = Source::Claiming(tokio::spawn(async move {
@@ -171,11 +179,15 @@ impl Engine {
         }));
     }
 
-    /// Topics that have as many messages waiting as running: more would only be held, not handled.
+    /// Topics that have as many messages waiting as may run: more would only be held, not handled.
     fn saturated_topics(&self) -> HashSet<String> {
-        let saturated =
-            self.registry.bounded().filter(|(topic, bound)| self.in_flight.of_topic(topic) >= bound * 2);
-        saturated.map(|(topic, _)| topic.to_owned()).collect()
+        let topics = self.registry.bounded().map(|(topic, _)| topic);
+        topics.filter(|topic| self.is_saturated(topic)).map(str::to_owned).collect()
+    }
+
+    fn is_saturated(&self, topic: &str) -> bool {
+        let bound = self.registry.get(topic).and_then(|registered| registered.policy.concurrency);
+        bound.is_some_and(|bound| self.in_flight.of_topic(topic) >= bound * 2)
     }
 
     fn on_source(&mut self, event: SourceEvent) {
@@ -201,6 +213,7 @@ impl Engine {
         let Ok((asked_at, asked, answer)) = answer else { return self.pause_after_trouble() };
         let batch = match answer {
             Ok(batch) => batch,
+            Err(error) if error.kind() == ErrorKind::Closed => return self.begin_stop(),
             Err(error) => {
                 telemetry::retrying(&self.store, "claim", &error, self.claim_trouble.next());
                 return self.pause_after_trouble();
@@ -242,11 +255,15 @@ impl Engine {
         let verdict = if self.registry.get(&claimed.topic).is_none() {
             let delay = self.options.no_handler_delay;
             telemetry::no_handler(&self.store, &claimed.topic, claimed.id(), delay);
-            Some(Outcome::Release { delay: Some(delay), error: Some("no handler for this topic".to_owned()) })
+            Some(Outcome::Release { delay: Some(delay), error: None })
         } else if claimed.attempt > attempts {
+            telemetry::rejected(&self.store, &claimed.topic, claimed.id(), FailureReason::DeliveryLimit);
             let last = claimed.last_error.as_deref().unwrap_or("none was recorded");
             let error = format!("delivery limit of {attempts} reached; last error: {last}");
-            Some(Outcome::Fail { reason: FailureReason::DeliveryLimit, error: Some(error) })
+            Some(Outcome::Reject { reason: FailureReason::DeliveryLimit, error: Some(error) })
+        } else if self.is_saturated(&claimed.topic) {
+            // One claim can bring more of a bounded topic than it can use. Held here, nobody else could have it.
+            Some(Outcome::Release { delay: None, error: None })
         } else {
             None
         };
@@ -291,11 +308,11 @@ impl Engine {
         // The database's clock is at most this far past the moment of the claim.
         let since_claim = asked_at.elapsed();
         if claimed.expires_at.is_some_and(|expiry| claimed.claimed_at + since_claim >= expiry) {
-            telemetry::expired_before_handling(&self.store, &claimed.topic, claimed.id());
+            telemetry::rejected(&self.store, &claimed.topic, claimed.id(), FailureReason::Expired);
             let error = Some("expired before a handler was free".to_owned());
             self.unsettled.push(Settlement {
                 claim: handle,
-                outcome: Outcome::Fail { reason: FailureReason::Expired, error },
+                outcome: Outcome::Reject { reason: FailureReason::Expired, error },
             });
             return;
         }
@@ -320,8 +337,8 @@ impl Engine {
             End::Completed => self.forget(claim),
             End::Cancelled if lost => self.forget(claim),
             End::Cancelled => {
-                let error = Some("stopped before the handler ended".to_owned());
-                self.unsettled.push(Settlement { claim, outcome: Outcome::Release { delay: None, error } });
+                self.unsettled
+                    .push(Settlement { claim, outcome: Outcome::Release { delay: None, error: None } });
             }
             // A lost claim is settled all the same: the database decides, and says so when it is stale.
             End::Settle(outcome) => self.unsettled.push(Settlement { claim, outcome }),
@@ -346,7 +363,9 @@ impl Engine {
         if self.settling.is_some() || self.unsettled.is_empty() || too_early {
             return;
         }
-        let rest = self.unsettled.split_off(self.unsettled.len().min(SETTLE_BATCH));
+        let size = if self.settle_singly > 0 { 1 } else { SETTLE_BATCH };
+        self.settle_singly = self.settle_singly.saturating_sub(1);
+        let rest = self.unsettled.split_off(self.unsettled.len().min(size));
         let batch = Arc::new(std::mem::replace(&mut self.unsettled, rest));
         let (outbox, owner, settlements) = (self.outbox.clone(), self.owner, Arc::clone(&batch));
         let task = tokio::spawn(async move { outbox.settle(owner, &settlements).await });
@@ -355,10 +374,7 @@ impl Engine {
 
     fn on_settled(&mut self, answer: Result<Result<Settled>, JoinError>) {
         let Some(Settling { batch, .. }) = self.settling.take() else { return };
-        let answer = answer.unwrap_or_else(|panic| {
-            Err(Error::new(ErrorKind::Internal, "dispatcher.settle", "the provider panicked")
-                .with_source(panic))
-        });
+        let answer = answer.unwrap_or_else(|panic| Err(provider_panicked("dispatcher.settle", panic)));
         match answer {
             Ok(_) => {
                 self.settle_trouble.reset();
@@ -372,6 +388,11 @@ impl Engine {
                 telemetry::retrying(&self.store, "settle", &error, delay);
                 self.settle_not_before = Some(Instant::now() + delay);
                 // First in, first out: what ended first is settled first.
+                self.unsettled.splice(0..0, batch.iter().cloned());
+            }
+            Err(error) if batch.len() > 1 => {
+                tracing::warn!(store = self.store, %error, count = batch.len(), "could not settle; now one by one");
+                self.settle_singly = batch.len();
                 self.unsettled.splice(0..0, batch.iter().cloned());
             }
             Err(error) => {
@@ -394,22 +415,22 @@ impl Engine {
         if claims.is_empty() {
             return;
         }
+        let claims = Arc::new(claims);
         let (outbox, owner, lease) = (self.outbox.clone(), self.owner, self.options.lease);
-        self.renewing = Some(AbortOnDropHandle::new(tokio::spawn(async move {
-            let asked_at = Instant::now();
-            let answer = outbox.renew(owner, &claims, lease).await;
-            (asked_at, claims, answer)
-        })));
+        let asked_at = Instant::now();
+        let asked = Arc::clone(&claims);
+        let task = tokio::spawn(async move { outbox.renew(owner, &asked, lease).await });
+        self.renewing = Some(Renewing { claims, asked_at, task: AbortOnDropHandle::new(task) });
     }
 
-    fn on_renewed(&mut self, answer: Result<(Instant, Vec<ClaimHandle>, Result<Settled>), JoinError>) {
-        self.renewing = None;
-        let Ok((asked_at, claims, answer)) = answer else { return };
+    fn on_renewed(&mut self, answer: Result<Result<Settled>, JoinError>) {
+        let Some(Renewing { claims, asked_at, .. }) = self.renewing.take() else { return };
+        let answer = answer.unwrap_or_else(|panic| Err(provider_panicked("dispatcher.renew", panic)));
         match answer {
             Ok(settled) => {
                 self.in_flight.renewed(&settled.changed, &claims, asked_at);
                 let stale: HashSet<_> = settled.stale.into_iter().collect();
-                for claim in claims.into_iter().filter(|claim| stale.contains(&claim.id())) {
+                for claim in claims.iter().copied().filter(|claim| stale.contains(&claim.id())) {
                     self.lose(claim);
                 }
             }
@@ -433,16 +454,17 @@ impl Engine {
 
     fn next_tick(&self) -> Option<Instant> {
         let settle = self.settle_not_before.filter(|_| self.settling.is_none() && !self.unsettled.is_empty());
-        let renewal_or_deadline = self.in_flight.next_event();
+        // A renewal that is due waits for the one under way; it must not keep the loop turning meanwhile.
+        let renewal = self.in_flight.next_renewal().filter(|_| self.renewing.is_none());
+        let deadline = self.in_flight.next_deadline();
         let stop = self.stopping.map(|stop| if stop.grace_over { stop.gives_up } else { stop.grace_ends });
-        [settle, renewal_or_deadline, stop].into_iter().flatten().min()
+        [settle, renewal, deadline, stop].into_iter().flatten().min()
     }
 
     fn on_tick(&mut self) {
         let now = Instant::now();
-        let lapsed = self.in_flight.lapsed(now);
-        if !lapsed.is_empty() {
-            for claim in lapsed {
+        if self.in_flight.next_deadline().is_some_and(|deadline| deadline <= now) {
+            for claim in self.in_flight.lapsed(now) {
                 self.lose(claim);
             }
             self.in_flight.recompute();
@@ -459,6 +481,9 @@ impl Engine {
     // ---- stopping
 
     fn begin_stop(&mut self) {
+        if self.stopping.is_some() {
+            return;
+        }
         let grace_ends = Instant::now() + self.options.grace;
         self.stopping = Some(Stopping { grace_ends, grace_over: false, gives_up: grace_ends + LAST_SETTLES });
         telemetry::service(&self.store, "dispatcher", Some(self.owner), "stopping");
@@ -492,6 +517,10 @@ impl Engine {
         }
         quiet
     }
+}
+
+fn provider_panicked(operation: &'static str, panic: JoinError) -> Error {
+    Error::new(ErrorKind::Internal, operation, "the provider panicked").with_source(panic)
 }
 
 /// Waits for a task, if there is one. Safe to drop and call again.

@@ -105,9 +105,14 @@ impl InFlight {
         self.running_by_topic.get(topic).copied().unwrap_or(0)
     }
 
-    /// The next moment at which [`Self::due_renewals`] or [`Self::lapsed`] may have something.
-    pub(super) fn next_event(&self) -> Option<Instant> {
-        [self.next_renewal, self.next_deadline].into_iter().flatten().min()
+    /// The next moment at which [`Self::due_renewals`] may have something.
+    pub(super) fn next_renewal(&self) -> Option<Instant> {
+        self.next_renewal
+    }
+
+    /// The next moment at which [`Self::lapsed`] may have something.
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        self.next_deadline
     }
 
     /// Takes in a claim that was asked for at `asked_at`.
@@ -220,10 +225,15 @@ impl InFlight {
         let far = now + self.times.lease * 10;
         let mut due = Vec::new();
         for (handle, entry) in &mut self.entries {
-            if entry.renew_at <= horizon && !entry.lost && !matches!(entry.stage, Stage::Ended) {
+            // One whose own transaction is acking has its row locked: a renewal would wait for it, and with it all others.
+            let is_acking = matches!(&entry.stage, Stage::Running(context) if context.is_completing());
+            if entry.renew_at <= horizon && !entry.lost && !is_acking && !matches!(entry.stage, Stage::Ended)
+            {
                 // Until the answer comes, which sets it anew.
                 entry.renew_at = far;
                 due.push(*handle);
+            } else if is_acking {
+                entry.renew_at = entry.renew_at.max(now + self.times.lease / 20);
             }
         }
         self.recompute();
@@ -252,11 +262,8 @@ impl InFlight {
         self.recompute();
     }
 
-    /// Claims that may have lapsed by now.
-    pub(super) fn lapsed(&mut self, now: Instant) -> Vec<ClaimHandle> {
-        if self.next_deadline.is_none_or(|next| next > now) {
-            return Vec::new();
-        }
+    /// Claims that may have lapsed by now. What becomes of them must be followed by [`Self::recompute`].
+    pub(super) fn lapsed(&self, now: Instant) -> Vec<ClaimHandle> {
         let is_lapsed =
             |entry: &Entry| entry.deadline <= now && !entry.lost && !matches!(entry.stage, Stage::Ended);
         self.entries.iter().filter(|(_, entry)| is_lapsed(entry)).map(|(handle, _)| *handle).collect()
