@@ -179,17 +179,24 @@ async fn obx_059_a_long_handler_keeps_its_message(fx: &dyn Fixture) {
                 gate.acquire().await.unwrap().forget();
             }
         };
-        let short_lease = |options: &mut DispatcherOptions| options.lease = Duration::from_millis(600);
-        crew.push(world.work(|outbox| outbox.raw_handler(TOPIC, slow).options(short_lease)).await);
+        // Renewed often, and long enough for a busy machine to be late by seconds.
+        let lease = |options: &mut DispatcherOptions| {
+            (options.lease, options.renew_at) = (Duration::from_secs(10), 0.03);
+        };
+        crew.push(world.work(|outbox| outbox.raw_handler(TOPIC, slow).options(lease)).await);
     }
     assert_eq!(reports.next().await, 1);
-    // Several times the lease pass, with another worker polling; renewals keep the message where it is.
-    let first = world.row(id).await.locked_until.unwrap();
-    world
-        .until("the claim has been renewed over and over", async |world| {
-            world.row(id).await.locked_until.unwrap() > first + Duration::from_millis(2_000)
-        })
-        .await;
+    // More than the lease passes, with another worker polling; renewals keep the message where it is.
+    let passing = Duration::from_secs(3);
+    for _ in 0..5 {
+        world.advance(passing).await;
+        let nearer = world.row(id).await.locked_until.unwrap();
+        world
+            .until("the claim has been renewed", async |world| {
+                world.row(id).await.locked_until.unwrap() >= nearer + passing / 2
+            })
+            .await;
+    }
     let row = world.row(id).await;
     assert_eq!((row.status, row.attempts, row.generation), (Status::InProgress, 1, 1));
     gate.add_permits(1);

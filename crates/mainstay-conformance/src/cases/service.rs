@@ -181,7 +181,18 @@ async fn obx_103_an_idle_worker_hears_of_new_work(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let second = world.second().await;
     let (reporter, mut reports) = Reports::new();
-    let running = world.work(|outbox| outbox.raw_handler(TOPIC, reporting(reporter))).await;
+    let never = Duration::from_secs(3_600);
+    let running = world
+        .work(|outbox| {
+            let outbox = outbox.raw_handler(TOPIC, reporting(reporter));
+            // Where an enqueue is heard of, polling would come much too late.
+            if fx.hears_of_enqueues() {
+                outbox.options(|options| (options.poll_min, options.poll_max) = (never, never))
+            } else {
+                outbox
+            }
+        })
+        .await;
     // Several rounds of idleness, each ended by somebody else's enqueue.
     for _ in 0..3 {
         let id = second.enqueue(Message::new(TOPIC, "")).await.unwrap().work_item;
