@@ -230,6 +230,9 @@ mod disguise {
         async fn stats(&self) -> Result<OutboxStats> {
             self.0.stats().await
         }
+        async fn backlog(&self) -> Result<OutboxStats> {
+            self.0.backlog().await
+        }
         async fn purge(&self, retention: &Retention) -> Result<u64> {
             self.0.purge(retention).await
         }
