@@ -13,6 +13,7 @@ mod case;
 mod cases;
 mod crew;
 mod fixture;
+mod overheard;
 mod probe;
 pub mod report;
 pub mod requirements;

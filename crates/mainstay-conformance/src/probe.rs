@@ -18,6 +18,8 @@ pub(crate) struct Line {
     pub(crate) message: String,
     pub(crate) fields: BTreeMap<String, String>,
     pub(crate) is_span: bool,
+    /// Where it was written: the path of the module.
+    pub(crate) target: String,
 }
 
 impl Line {
@@ -76,21 +78,23 @@ impl<S: Subscriber> Layer<S> for Capture {
         let mut fields = Fields::default();
         event.record(&mut fields);
         let message = fields.0.remove("message").unwrap_or_default();
-        self.push(Line { level: *event.metadata().level(), message, fields: fields.0, is_span: false });
+        let (level, target) = (*event.metadata().level(), event.metadata().target().to_owned());
+        self.push(Line { level, message, fields: fields.0, is_span: false, target });
     }
 
     fn on_new_span(&self, attributes: &Attributes<'_>, _: &Id, _: Context<'_, S>) {
         let mut fields = Fields::default();
         attributes.record(&mut fields);
         let metadata = attributes.metadata();
-        let message = metadata.name().to_owned();
-        self.push(Line { level: *metadata.level(), message, fields: fields.0, is_span: true });
+        let (message, target) = (metadata.name().to_owned(), metadata.target().to_owned());
+        self.push(Line { level: *metadata.level(), message, fields: fields.0, is_span: true, target });
     }
 
     fn on_record(&self, _: &Id, values: &Record<'_>, _: Context<'_, S>) {
         let mut fields = Fields::default();
         values.record(&mut fields);
-        self.push(Line { level: Level::TRACE, message: String::new(), fields: fields.0, is_span: true });
+        let (message, target) = (String::new(), String::new());
+        self.push(Line { level: Level::TRACE, message, fields: fields.0, is_span: true, target });
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use mainstay_core::outbox::{Message, OutboxMessage};
-use mainstay_core::queue::{ClaimHandle, ClaimRequest, Settled, Status};
+use mainstay_core::queue::{ClaimHandle, ClaimRequest, Outcome, Settled, Settlement, Status};
 use mainstay_core::{ErrorKind, OwnerToken, WorkItemId};
 
 use crate::case::cases;
@@ -20,6 +20,7 @@ cases! { $ abandon_cases:
     obx_043_an_abandon_records_the_error ["OBX-043", "R6"],
     r6_a_given_delay_wins_over_the_backoff ["R6"],
     r6_a_delay_of_zero_is_refused ["R6"],
+    r6_a_delay_above_ten_years_is_refused_as_a_whole ["R6"],
     r6_error_texts_are_bounded_and_clean ["R6"],
     r6_an_abandon_without_an_error_keeps_the_earlier_one ["R6"],
     r12_a_release_gives_back_at_once_and_uncounted ["R12"],
@@ -170,6 +171,38 @@ async fn r6_a_delay_of_zero_is_refused(fx: &dyn Fixture) {
         assert_eq!((error.kind(), error.field()), (ErrorKind::InvalidArgument, Some("delay")));
     }
     assert_eq!(snapshot(&world.row(id).await), before);
+}
+
+async fn r6_a_delay_above_ten_years_is_refused_as_a_whole(fx: &dyn Fixture) {
+    let world = World::open(fx).await;
+    let all = world.enqueue_some(4).await;
+    let owner = OwnerToken::new();
+    let claims = handles(&world.claim(owner, 50).await);
+    let of = |id: WorkItemId| *claims.iter().find(|claim| claim.id() == id).unwrap();
+    let longest = Duration::from_secs(3_650 * 24 * 3_600);
+    let settlements = |delay: Duration| -> Vec<Settlement> {
+        let delay = Some(delay);
+        let outcomes = [
+            Outcome::Ack,
+            Outcome::Abandon { delay, error: None },
+            Outcome::Release { delay, error: None },
+            Outcome::fail("no"),
+        ];
+        all.iter().zip(outcomes).map(|(id, outcome)| Settlement { claim: of(*id), outcome }).collect()
+    };
+    for delay in [longest + Duration::from_secs(1), Duration::MAX] {
+        let error = world.outbox.settle(owner, &settlements(delay)).await.unwrap_err();
+        assert_eq!((error.kind(), error.field()), (ErrorKind::InvalidArgument, Some("delay")));
+        assert!(world.rows(&all).await.iter().all(|row| row.status == Status::InProgress));
+    }
+    let settled = world.outbox.settle(owner, &settlements(longest)).await.unwrap();
+    assert_eq!((set(&settled.changed), settled.stale), (set(&all), vec![]));
+    let rows = world.rows(&all).await;
+    let states: Vec<_> = rows.iter().map(|row| row.status).collect();
+    assert_eq!(states, [Status::Done, Status::Ready, Status::Ready, Status::Failed]);
+    let nearly = world.now().await + longest - Duration::from_secs(24 * 3600);
+    assert!(rows[1..3].iter().all(|row| row.next_attempt_at > nearly));
+    world.assert_nothing_due().await;
 }
 
 async fn r6_error_texts_are_bounded_and_clean(fx: &dyn Fixture) {

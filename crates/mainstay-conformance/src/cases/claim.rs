@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use mainstay_core::outbox::Message;
 use mainstay_core::queue::{ClaimRequest, FailureReason, Status};
 use mainstay_core::{ErrorKind, OwnerToken};
@@ -25,6 +26,7 @@ cases! { $ claim_cases:
     obx_025_failed_messages_are_never_claimed ["OBX-025"],
     obx_027_rejects_a_lease_of_zero_and_one_above_a_day ["OBX-027", "OBX-097"],
     obx_028_rejects_a_batch_of_zero ["OBX-028", "PRIM-OUTBOX-001", "OBX-098"],
+    obx_018_a_past_due_time_does_not_jump_the_queue ["OBX-018", "PRIM-OUTBOX-006"],
     obx_029_an_abandoned_message_waits_for_its_next_attempt ["OBX-029"],
     r10_a_nil_owner_is_refused_everywhere ["R10"],
     r3_a_delivery_is_counted_when_it_is_claimed ["R3"],
@@ -59,6 +61,26 @@ async fn obx_018_a_claim_takes_what_is_due_and_leaves_the_rest(fx: &dyn Fixture)
     let claimed = world.claim(OwnerToken::new(), 50).await;
     // The first claim's lease of 30 s lapsed on the way.
     assert_eq!(ids(&claimed), set(&[now, later]));
+}
+
+async fn obx_018_a_past_due_time_does_not_jump_the_queue(fx: &dyn Fixture) {
+    let world = World::open(fx).await;
+    let waiting = world.enqueue(Message::new("waiting", "")).await;
+    // So that the order can't depend on the clock's precision.
+    world.advance(Duration::from_secs(5)).await;
+    let past = world.now().await - Duration::from_secs(3600);
+    let pushy = world.enqueue(Message::new("pushy", "").due_at(past)).await;
+    let messages = vec![Message::new("pushy", "").due_at(Timestamp::UNIX_EPOCH)];
+    let pushier = world.outbox.enqueue_many(messages).await.unwrap()[0].work_item;
+    for id in [pushy, pushier] {
+        let row = world.row(id).await;
+        let (next, created) = (row.next_attempt_at, row.created_at);
+        assert!(next >= created, "due at {next}, before it was enqueued at {created}");
+        assert!(row.due_at.unwrap() <= past, "what was asked for is kept");
+    }
+    for expected in [waiting, pushy, pushier] {
+        assert_eq!(world.claim(OwnerToken::new(), 1).await[0].id(), expected);
+    }
 }
 
 async fn obx_019_a_leased_message_is_not_claimed_again(fx: &dyn Fixture) {

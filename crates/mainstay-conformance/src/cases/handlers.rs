@@ -20,6 +20,7 @@ cases! { $ handlers_cases:
     obx_055_a_message_without_a_handler_is_put_back_uncounted ["OBX-055", "R8"],
     obx_056_a_handlers_error_leads_to_a_retry ["OBX-056"],
     obx_056_a_handlers_panic_leads_to_a_retry ["OBX-056"],
+    obx_056_an_endless_delay_is_bounded_and_harms_no_other ["OBX-056", "R6"],
     obx_057_a_handler_gets_the_whole_message ["OBX-057"],
     obx_058_a_message_keeps_its_id_over_all_deliveries ["OBX-058"],
     obx_059_a_long_handler_keeps_its_message ["OBX-059", "R11"],
@@ -122,6 +123,42 @@ async fn obx_056_a_handlers_panic_leads_to_a_retry(fx: &dyn Fixture) {
     world.enqueue(Message::new("next", "")).await;
     reports.next().await;
     running.stop().await.unwrap();
+}
+
+async fn obx_056_an_endless_delay_is_bounded_and_harms_no_other(fx: &dyn Fixture) {
+    let world = World::open(fx).await;
+    let retried = world.enqueue(Message::new("retry", "")).await;
+    let snoozed = world.enqueue(Message::new("snooze", "")).await;
+    let fine = world.enqueue_some(5).await;
+    // All wait for the last, so that they are settled together.
+    let barrier = Arc::new(Barrier::new(7));
+    let answering = |answer: fn() -> HandlerResult| {
+        let barrier = Arc::clone(&barrier);
+        move |_: Context| {
+            let barrier = Arc::clone(&barrier);
+            async move {
+                barrier.wait().await;
+                answer()
+            }
+        }
+    };
+    let running = world
+        .work(|outbox| {
+            let retry = || Err(HandlerError::retry_after(Duration::MAX, "one day"));
+            let outbox =
+                outbox.raw_handler("retry", answering(retry)).raw_handler(TOPIC, answering(|| Ok(())));
+            outbox.raw_handler("snooze", answering(|| Err(HandlerError::snooze(Duration::MAX))))
+        })
+        .await;
+    world.until_idle().await;
+    running.stop().await.unwrap();
+    assert!(world.rows(&fine).await.iter().all(|row| row.status == Status::Done));
+    let far = world.now().await + Duration::from_secs(24 * 3600);
+    for (id, attempts) in [(retried, 1), (snoozed, 0)] {
+        let row = world.row(id).await;
+        assert_eq!((row.status, row.attempts), (Status::Ready, attempts));
+        assert!(row.next_attempt_at > far, "far away, at {}", row.next_attempt_at);
+    }
 }
 
 async fn obx_057_a_handler_gets_the_whole_message(fx: &dyn Fixture) {

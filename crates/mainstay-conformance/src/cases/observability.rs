@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use mainstay_core::OwnerToken;
-use mainstay_core::outbox::{Message, Retention};
-use mainstay_core::queue::ClaimRequest;
+use mainstay_core::outbox::{Message, OnFailure, OutboxStats, Retention};
+use mainstay_core::queue::{ClaimRequest, Context, HandlerError, HandlerResult};
 use mainstay_core::telemetry::{gauges, names};
 use tracing::Level;
 
 use crate::case::cases;
 use crate::fixture::{End, Fixture};
-use crate::probe::{Logs, Meter};
+use crate::probe::{Line, Logs, Meter};
 use crate::world::{LEASE, TOPIC, World, handles};
 
 cases! { $ observability_cases:
@@ -22,6 +22,7 @@ cases! { $ observability_cases:
     r26_counters_count_rows_that_really_changed ["R26"],
     r26_the_gauges_are_those_of_the_database ["R26"],
     r26_stats_say_what_stands_where ["R26"],
+    r26_the_backlog_counts_like_the_stats_without_the_history ["R26"],
 }
 
 async fn obx_085_an_enqueue_is_logged_at_info(fx: &dyn Fixture) {
@@ -72,22 +73,52 @@ async fn obx_089_a_reap_is_logged_at_info(fx: &dyn Fixture) {
 
 async fn obx_090_every_line_names_its_store(fx: &dyn Fixture) {
     let world = World::open(fx).await;
+    let identifier = world.outbox.store().identifier().to_owned();
+    assert!(!identifier.is_empty());
     let logs = Logs::capture();
     let owner = OwnerToken::new();
-    world.enqueue_some(2).await;
+    world.provider.schema().deploy().await.unwrap();
+    world.enqueue_some(3).await;
     let claims = handles(&world.claim(owner, 50).await);
     world.outbox.ack(OwnerToken::new(), &claims).await.unwrap();
-    world.outbox.ack(owner, &claims).await.unwrap();
+    world.outbox.fail(owner, &claims[..1], Some("no".to_owned())).await.unwrap();
+    world.outbox.requeue(&[claims[0].id()]).await.unwrap();
+    world.outbox.cancel(&[claims[0].id()]).await.unwrap();
+    world.outbox.release_key("nobody's").await.unwrap();
+    world.outbox.ack(owner, &claims[1..]).await.unwrap();
+    let past = world.now().await - Duration::from_secs(1);
+    world.enqueue(Message::new(TOPIC, "").expires_at(past)).await;
+    world.outbox.claim(&ClaimRequest::new(owner)).await.unwrap();
     world.outbox.reap_expired().await.unwrap();
     world.advance(Duration::from_secs(40 * 24 * 3600)).await;
     world.outbox.purge(&Retention::default()).await.unwrap();
-    let identifier = world.outbox.store().identifier().to_owned();
-    assert!(!identifier.is_empty());
-    let engine: Vec<_> = logs.all().into_iter().filter(|line| line.fields.contains_key("store")).collect();
-    assert!(engine.len() >= 7, "enqueued twice, claimed, stale twice, reaped, purged: {engine:?}");
-    assert!(engine.iter().all(|line| line.field("store") == identifier));
+    let lines = work_of_all_kinds(&world, &logs).await;
+    assert!(lines.len() >= 20, "each of the above says something: {lines:#?}");
+    for line in lines {
+        assert_eq!(line.field("store"), identifier, "{line:?}");
+    }
     let second = fx.second().await.outbox();
     assert_eq!(second.identifier(), identifier, "the same store has the same name everywhere");
+}
+
+/// Runs a worker through success, failure, a missing handler and its chores; then everything this project has logged.
+async fn work_of_all_kinds(world: &World<'_>, logs: &Logs) -> Vec<Line> {
+    for topic in ["fine", "failing", "panicking", "nobody's"] {
+        world.enqueue(Message::new(topic, "")).await;
+    }
+    let failing = async |_: Context| -> HandlerResult { Err(HandlerError::retry("not today")) };
+    let panicking = async |_: Context| -> HandlerResult { panic!("on purpose") };
+    let often = Some(Duration::from_millis(5));
+    let running = world
+        .work(|outbox| {
+            let outbox = outbox.raw_handler("fine", async |_: Context| {}).raw_handler("failing", failing);
+            outbox.raw_handler("panicking", panicking).reap_every(often).gauges_every(often)
+        })
+        .await;
+    world.until_idle().await;
+    running.stop().await.unwrap();
+    let own = |line: &Line| line.target.starts_with("mainstay");
+    logs.all().into_iter().filter(own).collect()
 }
 
 async fn r4_a_stale_settle_is_logged_and_counted(fx: &dyn Fixture) {
@@ -202,4 +233,31 @@ async fn r26_stats_say_what_stands_where(fx: &dyn Fixture) {
         .map(|one| (one.topic.as_str(), one.ready, one.scheduled, one.in_progress, one.failed))
         .collect();
     assert_eq!(topics, [("a", 2, 1, 0, 0), ("b", 0, 0, 1, 1)]);
+}
+
+async fn r26_the_backlog_counts_like_the_stats_without_the_history(fx: &dyn Fixture) {
+    let world = World::open(fx).await;
+    assert_eq!(world.outbox.backlog().await.unwrap(), world.outbox.stats().await.unwrap(), "empty");
+    let owner = OwnerToken::new();
+    let held =
+        |n: usize| Message::new(TOPIC, "").ordering_key(format!("key {n}")).on_failure(OnFailure::Hold);
+    for number in 0..6 {
+        world.enqueue(held(number)).await;
+    }
+    let claims = handles(&world.claim(owner, 4).await);
+    world.outbox.ack(owner, &claims[..1]).await.unwrap();
+    world.outbox.fail(owner, &claims[1..3], None).await.unwrap();
+    world.enqueue(Message::new("later", "").due_in(LEASE * 99)).await;
+    world.advance(LEASE * 2).await;
+    let (stats, backlog) = (world.outbox.stats().await.unwrap(), world.outbox.backlog().await.unwrap());
+    assert_eq!((stats.done, stats.topics.len()), (1, 2));
+    assert_eq!((backlog.done, backlog.topics.len()), (0, 0), "nothing that takes a look at the whole table");
+    assert_eq!((backlog.ready, backlog.scheduled, backlog.in_progress, backlog.lapsed), (2, 1, 1, 1));
+    assert_eq!((backlog.failed, backlog.held_keys, backlog.open()), (2, 2, 4));
+    let counts = |of: &OutboxStats| {
+        [of.ready, of.scheduled, of.in_progress, of.lapsed, of.failed, of.held_keys, of.open()]
+    };
+    assert_eq!(counts(&backlog), counts(&stats));
+    // Later by the moment between the two looks.
+    assert!(backlog.oldest_ready >= stats.oldest_ready && stats.oldest_ready >= Some(LEASE * 2));
 }

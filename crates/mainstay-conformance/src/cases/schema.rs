@@ -11,13 +11,14 @@ use mainstay_core::store::{Names, SchemaStatus};
 
 use crate::case::{Verdict, cases};
 use crate::fixture::Fixture;
-use crate::world::{TOPIC, World};
+use crate::world::{LEASE, TOPIC, World};
 
 cases! { $ schema_cases:
     obx_091_deployment_creates_what_is_missing ["OBX-091", "R28"],
     obx_092_without_deployment_nothing_is_created ["OBX-092", "R28"],
     obx_093_deployment_is_idempotent_and_keeps_the_rows ["OBX-093", "PRIM-SCHEMA-001"],
     obx_094_the_table_and_its_indexes_exist ["OBX-094", "PRIM-SCHEMA-003", "OBX-100"],
+    obx_100_a_claim_reads_what_it_takes_and_not_the_table ["OBX-100"],
     obx_095_the_functions_exist ["OBX-095", "PRIM-SCHEMA-003", "OBX-101"],
     prim_schema_002_custom_names_place_everything_there ["PRIM-SCHEMA-002", "R28"],
     r28_many_instances_deploy_at_once ["R28", "PRIM-SCHEMA-001"],
@@ -95,6 +96,27 @@ async fn obx_094_the_table_and_its_indexes_exist(fx: &dyn Fixture) {
     // By which claims find due work without a scan.
     let indexes = objects.iter().filter(|object| object.starts_with("index outbox"));
     assert!(indexes.count() >= 2, "the indexes of the outbox are missing in {objects:?}");
+}
+
+async fn obx_100_a_claim_reads_what_it_takes_and_not_the_table(fx: &dyn Fixture) {
+    let world = World::open(fx).await;
+    let names = Names::default();
+    // Due and not due, of several priorities, and with ordering keys that have few messages each.
+    let message = |number: u32| {
+        let message = Message::new(TOPIC, "").priority(i16::try_from(number % 3).unwrap());
+        match number % 4 {
+            0 => message.due_in(LEASE * 99),
+            1 => message.ordering_key(format!("key {number}")),
+            _ => message,
+        }
+    };
+    for _ in 0..4 {
+        world.outbox.enqueue_many((0..1_000).map(message).collect()).await.unwrap();
+    }
+    // And others' work, with a lease that holds; a claim may have to pass it, since it is never much.
+    assert_eq!(world.claim(OwnerToken::new(), 50).await.len(), 50);
+    assert_eq!(fx.scans_of_a_claim(&names).await, Vec::<String>::new());
+    assert_eq!(world.outbox.stats().await.unwrap().in_progress, 50, "looking changed nothing");
 }
 
 async fn obx_095_the_functions_exist(fx: &dyn Fixture) -> Verdict {

@@ -1,16 +1,19 @@
 //! Starting and stopping workers, and their chores.
 
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use mainstay_core::outbox::{Message, Outbox, Retention};
 use mainstay_core::queue::{Context, DispatcherOptions, Status};
 use mainstay_core::runtime::{Mainstay, OutboxBuilder};
+use mainstay_core::store::Wake;
 use mainstay_core::{ErrorKind, OwnerToken};
 use tracing::Level;
 
 use crate::case::cases;
 use crate::crew::{Farewell, Reports, reporting};
 use crate::fixture::Fixture;
+use crate::overheard::{Overheard, Waited};
 use crate::probe::{Logs, Meter};
 use crate::world::{LEASE, TOPIC, World, handles, set};
 
@@ -204,22 +207,23 @@ async fn obx_103_an_idle_worker_hears_of_new_work(fx: &dyn Fixture) {
 
 async fn obx_103_an_idle_worker_polls_less_and_less(fx: &dyn Fixture) {
     let world = World::open(fx).await;
-    let logs = Logs::capture();
-    let shortest = Duration::from_millis(4);
-    let running = world
-        .work(|outbox| {
-            let outbox = outbox.raw_handler(TOPIC, async |_: Context| {});
-            outbox.options(|options| (options.poll_min, options.poll_max) = (shortest, LEASE * 100))
-        })
-        .await;
-    let claims = || logs.find(Level::DEBUG, "claimed").len() as u32;
-    let began = Instant::now();
-    world
-        .until("ten claims, or half a second", async |_| claims() >= 10 || began.elapsed() >= LEASE / 60)
-        .await;
-    let (claims, waited) = (claims(), began.elapsed());
+    let overheard = Arc::new(Overheard::new(world.provider.clone()));
+    let (shortest, longest) = (Duration::from_millis(2), Duration::from_millis(100));
+    let worker = Mainstay::builder_over(overheard.clone()).outbox(|outbox| {
+        let quiet = outbox.retention(None).reap_every(None).gauges_every(None);
+        let outbox = quiet.raw_handler(TOPIC, async |_: Context| {});
+        outbox.options(|options| (options.poll_min, options.poll_max) = (shortest, longest))
+    });
+    let running = worker.build().unwrap().start().await.unwrap();
+    let at_rest = |waits: &[Waited]| waits.iter().filter(|(asked, _)| *asked == longest).count();
+    world.until("it waits as long as it may", async |_| at_rest(&overheard.waits()) >= 2).await;
     running.stop().await.unwrap();
-    // The waits double, and some may end early for no reason; at the shortest wait, ten claims take a tenth of this.
-    let least = shortest * (2_u32.pow(claims.saturating_sub(4)) - 1);
-    assert!(least <= waited, "{claims} empty claims within {waited:?}");
+    let waits = overheard.waits();
+    assert_eq!(waits[0].0, shortest);
+    for pair in waits.windows(2) {
+        let [(asked, wake), (next, _)] = pair else { unreachable!("windows of two") };
+        // A wake-up for nothing is allowed, and starts the waits anew.
+        let expected = if *wake == Wake::Notified { shortest } else { (*asked * 2).min(longest) };
+        assert_eq!(*next, expected, "after {wake:?} in {waits:?}");
+    }
 }

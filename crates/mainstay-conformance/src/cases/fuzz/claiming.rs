@@ -139,8 +139,8 @@ impl Model {
     }
 
     pub(super) fn fail(&mut self, index: usize, reason: FailureReason) {
-        let item = &mut self.items[index];
-        (item.status, item.reason, item.owner) = (Status::Failed, Some(reason), None);
+        let (tick, item) = (self.tick, &mut self.items[index]);
+        (item.status, item.reason, item.owner, item.settled) = (Status::Failed, Some(reason), None, tick);
         // Whoever cancels a message wants the rest of its key to go on.
         if let Some(key) = item.key.filter(|_| item.hold && reason != FailureReason::Cancelled) {
             self.held_keys.insert(key);

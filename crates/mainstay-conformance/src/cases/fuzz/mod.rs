@@ -5,6 +5,8 @@
 //! shrinking is driven from here and not by proptest's own runner, which can't wait for a database.
 
 mod claiming;
+mod enqueueing;
+mod keeping;
 mod model;
 mod settling;
 mod step;

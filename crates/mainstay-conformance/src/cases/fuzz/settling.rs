@@ -1,4 +1,4 @@
-//! The model's settles, renewals, reaps, cancellations and requeues.
+//! The model's settles, renewals and reaps.
 
 use std::collections::BTreeSet;
 
@@ -56,7 +56,7 @@ impl Model {
         let item = &mut self.items[index];
         item.owner = None;
         match end {
-            End::Ack => item.status = Status::Done,
+            End::Ack => (item.status, item.settled) = (Status::Done, tick),
             End::Fail => self.fail(index, FailureReason::Handler),
             End::Abandon { delay } => (item.status, item.due) = (Status::Ready, tick + u64::from(delay)),
             End::Release { delay } => {
@@ -103,39 +103,6 @@ impl Model {
             self.compare(world, index).await?;
         }
         Ok(())
-    }
-
-    pub(super) fn numbered(&self, number: usize) -> Option<usize> {
-        (!self.items.is_empty()).then(|| number % self.items.len())
-    }
-
-    pub(super) async fn cancel(&mut self, world: &World<'_>, number: usize) -> Check {
-        let Some(index) = self.numbered(number) else { return Ok(()) };
-        let id = self.items[index].id;
-        let cancelled = world.outbox.cancel(&[id]).await.map_err(told)?;
-        let ready = self.items[index].status == Status::Ready;
-        check!(cancelled == if ready { vec![id] } else { vec![] }, "cancelled {cancelled:?}");
-        if ready {
-            self.fail(index, FailureReason::Cancelled);
-        }
-        self.compare(world, index).await
-    }
-
-    pub(super) async fn requeue(&mut self, world: &World<'_>, number: usize) -> Check {
-        let Some(index) = self.numbered(number) else { return Ok(()) };
-        let (id, tick) = (self.items[index].id, self.tick);
-        let requeued = world.outbox.requeue(&[id]).await.map_err(told)?;
-        let failed = self.items[index].status == Status::Failed;
-        check!(requeued == if failed { vec![id] } else { vec![] }, "requeued {requeued:?}");
-        if failed {
-            let item = &mut self.items[index];
-            (item.status, item.reason, item.attempts, item.due) = (Status::Ready, None, 0, tick);
-            item.expires = item.expires.filter(|expires| *expires > tick);
-            if let Some(key) = item.key {
-                self.held_keys.remove(&key);
-            }
-        }
-        self.compare(world, index).await
     }
 }
 

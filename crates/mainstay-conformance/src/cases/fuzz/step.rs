@@ -13,10 +13,14 @@ pub(super) const OWNERS: usize = 3;
 /// Ordering keys in use.
 pub(super) const KEYS: u8 = 3;
 
+/// Idempotency keys in use.
+const ONCE: u8 = 4;
+
 /// One operation. Times are in ticks; see the model.
 #[derive(Debug, Clone)]
 pub(super) enum Step {
     Enqueue(New),
+    EnqueueMany(Vec<New>),
     Claim {
         owner: usize,
         batch: u32,
@@ -35,6 +39,17 @@ pub(super) enum Step {
     Reap,
     Cancel(usize),
     Requeue(usize),
+    /// Up to so many of the failed ones, or of those an operator cancelled.
+    RequeueWhere {
+        cancelled: bool,
+        limit: u32,
+    },
+    /// Deletes what was settled so many ticks ago.
+    Purge {
+        done: u32,
+        failed: Option<u32>,
+        batch: u32,
+    },
     ReleaseKey(u8),
     Advance(u32),
 }
@@ -47,6 +62,8 @@ pub(super) struct New {
     pub(super) priority: i16,
     pub(super) due: Option<u32>,
     pub(super) expires: Option<u32>,
+    /// The idempotency key.
+    pub(super) once: Option<u8>,
 }
 
 /// How a claim is settled.
@@ -70,8 +87,9 @@ fn end() -> impl Strategy<Value = End> {
 fn new_message() -> impl Strategy<Value = New> {
     let priority = prop_oneof![4 => Just(0_i16), 1 => -9..=9_i16];
     let (due, expires) = (option::weighted(0.3, 1..5_u32), option::weighted(0.2, 1..6_u32));
-    (option::weighted(0.5, 0..KEYS), any::<bool>(), priority, due, expires)
-        .prop_map(|(key, hold, priority, due, expires)| New { key, hold, priority, due, expires })
+    let once = option::weighted(0.2, 0..ONCE);
+    (option::weighted(0.5, 0..KEYS), any::<bool>(), priority, due, expires, once)
+        .prop_map(|(key, hold, priority, due, expires, once)| New { key, hold, priority, due, expires, once })
 }
 
 /// Mostly the owner the claim belongs to (none), sometimes any other.
@@ -85,6 +103,7 @@ pub(super) fn any_step() -> Union<proptest::strategy::BoxedStrategy<Step>> {
     let number = || prop_oneof![3 => 0..6_usize, 1 => 0..60_usize];
     Union::new_weighted(::std::vec![
         (6, new_message().prop_map(Step::Enqueue).boxed()),
+        (2, vec(new_message(), 0..5).prop_map(Step::EnqueueMany).boxed()),
         (
             7,
             (0..OWNERS, 1..6_u32, 1..4_u32)
@@ -106,6 +125,18 @@ pub(super) fn any_step() -> Union<proptest::strategy::BoxedStrategy<Step>> {
         (1, Just(Step::Reap).boxed()),
         (1, number().prop_map(Step::Cancel).boxed()),
         (2, number().prop_map(Step::Requeue).boxed()),
+        (
+            1,
+            (any::<bool>(), 1..4_u32)
+                .prop_map(|(cancelled, limit)| Step::RequeueWhere { cancelled, limit })
+                .boxed(),
+        ),
+        (
+            1,
+            (1..4_u32, option::of(1..4_u32), 1..4_u32)
+                .prop_map(|(done, failed, batch)| Step::Purge { done, failed, batch })
+                .boxed(),
+        ),
         (1, (0..KEYS).prop_map(Step::ReleaseKey).boxed()),
         (4, (1..4_u32).prop_map(Step::Advance).boxed()),
     ])

@@ -1,0 +1,132 @@
+//! A provider that passes everything on and keeps what a worker asks its waits for, with how they ended.
+//!
+//! It changes no answer: the worker under it works on the real database.
+
+use std::any::Any;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+use mainstay_core::outbox::{
+    Enqueued, MessageFilter, OutboxMessage, OutboxStats, Page, PreparedMessage, Retention,
+};
+use mainstay_core::queue::{ClaimBatch, ClaimHandle, ClaimRequest, Settled, Settlement};
+use mainstay_core::store::{
+    Capabilities, OutboxStore, Provider, QueueStore, SchemaStore, StoreTransaction, Wake,
+};
+use mainstay_core::{OwnerToken, Result, WorkItemId};
+
+/// A wait that has ended: how long it was to be at most, and why it ended.
+pub(crate) type Waited = (Duration, Wake);
+
+/// The provider.
+pub(crate) struct Overheard {
+    inner: Arc<dyn Provider>,
+    waits: Arc<Mutex<Vec<Waited>>>,
+}
+
+impl Overheard {
+    pub(crate) fn new(inner: Arc<dyn Provider>) -> Self {
+        Self { inner, waits: Arc::default() }
+    }
+
+    /// The waits so far, in order.
+    pub(crate) fn waits(&self) -> Vec<Waited> {
+        self.waits.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+#[async_trait]
+impl Provider for Overheard {
+    fn kind(&self) -> &'static str {
+        self.inner.kind()
+    }
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+    fn outbox(&self) -> Arc<dyn OutboxStore> {
+        Arc::new(OverheardStore { inner: self.inner.outbox(), waits: Arc::clone(&self.waits) })
+    }
+    fn schema(&self) -> Arc<dyn SchemaStore> {
+        self.inner.schema()
+    }
+    async fn now(&self) -> Result<Timestamp> {
+        self.inner.now().await
+    }
+    async fn close(&self) {
+        self.inner.close().await;
+    }
+}
+
+struct OverheardStore {
+    inner: Arc<dyn OutboxStore>,
+    waits: Arc<Mutex<Vec<Waited>>>,
+}
+
+#[async_trait]
+impl QueueStore for OverheardStore {
+    fn identifier(&self) -> &str {
+        self.inner.identifier()
+    }
+    fn capabilities(&self) -> Capabilities {
+        QueueStore::capabilities(self.inner.as_ref())
+    }
+    async fn claim(&self, request: &ClaimRequest) -> Result<ClaimBatch> {
+        self.inner.claim(request).await
+    }
+    async fn settle(&self, owner: OwnerToken, settlements: &[Settlement]) -> Result<Settled> {
+        self.inner.settle(owner, settlements).await
+    }
+    async fn renew(&self, owner: OwnerToken, claims: &[ClaimHandle], lease: Duration) -> Result<Settled> {
+        self.inner.renew(owner, claims, lease).await
+    }
+    async fn reap_expired(&self) -> Result<u64> {
+        self.inner.reap_expired().await
+    }
+    async fn wait(&self, consumer: OwnerToken, timeout: Duration) -> Result<Wake> {
+        let wake = self.inner.wait(consumer, timeout).await?;
+        self.waits.lock().unwrap_or_else(PoisonError::into_inner).push((timeout, wake));
+        Ok(wake)
+    }
+    async fn begin(&self) -> Result<Box<dyn StoreTransaction>> {
+        self.inner.begin().await
+    }
+}
+
+#[async_trait]
+impl OutboxStore for OverheardStore {
+    async fn enqueue(&self, messages: &[PreparedMessage]) -> Result<Vec<Enqueued>> {
+        self.inner.enqueue(messages).await
+    }
+    async fn get(&self, id: WorkItemId) -> Result<Option<OutboxMessage>> {
+        self.inner.get(id).await
+    }
+    async fn list(&self, filter: &MessageFilter, page: Page) -> Result<Vec<OutboxMessage>> {
+        self.inner.list(filter, page).await
+    }
+    async fn cancel(&self, ids: &[WorkItemId]) -> Result<Vec<WorkItemId>> {
+        self.inner.cancel(ids).await
+    }
+    async fn requeue(&self, ids: &[WorkItemId]) -> Result<Vec<WorkItemId>> {
+        self.inner.requeue(ids).await
+    }
+    async fn requeue_where(&self, filter: &MessageFilter, limit: u32) -> Result<Vec<WorkItemId>> {
+        self.inner.requeue_where(filter, limit).await
+    }
+    async fn release_key(&self, key: &str) -> Result<bool> {
+        self.inner.release_key(key).await
+    }
+    async fn stats(&self) -> Result<OutboxStats> {
+        self.inner.stats().await
+    }
+    async fn backlog(&self) -> Result<OutboxStats> {
+        self.inner.backlog().await
+    }
+    async fn purge(&self, retention: &Retention) -> Result<u64> {
+        self.inner.purge(retention).await
+    }
+    fn as_any(&self) -> &dyn Any {
+        self.inner.as_any()
+    }
+}
