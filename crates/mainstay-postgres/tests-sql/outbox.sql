@@ -127,7 +127,7 @@ begin
     perform pg_temp.refuses('select infra.outbox_ack(' || owner || ', array[gen_random_uuid()], ''{1,2}'')', '22023', 'generations');
     perform pg_temp.refuses('select infra.outbox_abandon(' || owner || ', ''{}'', null, 0)', '22023', 'delay_seconds');
     perform pg_temp.refuses('select infra.outbox_release(' || owner || ', ''{}'', null, -1)', '22023', 'delay_seconds');
-    perform pg_temp.refuses('select infra.outbox_settle(' || owner || ', array[gen_random_uuid()], null, ''{7}'')', '22023', 'outcomes');
+    perform pg_temp.refuses('select infra.outbox_settle(' || owner || ', array[gen_random_uuid()], null, ''{9}'')', '22023', 'outcomes');
     perform pg_temp.refuses('select infra.outbox_settle(' || owner || ', array[gen_random_uuid()], null, ''{1}'', ''{0}'')', '22023', 'delays');
     perform pg_temp.refuses('select infra.outbox_renew(' || owner || ', ''{}'', null, 0)', '22023', 'lease_seconds');
     perform pg_temp.refuses('select infra.outbox_reap_expired(0)', '22023', 'max_rows');
