@@ -85,9 +85,16 @@ pub(crate) fn moment(timestamp: Timestamp) -> String {
     timestamp.strftime("%Y-%m-%d %H:%M:%S").to_string()
 }
 
+/// A stored text as a terminal may show it: what would steer the terminal, or turn the direction of the line, is written out.
+pub(crate) fn harmless(text: &str) -> String {
+    let steers = |c: char| c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let shown = |c: char| if steers(c) { c.escape_default().to_string() } else { c.to_string() };
+    text.chars().map(shown).collect()
+}
+
 /// Cuts a text to this many characters, showing that it was cut.
 pub(crate) fn shorten(text: &str, most: usize) -> String {
-    let one_line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let one_line = harmless(text);
     if one_line.chars().count() <= most {
         return one_line;
     }

@@ -42,6 +42,8 @@ declare
     want integer;
     room integer;
     walked bigint;
+    rounds integer := 0;
+    taken timestamptz;
     got tid[];
     got_count integer;
     got_keyed boolean;
@@ -77,8 +79,6 @@ begin
             message = '{{outbox:literal}}_claim: needs READ COMMITTED, the transaction is ' || upper(current_setting('transaction_isolation')),
             hint = 'One old snapshot cannot show that an ordering key is free. Claim in a transaction of its own.';
     end if;
-    lease_end := moment + make_interval(secs => lease_seconds);
-
     loop
         room := batch;
         walked := 0;
@@ -216,10 +216,11 @@ begin
                     walked := walked + cardinality(waiting);
                 end if;
 
-                -- Go on past items that could not be taken, but with something in hand don't keep the caller waiting for more.
-                exit when walked > 2000 + 4 * batch::bigint and picked <> '{}';
+                -- Go on past items that could not be taken, but with something to show don't keep the caller waiting for more, and
+                -- never without end: a claim that runs into a timeout has done nothing, and the next one starts from the same place.
+                exit when walked > 2000 + 4 * batch::bigint and (picked <> '{}' or ended <> '{}') or walked > 20000 + 4 * batch::bigint;
             end loop;
-            exit when room <= 0;
+            exit when room <= 0 or walked > 2000 + 4 * batch::bigint and (picked <> '{}' or ended <> '{}') or walked > 20000 + 4 * batch::bigint;
         end loop;
 
         ended_keys := null;
@@ -246,7 +247,8 @@ begin
                 insert into "{{schema}}"."{{outbox}}_hold" (ordering_key, work_item_id, held_at)
                 select g.ordering_key, g.id, moment from ruled g where g.hold_on_failure and g.ordering_key is not null
                 on conflict do nothing)
-            select 3::smallint, g.why, g.id, g.message_id, g.topic::text, g.payload, g.correlation_id::text, g.attempts, g.generation,
+            -- Without the payload: it is kept in the history, and there may be thousands of these.
+            select 3::smallint, g.why, g.id, g.message_id, g.topic::text, null::text, g.correlation_id::text, g.attempts, g.generation,
                    g.created_at, g.due_at::timestamptz, g.expires_at::timestamptz, g.ordering_key::text, g.priority::smallint, g.headers::jsonb,
                    null::timestamptz, moment, g.complaint, g.requested_due_at::timestamptz
               from ruled g;
@@ -254,13 +256,18 @@ begin
                 perform "{{schema}}"."{{outbox}}_advance"(ended_keys);
             end if;
         end if;
-        -- With nothing in hand, the items behind those that ended may have their turn now.
-        exit when picked <> '{}' or ended_keys is null;
+        -- With nothing in hand, the items behind those that ended may have their turn now. A few rounds of that at most: each walks
+        -- past what the earlier ones have ended.
+        rounds := rounds + 1;
+        exit when picked <> '{}' or ended_keys is null or rounds >= 20;
     end loop;
 
     if picked = '{}' then
         return;
     end if;
+    -- From now, not from the start: the way here may have been long, and the lease is for the work.
+    taken := clock_timestamp();
+    lease_end := taken + make_interval(secs => lease_seconds);
     if depth = 1 then
         -- Rows come as they lie in the table, which is near enough to their order; sorting would cost a fifth of the claim.
         return query
@@ -269,7 +276,7 @@ begin
          where m.ctid = any (picked)
         returning 1::smallint, null::text, m.id, m.message_id, m.topic::text, m.payload, m.correlation_id::text, m.attempts, m.generation,
                   m.created_at, m.due_at::timestamptz, m.expires_at::timestamptz, m.ordering_key::text, m.priority::smallint, m.headers::jsonb,
-                  m.locked_until, moment, m.last_error::text, m.requested_due_at::timestamptz;
+                  m.locked_until, taken, m.last_error::text, m.requested_due_at::timestamptz;
     else
         return query
         with claimed as (
@@ -279,7 +286,7 @@ begin
             returning m.*)
         select 1::smallint, null::text, c.id, c.message_id, c.topic::text, c.payload, c.correlation_id::text, c.attempts, c.generation,
                c.created_at, c.due_at::timestamptz, c.expires_at::timestamptz, c.ordering_key::text, c.priority::smallint, c.headers::jsonb,
-               c.locked_until, moment, c.last_error::text, c.requested_due_at::timestamptz
+               c.locked_until, taken, c.last_error::text, c.requested_due_at::timestamptz
           from claimed c order by c.priority desc, c.due_at, c.seq;
     end if;
 end

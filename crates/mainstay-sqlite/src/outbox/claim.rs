@@ -128,9 +128,12 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// With something in hand, a long row of messages that have to wait must not keep the caller waiting too.
+    /// With something to show, a long row of messages that can't be had must not keep the caller waiting; and never without
+    /// end, because nobody else can write meanwhile.
     fn has_looked_enough(&self) -> bool {
-        !self.claimed.is_empty() && self.passed > 2_000 + 4 * self.request.batch as usize
+        let has_something = !self.claimed.is_empty() || !self.rejected.is_empty();
+        let patience = if has_something { 2_000 } else { 20_000 };
+        self.passed > patience + 4 * self.request.batch as usize
     }
 
     fn candidates(&self, level: i64, limit: usize) -> Result<Vec<Candidate>, Fault> {

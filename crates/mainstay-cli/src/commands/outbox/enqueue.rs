@@ -111,7 +111,9 @@ impl EnqueueArgs {
             })?,
             (None, Some("-")) => {
                 let mut bytes = Vec::new();
-                let read = std::io::stdin().lock().read_to_end(&mut bytes);
+                // One byte past the limit is enough to see that it is too long.
+                let most = Limits::default().payload_bytes as u64 + 1;
+                let read = std::io::stdin().lock().take(most).read_to_end(&mut bytes);
                 read.context("the payload can't be read from stdin")?;
                 bytes
             }

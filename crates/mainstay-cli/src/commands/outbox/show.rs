@@ -10,7 +10,7 @@ use mainstay::{Outbox, WorkItemId};
 use crate::failure::Failure;
 use crate::output;
 use crate::settings::Settings;
-use crate::text::moment;
+use crate::text::{harmless, moment};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -82,12 +82,16 @@ fn tell(message: &OutboxMessage) -> anyhow::Result<()> {
     }
     let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or_default();
     for (name, value) in rows {
-        output::line(format_args!("{name:width$}  {value}"))?;
+        output::line(format_args!("{name:width$}  {}", harmless(&value)))?;
     }
     match &message.payload {
         None => output::line("the payload is no longer kept"),
         Some(payload) if payload.is_empty() => output::line("the payload is empty"),
-        Some(payload) => output::line(format_args!("\n{payload}")),
+        // Line breaks are the payload's own; `--payload` gives it byte for byte.
+        Some(payload) => {
+            let lines: Vec<_> = payload.lines().map(harmless).collect();
+            output::line(format_args!("\n{}", lines.join("\n")))
+        }
     }
 }
 

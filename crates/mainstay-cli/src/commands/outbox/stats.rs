@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::output::{self, number};
 use crate::settings::Settings;
-use crate::text::{age, count};
+use crate::text::{age, count, shorten};
 
 pub(super) async fn run(outbox: &Outbox, settings: &Settings) -> anyhow::Result<ExitCode> {
     let stats = outbox.stats().await.context("the messages can't be counted")?;
@@ -47,7 +47,7 @@ pub(super) async fn run(outbox: &Outbox, settings: &Settings) -> anyhow::Result<
         for topic in &stats.topics {
             let counts = [topic.ready, topic.scheduled, topic.in_progress, topic.failed];
             let cells = counts.map(|messages| number(count(messages)));
-            table.add_row(std::iter::once(comfy_table::Cell::new(&topic.topic)).chain(cells));
+            table.add_row(std::iter::once(comfy_table::Cell::new(shorten(&topic.topic, 60))).chain(cells));
         }
         output::print(&table)?;
     }
