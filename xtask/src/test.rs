@@ -26,7 +26,8 @@ pub(crate) fn test(request: &Request, interrupt: &Interrupt) -> Result<(), Failu
     // Dropped, and with that stopped, on every way out.
     let servers = start_servers(interrupt)?;
     let mut command = cargo();
-    command.arg("test");
+    // All of it, so that one run tells everything.
+    command.args(["test", "--no-fail-fast"]);
     if request.packages.is_empty() {
         command.arg("--workspace");
     }

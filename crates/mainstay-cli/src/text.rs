@@ -130,6 +130,12 @@ mod tests {
         assert_eq!(counted(1, "message"), "1 message");
         assert_eq!(counted(0, "message"), "0 messages");
         assert_eq!(milliseconds(Duration::from_micros(1_234)), "1.23 ms");
-        assert_eq!(shorten("abc\ndef", 5), "abc …");
+        assert_eq!(shorten("abcdef", 5), "abcd…");
+    }
+
+    #[test]
+    fn stored_texts_do_not_steer_the_terminal() {
+        assert_eq!(harmless("a\u{1b}[31m\nb\u{202e}"), "a\\u{1b}[31m\\nb\\u{202e}");
+        assert_eq!(harmless("größer 📦"), "größer 📦");
     }
 }
