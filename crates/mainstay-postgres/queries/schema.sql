@@ -30,6 +30,12 @@ on conflict (outbox, version) do update set name = excluded.name, checksum = exc
 -- name: lock
 select pg_advisory_xact_lock(hashtextextended('mainstay deploys {{schema:literal}}', 0))
 
+-- What should be there and is not, because somebody dropped it: relations, and functions.
+-- name: missing
+select (select count(*) from unnest($2::text[]) r(name) where to_regclass(r.name) is null) > 0,
+       (select count(*) from unnest($3::text[]) f(name)
+         where not exists (select from pg_proc p join pg_namespace n on n.oid = p.pronamespace where n.nspname = $1 and p.proname = f.name)) > 0
+
 -- name: schema_exists
 select to_regnamespace($1) is not null
 

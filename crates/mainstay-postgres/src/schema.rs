@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use mainstay_core::store::{
     Applied, Migration, Names, SchemaStatus, SchemaStore, checksum, plan_migrations, render,
 };
-use mainstay_core::{Error, Result};
+use mainstay_core::{Error, ErrorKind, Result};
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Row};
 
@@ -99,11 +99,9 @@ impl PostgresSchema {
             execute(client, &render(step.sql, &self.names)).await?;
             self.record(client, step.version, step.name, &checksum(step.sql)).await?;
         }
-        let functions = functions_checksum();
-        if !plan.steps.is_empty() || functions_in(&applied) != Some(functions.as_str()) {
-            self.replace_functions(client).await?;
-            self.record(client, FUNCTIONS_VERSION, FUNCTIONS_NAME, &functions).await?;
-        }
+        // Whatever is there: one that somebody dropped comes back.
+        self.replace_functions(client).await?;
+        self.record(client, FUNCTIONS_VERSION, FUNCTIONS_NAME, &functions_checksum()).await?;
         Ok(())
     }
 
@@ -140,20 +138,32 @@ impl SchemaStore for PostgresSchema {
             false => Vec::new(),
         };
         let status = plan_migrations(MIGRATIONS, &applied).status;
-        Ok(match status {
-            SchemaStatus::Current { version }
-                if functions_in(&applied) != Some(functions_checksum().as_str()) =>
-            {
-                SchemaStatus::Outdated { found: version, wanted: version }
-            }
-            status => status,
-        })
+        let SchemaStatus::Current { version } = status else { return Ok(status) };
+        let (schema, relations, functions) =
+            (self.names.schema(), relation_names(&self.names), function_names(&self.names));
+        let parameters: [Parameter<'_>; 3] =
+            [(&schema, Type::TEXT), (&relations, Type::TEXT_ARRAY), (&functions, Type::TEXT_ARRAY)];
+        let missing = connections.query(STATUS, &self.statements.missing, &parameters).await?;
+        let nothing = || Error::new(ErrorKind::Internal, STATUS, "the database returned no row");
+        let missing = Reader::new(STATUS, missing.first().ok_or_else(nothing)?);
+        if missing.get(0)? {
+            return Ok(SchemaStatus::Incomplete { version });
+        }
+        let is_old = functions_in(&applied) != Some(functions_checksum().as_str());
+        if is_old || missing.get(1)? {
+            return Ok(SchemaStatus::Outdated { found: version, wanted: version });
+        }
+        Ok(status)
     }
 
     async fn deploy(&self) -> Result<SchemaStatus> {
         // Without a right to change anything, a schema that is as it should be is fine.
-        if let current @ SchemaStatus::Current { .. } = self.status().await? {
-            return Ok(current);
+        match self.status().await? {
+            current @ SchemaStatus::Current { .. } => return Ok(current),
+            incomplete @ SchemaStatus::Incomplete { .. } => {
+                return Err(Error::new(ErrorKind::Schema, DEPLOY, incomplete.to_string()));
+            }
+            _ => {}
         }
         let lease = self.connections.lease(DEPLOY).await?;
         let client = lease.client()?;
@@ -220,6 +230,15 @@ fn functions_in(applied: &[Applied]) -> Option<&str> {
 
 fn functions_checksum() -> String {
     checksum(&FUNCTIONS.concat())
+}
+
+/// The names of all tables and views, the way `to_regclass` reads them.
+fn relation_names(names: &Names) -> Vec<String> {
+    let suffixes = ["", "_history", "_idempotency", "_hold", "_waiter", "_message"];
+    let schema = PostgresSchema::quoted(names.schema());
+    let name =
+        |suffix| format!("{schema}.{}", PostgresSchema::quoted(&format!("{}{suffix}", names.outbox())));
+    suffixes.into_iter().map(name).collect()
 }
 
 /// The names of all functions, from their definitions.

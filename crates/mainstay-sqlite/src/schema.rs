@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use mainstay_core::Result;
 use mainstay_core::store::{
     Applied, Migration, Names, SchemaStatus, SchemaStore, checksum, plan_migrations, render,
 };
+use mainstay_core::{Error, ErrorKind, Result};
 use rusqlite::{Connection, params};
 
 use crate::database::Database;
@@ -44,9 +44,8 @@ impl SqliteSchema {
 impl SchemaStore for SqliteSchema {
     async fn status(&self) -> Result<SchemaStatus> {
         let names = self.database.names.clone();
-        let read = move |connection: &Connection, _: &_| Ok(applied(connection, &names)?);
-        let applied = self.database.read("schema.status", read).await?;
-        Ok(plan_migrations(MIGRATIONS, &applied).status)
+        let read = move |connection: &Connection, _: &_| Ok(status(connection, &names)?);
+        self.database.read("schema.status", read).await
     }
 
     async fn deploy(&self) -> Result<SchemaStatus> {
@@ -83,6 +82,9 @@ fn record(step: &Migration, names: &Names) -> String {
 }
 
 fn deploy(connection: &Connection, names: &Names) -> Result<SchemaStatus, Fault> {
+    if let incomplete @ SchemaStatus::Incomplete { .. } = status(connection, names)? {
+        return Err(Error::new(ErrorKind::Schema, "schema.deploy", incomplete.to_string()).into());
+    }
     let taken = applied(connection, names)?;
     let plan = plan_migrations(MIGRATIONS, &taken);
     plan.check()?;
@@ -92,25 +94,36 @@ fn deploy(connection: &Connection, names: &Names) -> Result<SchemaStatus, Fault>
     connection.execute_batch(&render(TABLE, names))?;
     for step in &plan.steps {
         connection.execute_batch(&render(step.sql, names))?;
-        // Left over when somebody dropped the outbox's table.
-        let forget = r#"DELETE FROM "{{schema}}_mainstay_migration" WHERE outbox = ?1 AND version = ?2"#;
-        connection.execute(&render(forget, names), params![names.outbox(), step.version])?;
         connection.execute_batch(&record(step, names))?;
         tracing::info!(version = step.version, step = step.name, "deployed");
     }
     Ok(plan_migrations(MIGRATIONS, &applied(connection, names)?).status)
 }
 
-/// The steps taken for these names. None when the outbox itself is not there, because somebody dropped the table.
-fn applied(connection: &Connection, names: &Names) -> rusqlite::Result<Vec<Applied>> {
+/// What is there, the tables themselves included: the ledger does not know what somebody dropped.
+fn status(connection: &Connection, names: &Names) -> rusqlite::Result<SchemaStatus> {
+    let status = plan_migrations(MIGRATIONS, &applied(connection, names)?).status;
+    let SchemaStatus::Current { version } = status else { return Ok(status) };
     let (schema, outbox) = (names.schema(), names.outbox());
-    let tables = [format!("{schema}_mainstay_migration"), format!("{schema}_{outbox}")];
-    for table in tables {
-        // Names of tables are not case-sensitive.
-        let there = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = ?1 COLLATE NOCASE";
-        if connection.query_row(there, params![table], |row| row.get::<_, i64>(0))? == 0 {
-            return Ok(Vec::new());
+    for suffix in ["", "_history", "_idempotency", "_hold", "_message"] {
+        if !exists(connection, &format!("{schema}_{outbox}{suffix}"))? {
+            return Ok(SchemaStatus::Incomplete { version });
         }
+    }
+    Ok(status)
+}
+
+/// Whether there is a table or view of this name. Their names are not case-sensitive.
+fn exists(connection: &Connection, name: &str) -> rusqlite::Result<bool> {
+    let count =
+        "SELECT count(*) FROM sqlite_master WHERE type IN ('table', 'view') AND name = ?1 COLLATE NOCASE";
+    Ok(connection.query_row(count, params![name], |row| row.get::<_, i64>(0))? > 0)
+}
+
+/// The steps taken for these names.
+fn applied(connection: &Connection, names: &Names) -> rusqlite::Result<Vec<Applied>> {
+    if !exists(connection, &format!("{}_mainstay_migration", names.schema()))? {
+        return Ok(Vec::new());
     }
     let select = r#"SELECT version, name, checksum FROM "{{schema}}_mainstay_migration" WHERE outbox = ?1 ORDER BY version"#;
     let mut statement = connection.prepare(&render(select, names))?;

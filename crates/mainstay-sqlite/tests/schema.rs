@@ -53,3 +53,13 @@ async fn a_step_that_was_edited_by_hand_is_noticed() {
     ));
     assert!(scratch.sqlite.schema().deploy().await.is_err());
 }
+
+#[tokio::test]
+async fn a_table_that_was_dropped_by_hand_is_noticed() {
+    let scratch = Scratch::new().await;
+    scratch.connect().execute_batch("DROP TABLE infra_outbox_hold").unwrap();
+    let schema = scratch.sqlite.schema();
+    assert_eq!(schema.status().await.unwrap(), SchemaStatus::Incomplete { version: 1 });
+    assert!(schema.deploy().await.unwrap_err().to_string().contains("are gone"));
+    assert!(schema.require().await.is_err());
+}

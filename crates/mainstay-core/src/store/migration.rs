@@ -66,6 +66,11 @@ pub enum SchemaStatus {
         /// The version wanted.
         wanted: i32,
     },
+    /// Of the right version, but something of it is gone.
+    Incomplete {
+        /// Its version.
+        version: i32,
+    },
     /// A step that was taken is not the step this program knows under that number.
     Drifted {
         /// The step's version.
@@ -83,6 +88,10 @@ impl fmt::Display for SchemaStatus {
                 f,
                 "the schema is not there (version {wanted} is wanted); run `mainstay migrate`, or switch schema deployment on"
             ),
+            Self::Outdated { found, wanted } if found == wanted => write!(
+                f,
+                "the schema is at version {found}, but its functions are not this program's; run `mainstay migrate`, or switch schema deployment on"
+            ),
             Self::Outdated { found, wanted } => write!(
                 f,
                 "the schema is at version {found} and version {wanted} is wanted; run `mainstay migrate`, or switch schema deployment on"
@@ -90,6 +99,10 @@ impl fmt::Display for SchemaStatus {
             Self::Newer { found, wanted } => write!(
                 f,
                 "the schema is at version {found}, newer than this program's {wanted}; update this program"
+            ),
+            Self::Incomplete { version } => write!(
+                f,
+                "the schema is at version {version}, but tables or views of it are gone; restore them from a backup, or use another schema or table name"
             ),
             Self::Drifted { version, name } => write!(
                 f,

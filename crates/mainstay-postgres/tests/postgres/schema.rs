@@ -180,6 +180,21 @@ async fn a_schema_can_hold_several_outboxes() {
     first.end().await;
 }
 
+#[tokio::test]
+async fn what_was_dropped_by_hand_is_noticed_and_functions_come_back() {
+    let fixture = Fixture::new().await;
+    let client = fixture.database.client().await;
+    let schema = fixture.postgres.schema();
+    client.batch_execute("drop function infra.outbox_take").await.unwrap();
+    assert!(matches!(schema.status().await.unwrap(), SchemaStatus::Outdated { .. }));
+    assert_eq!(schema.deploy().await.unwrap(), SchemaStatus::Current { version: 1 });
+    client.batch_execute("drop table infra.outbox_hold").await.unwrap();
+    assert_eq!(schema.status().await.unwrap(), SchemaStatus::Incomplete { version: 1 });
+    assert_eq!(schema.deploy().await.unwrap_err().kind(), ErrorKind::Schema);
+    drop(client);
+    fixture.end().await;
+}
+
 /// Uses everything an application uses.
 pub(crate) async fn all_operations(fixture: &Fixture) {
     let outbox = &fixture.outbox;
