@@ -4,29 +4,24 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::task::{JoinError, JoinHandle, JoinSet};
+use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{ErrorKind, Result};
 use crate::id::OwnerToken;
 use crate::outbox::Outbox;
-use crate::queue::{
-    ClaimHandle, ClaimRequest, Claimed, Context, DispatcherOptions, FailureReason, Outcome, Registry,
-    Settled, Settlement,
-};
+use crate::queue::{ClaimHandle, ClaimRequest, Claimed, Context, DispatcherOptions, Registry, Settled};
 use crate::store::Wake;
 use crate::telemetry;
 
+use super::admission::Admission;
 use super::delivery::{self, End, Ended};
 use super::in_flight::{InFlight, LeaseTimes};
+use super::renewing::Renewing;
+use super::settling::Settling;
 use super::source::{ClaimAnswer, Pause, Source, SourceEvent};
-
-/// Settlements per call. More gain nothing and hold the rows' locks longer.
-const SETTLE_BATCH: usize = 1_000;
-
-/// How long the last settles may take after the grace period, should the database be gone.
-const LAST_SETTLES: Duration = Duration::from_secs(10);
+use super::stopping::Stopping;
 
 /// The pause after a failed database call, first and longest.
 const TROUBLE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
@@ -34,22 +29,9 @@ const TROUBLE: (Duration, Duration) = (Duration::from_millis(100), Duration::fro
 /// The longest pause while what is due is not for us. Short: meanwhile no notification is heard.
 const BLOCKED: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(250));
 
-/// A settle under way. The settlements stay here, so that they are known even if the provider panics.
-struct Settling {
-    batch: Arc<Vec<Settlement>>,
-    task: JoinHandle<Result<Settled>>,
-}
-
-/// A renewal under way, with what it was asked for and when.
-struct Renewing {
-    claims: Arc<Vec<ClaimHandle>>,
-    asked_at: Instant,
-    task: AbortOnDropHandle<Result<Settled>>,
-}
-
 pub(super) struct Engine {
     outbox: Outbox,
-    registry: Arc<Registry>,
+    admission: Admission,
     options: DispatcherOptions,
     owner: OwnerToken,
     store: String,
@@ -67,25 +49,9 @@ pub(super) struct Engine {
     woken_for_due: bool,
     /// Topics the last claim left out because they had enough.
     left_out: HashSet<String>,
-    unsettled: Vec<Settlement>,
-    settling: Option<Settling>,
-    /// So many of the next settlements go one by one, to find the one that the store refuses.
-    settle_singly: usize,
-    settle_trouble: Pause,
-    settle_not_before: Option<Instant>,
-    renewing: Option<Renewing>,
+    settling: Settling,
+    renewing: Renewing,
     stopping: Option<Stopping>,
-}
-
-/// How a stop goes on.
-#[derive(Clone, Copy)]
-struct Stopping {
-    /// When running handlers are dropped.
-    grace_ends: Instant,
-    /// Whether they have been.
-    grace_over: bool,
-    /// When to leave even with claims unsettled, because the database does not answer.
-    gives_up: Instant,
 }
 
 impl Engine {
@@ -97,13 +63,14 @@ impl Engine {
         stop: CancellationToken,
     ) -> Self {
         let trouble = || Pause::new(TROUBLE.0, TROUBLE.1);
+        let store = outbox.store().identifier().to_owned();
         Self {
-            store: outbox.store().identifier().to_owned(),
+            admission: Admission::new(registry, options, store.clone()),
+            store,
             in_flight: InFlight::new(LeaseTimes::new(options.lease, options.renew_at)),
             poll: Pause::new(options.poll_min, options.poll_max),
             blocked: Pause::new(BLOCKED.0, BLOCKED.1),
             outbox,
-            registry,
             options,
             owner,
             stop,
@@ -112,12 +79,8 @@ impl Engine {
             claim_trouble: trouble(),
             woken_for_due: false,
             left_out: HashSet::new(),
-            unsettled: Vec::new(),
-            settling: None,
-            settle_singly: 0,
-            settle_trouble: trouble(),
-            settle_not_before: None,
-            renewing: None,
+            settling: Settling::new(trouble()),
+            renewing: Renewing::new(options.lease),
             stopping: None,
         }
     }
@@ -126,8 +89,8 @@ impl Engine {
     pub(super) async fn run(mut self) {
         loop {
             self.start_handlers();
-            self.start_settle();
-            self.start_renewal();
+            self.settling.start(&self.outbox, self.owner);
+            self.renewing.start(&mut self.in_flight, &self.outbox, self.owner);
             self.start_claim();
             if self.is_finished() {
                 return;
@@ -142,8 +105,8 @@ impl Engine {
                     }
                 }
                 event = self.source.next() => self.on_source(event),
-                answer = task(self.settling.as_mut().map(|settling| &mut settling.task)) => self.on_settled(answer),
-                answer = task(self.renewing.as_mut().map(|renewing| &mut renewing.task)) => self.on_renewed(answer),
+                answer = self.settling.next() => self.on_settled(answer),
+                answer = self.renewing.next() => self.on_renewed(answer),
                 () = sleep_until(tick) => self.on_tick(),
             }
         }
@@ -164,7 +127,7 @@ impl Engine {
         if batch == 0 || !worth_it {
             return;
         }
-        self.left_out = self.saturated_topics();
+        self.left_out = self.admission.saturated_topics(&self.in_flight);
         let request = ClaimRequest::new(self.owner)
             .lease(self.options.lease)
             .batch(batch as u32)
@@ -177,17 +140,6 @@ impl Engine {
             let answer = outbox.claim(&request).await;
             (asked_at, request.batch, answer)
         }));
-    }
-
-    /// Topics that have as many messages waiting as may run: more would only be held, not handled.
-    fn saturated_topics(&self) -> HashSet<String> {
-        let topics = self.registry.bounded().map(|(topic, _)| topic);
-        topics.filter(|topic| self.is_saturated(topic)).map(str::to_owned).collect()
-    }
-
-    fn is_saturated(&self, topic: &str) -> bool {
-        let bound = self.registry.get(topic).and_then(|registered| registered.policy.concurrency);
-        bound.is_some_and(|bound| self.in_flight.of_topic(topic) >= bound * 2)
     }
 
     fn on_source(&mut self, event: SourceEvent) {
@@ -250,26 +202,9 @@ impl Engine {
     }
 
     fn take_in(&mut self, claimed: Claimed, asked_at: Instant) {
-        let handle = claimed.handle;
-        let attempts = self.registry.attempts(&claimed.topic, &self.options);
-        let verdict = if self.registry.get(&claimed.topic).is_none() {
-            let delay = self.options.no_handler_delay;
-            telemetry::no_handler(&self.store, &claimed.topic, claimed.id(), delay);
-            Some(Outcome::Release { delay: Some(delay), error: None })
-        } else if claimed.attempt > attempts {
-            telemetry::rejected(&self.store, &claimed.topic, claimed.id(), FailureReason::DeliveryLimit);
-            let last = claimed.last_error.as_deref().unwrap_or("none was recorded");
-            let error = format!("delivery limit of {attempts} reached; last error: {last}");
-            Some(Outcome::Reject { reason: FailureReason::DeliveryLimit, error: Some(error) })
-        } else if self.is_saturated(&claimed.topic) {
-            // One claim can bring more of a bounded topic than it can use. Held here, nobody else could have it.
-            Some(Outcome::Release { delay: None, error: None })
-        } else {
-            None
-        };
-        match verdict {
+        match self.admission.turned_away(&self.in_flight, &claimed) {
             None => self.in_flight.add(claimed, asked_at),
-            Some(outcome) => self.unsettled.push(Settlement { claim: handle, outcome }),
+            Some(outcome) => self.settling.push(claimed.handle, outcome),
         }
     }
 
@@ -294,30 +229,18 @@ impl Engine {
             return;
         }
         while self.handlers.len() < self.options.concurrency {
-            let registry = &self.registry;
-            let may_run = |in_flight: &InFlight, topic: &str| {
-                let bound = registry.get(topic).and_then(|registered| registered.policy.concurrency);
-                bound.is_none_or(|bound| in_flight.running_of_topic(topic) < bound)
-            };
+            let may_run = |in_flight: &InFlight, topic: &str| self.admission.may_run(in_flight, topic);
             let Some((handle, claimed, asked_at)) = self.in_flight.pop_waiting(may_run) else { return };
             self.start_handler(handle, *claimed, asked_at);
         }
     }
 
     fn start_handler(&mut self, handle: ClaimHandle, claimed: Claimed, asked_at: Instant) {
-        // The database's clock is at most this far past the moment of the claim.
         let since_claim = asked_at.elapsed();
-        if claimed.expires_at.is_some_and(|expiry| claimed.claimed_at + since_claim >= expiry) {
-            telemetry::rejected(&self.store, &claimed.topic, claimed.id(), FailureReason::Expired);
-            let error = Some("expired before a handler was free".to_owned());
-            self.unsettled.push(Settlement {
-                claim: handle,
-                outcome: Outcome::Reject { reason: FailureReason::Expired, error },
-            });
-            return;
+        if let Some(outcome) = self.admission.too_late(&claimed, since_claim) {
+            return self.settling.push(handle, outcome);
         }
-        let Some(registered) = self.registry.get(&claimed.topic).cloned() else { return };
-        let attempts = self.registry.attempts(&claimed.topic, &self.options);
+        let Some((registered, attempts)) = self.admission.handler(&claimed.topic) else { return };
         let lag = (claimed.attempt == 1)
             .then(|| {
                 Duration::try_from(claimed.claimed_at.duration_since(claimed.due_at)).unwrap_or_default()
@@ -336,111 +259,33 @@ impl Engine {
         match end {
             End::Completed => self.forget(claim),
             End::Cancelled if lost => self.forget(claim),
-            End::Cancelled => {
-                self.unsettled
-                    .push(Settlement { claim, outcome: Outcome::Release { delay: None, error: None } });
-            }
+            End::Cancelled => self.settling.release(claim),
             // A lost claim is settled all the same: the database decides, and says so when it is stale.
-            End::Settle(outcome) => self.unsettled.push(Settlement { claim, outcome }),
+            End::Settle(outcome) => self.settling.push(claim, outcome),
         }
     }
 
     fn forget(&mut self, claim: ClaimHandle) {
         let keyed = self.in_flight.remove(claim);
-        let room_for_left_out = self.left_out.iter().any(|topic| {
-            let bound = self.registry.get(topic).and_then(|registered| registered.policy.concurrency);
-            bound.is_some_and(|bound| self.in_flight.of_topic(topic) < bound)
-        });
+        let room_for_left_out =
+            self.left_out.iter().any(|topic| self.admission.runs_dry(&self.in_flight, topic));
         if keyed || room_for_left_out {
             self.claim_soon();
         }
     }
 
-    // ---- settling
+    // ---- settling and renewing
 
-    fn start_settle(&mut self) {
-        let too_early = self.settle_not_before.is_some_and(|when| when > Instant::now());
-        if self.settling.is_some() || self.unsettled.is_empty() || too_early {
-            return;
-        }
-        let size = if self.settle_singly > 0 { 1 } else { SETTLE_BATCH };
-        self.settle_singly = self.settle_singly.saturating_sub(1);
-        let rest = self.unsettled.split_off(self.unsettled.len().min(size));
-        let batch = Arc::new(std::mem::replace(&mut self.unsettled, rest));
-        let (outbox, owner, settlements) = (self.outbox.clone(), self.owner, Arc::clone(&batch));
-        let task = tokio::spawn(async move { outbox.settle(owner, &settlements).await });
-        self.settling = Some(Settling { batch, task });
-    }
-
-    fn on_settled(&mut self, answer: Result<Result<Settled>, JoinError>) {
-        let Some(Settling { batch, .. }) = self.settling.take() else { return };
-        let answer = answer.unwrap_or_else(|panic| Err(provider_panicked("dispatcher.settle", panic)));
-        match answer {
-            Ok(_) => {
-                self.settle_trouble.reset();
-                self.settle_not_before = None;
-                for settlement in batch.iter() {
-                    self.forget(settlement.claim);
-                }
-            }
-            Err(error) if error.is_retryable() => {
-                let delay = self.settle_trouble.step();
-                telemetry::retrying(&self.store, "settle", &error, delay);
-                self.settle_not_before = Some(Instant::now() + delay);
-                // First in, first out: what ended first is settled first.
-                self.unsettled.splice(0..0, batch.iter().cloned());
-            }
-            Err(error) if batch.len() > 1 => {
-                tracing::warn!(store = self.store, %error, count = batch.len(), "could not settle; now one by one");
-                self.settle_singly = batch.len();
-                self.unsettled.splice(0..0, batch.iter().cloned());
-            }
-            Err(error) => {
-                // Trying again can't help. The leases lapse and the messages are delivered again.
-                tracing::error!(store = self.store, %error, count = batch.len(), "could not settle; given up");
-                for settlement in batch.iter() {
-                    self.forget(settlement.claim);
-                }
-            }
+    fn on_settled(&mut self, answer: Result<Settled>) {
+        let over = self.settling.on_answer(&self.store, answer);
+        for settlement in over.iter().flat_map(|batch| batch.iter()) {
+            self.forget(settlement.claim);
         }
     }
 
-    // ---- renewing
-
-    fn start_renewal(&mut self) {
-        if self.renewing.is_some() {
-            return;
-        }
-        let claims = self.in_flight.due_renewals(Instant::now());
-        if claims.is_empty() {
-            return;
-        }
-        let claims = Arc::new(claims);
-        let (outbox, owner, lease) = (self.outbox.clone(), self.owner, self.options.lease);
-        let asked_at = Instant::now();
-        let asked = Arc::clone(&claims);
-        let task = tokio::spawn(async move { outbox.renew(owner, &asked, lease).await });
-        self.renewing = Some(Renewing { claims, asked_at, task: AbortOnDropHandle::new(task) });
-    }
-
-    fn on_renewed(&mut self, answer: Result<Result<Settled>, JoinError>) {
-        let Some(Renewing { claims, asked_at, .. }) = self.renewing.take() else { return };
-        let answer = answer.unwrap_or_else(|panic| Err(provider_panicked("dispatcher.renew", panic)));
-        match answer {
-            Ok(settled) => {
-                self.in_flight.renewed(&settled.changed, &claims, asked_at);
-                let stale: HashSet<_> = settled.stale.into_iter().collect();
-                for claim in claims.iter().copied().filter(|claim| stale.contains(&claim.id())) {
-                    self.lose(claim);
-                }
-            }
-            Err(error) => {
-                // The deadlines stand: a claim that can't be renewed in time is given up then.
-                let delay =
-                    (self.options.lease / 20).clamp(Duration::from_millis(10), Duration::from_secs(1));
-                telemetry::retrying(&self.store, "renew", &error, delay);
-                self.in_flight.renew_again(&claims, Instant::now() + delay);
-            }
+    fn on_renewed(&mut self, answer: Result<Settled>) {
+        for claim in self.renewing.on_answer(&self.store, &mut self.in_flight, answer) {
+            self.lose(claim);
         }
     }
 
@@ -453,11 +298,10 @@ impl Engine {
     // ---- time
 
     fn next_tick(&self) -> Option<Instant> {
-        let settle = self.settle_not_before.filter(|_| self.settling.is_none() && !self.unsettled.is_empty());
-        // A renewal that is due waits for the one under way; it must not keep the loop turning meanwhile.
-        let renewal = self.in_flight.next_renewal().filter(|_| self.renewing.is_none());
+        let settle = self.settling.next_tick();
+        let renewal = self.renewing.next_tick(&self.in_flight);
         let deadline = self.in_flight.next_deadline();
-        let stop = self.stopping.map(|stop| if stop.grace_over { stop.gives_up } else { stop.grace_ends });
+        let stop = self.stopping.as_ref().map(Stopping::next_tick);
         [settle, renewal, deadline, stop].into_iter().flatten().min()
     }
 
@@ -469,11 +313,7 @@ impl Engine {
             }
             self.in_flight.recompute();
         }
-        if let Some(stopping) = &mut self.stopping
-            && !stopping.grace_over
-            && stopping.grace_ends <= now
-        {
-            stopping.grace_over = true;
+        if self.stopping.as_mut().is_some_and(|stopping| stopping.ends_grace(now)) {
             self.in_flight.cancel_running();
         }
     }
@@ -484,8 +324,7 @@ impl Engine {
         if self.stopping.is_some() {
             return;
         }
-        let grace_ends = Instant::now() + self.options.grace;
-        self.stopping = Some(Stopping { grace_ends, grace_over: false, gives_up: grace_ends + LAST_SETTLES });
+        self.stopping = Some(Stopping::new(self.options.grace));
         telemetry::service(&self.store, "dispatcher", Some(self.owner), "stopping");
         if !matches!(self.source, Source::Claiming(_)) {
             self.source = Source::Idle;
@@ -496,17 +335,15 @@ impl Engine {
     /// Gives back what no handler has begun with, without counting the delivery (R12).
     fn release_waiting(&mut self) {
         for claim in self.in_flight.drain_waiting() {
-            self.unsettled.push(Settlement { claim, outcome: Outcome::Release { delay: None, error: None } });
+            self.settling.release(claim);
         }
     }
 
     fn is_finished(&self) -> bool {
-        let Some(Stopping { gives_up, .. }) = self.stopping else { return false };
-        let quiet = self.handlers.is_empty()
-            && self.unsettled.is_empty()
-            && self.settling.is_none()
-            && matches!(self.source, Source::Idle);
-        if !quiet && gives_up <= Instant::now() {
+        let Some(stopping) = &self.stopping else { return false };
+        let quiet =
+            self.handlers.is_empty() && self.settling.is_quiet() && matches!(self.source, Source::Idle);
+        if !quiet && stopping.gives_up() {
             let left = self.in_flight.len();
             tracing::warn!(
                 store = self.store,
@@ -516,18 +353,6 @@ impl Engine {
             return true;
         }
         quiet
-    }
-}
-
-fn provider_panicked(operation: &'static str, panic: JoinError) -> Error {
-    Error::new(ErrorKind::Internal, operation, "the provider panicked").with_source(panic)
-}
-
-/// Waits for a task, if there is one. Safe to drop and call again.
-async fn task<T: Future + Unpin>(task: Option<&mut T>) -> T::Output {
-    match task {
-        Some(task) => task.await,
-        None => std::future::pending().await,
     }
 }
 

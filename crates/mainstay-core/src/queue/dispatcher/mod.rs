@@ -4,10 +4,14 @@
 //! decides by a clock of this machine what only the database may decide: local deadlines are measured on the monotonic
 //! clock from before a request was sent, so they end no later than the database's own.
 
+mod admission;
 mod delivery;
 mod engine;
 mod in_flight;
+mod renewing;
+mod settling;
 mod source;
+mod stopping;
 
 use std::sync::Arc;
 
