@@ -6,9 +6,16 @@ create or replace function "{{schema}}"."{{outbox}}_fail"(
 language plpgsql volatile
 as $mainstay$
 begin
+    if $1 is null or $1 = '00000000-0000-0000-0000-000000000000' or ids is null or cardinality(generations) <> cardinality(ids) then
+        raise exception using errcode = '22023', message = '{{outbox:literal}}_fail: ' || case
+            when ids is null then 'ids must not be null'
+            when $1 is null or $1 = '00000000-0000-0000-0000-000000000000' then 'owner must not be null or nil'
+            else 'generations must have as many elements as ids (' || cardinality(ids) || '), got ' || cardinality(generations)
+        end;
+    end if;
     return query select "{{schema}}"."{{outbox}}_settle"(
-        $1, ids, generations, array_fill(2::smallint, array[coalesce(cardinality(ids), 0)]), null,
-        array_fill(error, array[coalesce(cardinality(ids), 0)]));
+        $1, ids, generations, array_fill(2::smallint, array[cardinality(ids)]), null,
+        array_fill(error, array[cardinality(ids)]));
 end
 $mainstay$;
 comment on function "{{schema}}"."{{outbox}}_fail"(uuid, uuid[], bigint[], text) is

@@ -30,9 +30,11 @@ on conflict (outbox, version) do update set name = excluded.name, checksum = exc
 -- name: lock
 select pg_advisory_xact_lock(hashtextextended('mainstay deploys {{schema:literal}}', 0))
 
--- What should be there and is not, because somebody dropped it: relations, and functions.
--- name: missing
-select (select count(*) from unnest($2::text[]) r(name) where to_regclass(r.name) is null) > 0,
+-- What is there of the relations ($2) and domains ($4), and whether some of the relations or functions ($3) are not: somebody may have
+-- dropped any of it, and the ledger too.
+-- name: inventory
+select array(select n.name from unnest($2::text[] || $4::text[]) n(name) where to_regclass(n.name) is not null or to_regtype(n.name) is not null),
+       (select count(*) from unnest($2::text[]) r(name) where to_regclass(r.name) is null) > 0,
        (select count(*) from unnest($3::text[]) f(name)
          where not exists (select from pg_proc p join pg_namespace n on n.oid = p.pronamespace where n.nspname = $1 and p.proname = f.name)) > 0
 

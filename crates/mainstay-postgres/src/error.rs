@@ -48,6 +48,11 @@ fn classify(code: &str) -> (ErrorKind, &'static str) {
         "42P01" | "42883" | "3F000" | "42703" => {
             (ErrorKind::Schema, "the schema is not there or is of another version: run `mainstay migrate`")
         }
+        // A table, a type or a function of one of our names, and not ours.
+        "42P07" | "42710" | "42723" | "42P13" => (
+            ErrorKind::Schema,
+            "Mainstay did not make it: rename or drop it, or use another schema or table name",
+        ),
         "42501" => (
             ErrorKind::Denied,
             "the role lacks a right: run the grants script (`mainstay migrate --grants <role>`) as the owner of the schema",
@@ -194,6 +199,8 @@ mod tests {
             ("42P01", ErrorKind::Schema, false),
             ("42883", ErrorKind::Schema, false),
             ("3F000", ErrorKind::Schema, false),
+            ("42P07", ErrorKind::Schema, false),
+            ("42710", ErrorKind::Schema, false),
             ("42501", ErrorKind::Denied, false),
             ("28P01", ErrorKind::Denied, false),
             ("28000", ErrorKind::Denied, false),

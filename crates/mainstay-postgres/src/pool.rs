@@ -42,6 +42,8 @@ pub(crate) struct Connector {
     shuffled: bool,
     tls: MakeRustlsConnect,
     timeout: Duration,
+    /// Names the database in logs, the way the identifiers of its stores begin.
+    store: Arc<str>,
 }
 
 /// No server answered in time.
@@ -66,7 +68,8 @@ impl Connector {
             }
             config
         });
-        Self { servers: servers.collect(), shuffled: target.shuffled, tls, timeout }
+        let store = format!("{}/{}", target.address(), target.database()).into();
+        Self { servers: servers.collect(), shuffled: target.shuffled, tls, timeout, store }
     }
 
     /// A connection of one's own, outside the pool.
@@ -114,9 +117,10 @@ impl Connect for Connector {
                 // The driver has no public way to make this error; the pool's own time limit is about to strike.
                 Err(NoAnswer) => std::future::pending().await,
             };
+            let store = Arc::clone(&self.store);
             let task = tokio::spawn(async move {
                 if let Err(error) = connection.await {
-                    tracing::debug!(%error, "a connection ended");
+                    tracing::debug!(%store, %error, "a connection ended");
                 }
             });
             Ok((client, task))
@@ -133,11 +137,14 @@ pub(crate) struct Connections {
     transactions: Arc<Semaphore>,
     /// Whether the database's default isolation is not the one that claims need, so that each statement says it.
     isolate: Arc<AtomicBool>,
+    /// Names the database in logs.
+    store: Arc<str>,
 }
 
 impl Connections {
     pub(crate) fn new(connector: Connector, size: usize, limits: PoolLimits) -> Result<Self> {
         let servers = connector.servers.len() as u32;
+        let store = Arc::clone(&connector.store);
         let config = ManagerConfig { recycling_method: RecyclingMethod::Fast };
         let manager = Manager::from_connect(Config::new(), connector, config);
         let pool = Pool::builder(manager)
@@ -152,7 +159,7 @@ impl Connections {
             Error::new(ErrorKind::Internal, "postgres.connect", "the pool can't be built").with_source(error)
         })?;
         let transactions = Arc::new(Semaphore::new((size - size.div_ceil(4)).max(1)));
-        Ok(Self { pool, limits: Arc::new(limits), transactions, isolate: Arc::default() })
+        Ok(Self { pool, limits: Arc::new(limits), transactions, isolate: Arc::default(), store })
     }
 
     pub(crate) fn pool(&self) -> &Pool {
@@ -220,7 +227,7 @@ impl Connections {
             if !lost || attempt == CONFLICT_ATTEMPTS {
                 return Err(error);
             }
-            tracing::debug!(operation, attempt, %error, "lost to a concurrent statement; trying again");
+            tracing::debug!(store = %self.store, operation, attempt, %error, "lost to a concurrent statement; trying again");
             tokio::time::sleep(pause(attempt)).await;
             attempt += 1;
         }

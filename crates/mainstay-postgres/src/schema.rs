@@ -48,6 +48,12 @@ const FUNCTIONS: &[&str] = &[
     include_str!("../functions/outbox_idle.sql"),
 ];
 
+/// What a name's tables and views end in.
+const RELATIONS: [&str; 6] = ["", "_history", "_idempotency", "_hold", "_waiter", "_message"];
+
+/// What its domains end in.
+const DOMAINS: [&str; 5] = ["_label", "_error", "_priority", "_headers", "_time"];
+
 /// Under which version and name the functions' checksum is kept.
 const FUNCTIONS_VERSION: i32 = 0;
 const FUNCTIONS_NAME: &str = "functions";
@@ -61,6 +67,7 @@ pub struct PostgresSchema {
 
 impl PostgresSchema {
     pub(crate) fn new(connections: Connections, names: Names) -> Result<Self> {
+        check_names(&names)?;
         let statements = SchemaStatements::new(&names)?;
         Ok(Self { connections, names, statements })
     }
@@ -72,6 +79,34 @@ impl PostgresSchema {
 
     fn ledger_name(&self) -> String {
         format!("{}.mainstay_migration", Self::quoted(self.names.schema()))
+    }
+
+    /// The steps taken, none where there is no ledger.
+    async fn applied(&self) -> Result<Vec<Applied>> {
+        let connections = &self.connections;
+        let ledger = self.ledger_name();
+        let exists =
+            connections.query(STATUS, &self.statements.ledger_exists, &[(&ledger, Type::TEXT)]).await?;
+        match rows::value(STATUS, &exists)? {
+            true => applied(STATUS, &connections.query(STATUS, &self.statements.ledger, &[]).await?),
+            false => Ok(Vec::new()),
+        }
+    }
+
+    async fn inventory(&self) -> Result<Inventory> {
+        let (schema, functions) = (self.names.schema(), function_names(&self.names));
+        let (relations, domains) =
+            (qualified_names(&self.names, &RELATIONS), qualified_names(&self.names, &DOMAINS));
+        let parameters: [Parameter<'_>; 4] = [
+            (&schema, Type::TEXT),
+            (&relations, Type::TEXT_ARRAY),
+            (&functions, Type::TEXT_ARRAY),
+            (&domains, Type::TEXT_ARRAY),
+        ];
+        let rows = self.connections.query(STATUS, &self.statements.inventory, &parameters).await?;
+        let nothing = || Error::new(ErrorKind::Internal, STATUS, "the database returned no row");
+        let row = Reader::new(STATUS, rows.first().ok_or_else(nothing)?);
+        Ok(Inventory { found: row.get(0)?, lacks_relations: row.get(1)?, lacks_functions: row.get(2)? })
     }
 
     /// Deploys on a connection whose transaction has begun.
@@ -129,42 +164,46 @@ impl PostgresSchema {
 #[async_trait]
 impl SchemaStore for PostgresSchema {
     async fn status(&self) -> Result<SchemaStatus> {
-        let connections = &self.connections;
-        let ledger = self.ledger_name();
-        let rows =
-            connections.query(STATUS, &self.statements.ledger_exists, &[(&ledger, Type::TEXT)]).await?;
-        let applied = match rows::value(STATUS, &rows)? {
-            true => applied(STATUS, &connections.query(STATUS, &self.statements.ledger, &[]).await?)?,
-            false => Vec::new(),
-        };
+        let applied = self.applied().await?;
         let status = plan_migrations(MIGRATIONS, &applied).status;
-        let SchemaStatus::Current { version } = status else { return Ok(status) };
-        let (schema, relations, functions) =
-            (self.names.schema(), relation_names(&self.names), function_names(&self.names));
-        let parameters: [Parameter<'_>; 3] =
-            [(&schema, Type::TEXT), (&relations, Type::TEXT_ARRAY), (&functions, Type::TEXT_ARRAY)];
-        let missing = connections.query(STATUS, &self.statements.missing, &parameters).await?;
-        let nothing = || Error::new(ErrorKind::Internal, STATUS, "the database returned no row");
-        let missing = Reader::new(STATUS, missing.first().ok_or_else(nothing)?);
-        if missing.get(0)? {
-            return Ok(SchemaStatus::Incomplete { version });
+        if !matches!(status, SchemaStatus::Current { .. } | SchemaStatus::Missing { .. }) {
+            return Ok(status);
         }
-        let is_old = functions_in(&applied) != Some(functions_checksum().as_str());
-        if is_old || missing.get(1)? {
-            return Ok(SchemaStatus::Outdated { found: version, wanted: version });
+        let inventory = self.inventory().await?;
+        match status {
+            SchemaStatus::Current { version } if inventory.lacks_relations => {
+                Ok(SchemaStatus::Incomplete { version })
+            }
+            SchemaStatus::Current { version } => {
+                let is_old = functions_in(&applied) != Some(functions_checksum().as_str());
+                if is_old || inventory.lacks_functions {
+                    return Ok(SchemaStatus::Outdated { found: version, wanted: version });
+                }
+                Ok(status)
+            }
+            SchemaStatus::Missing { wanted } if !inventory.found.is_empty() => {
+                // Made by somebody since the ledger was read? Then the record came with it.
+                let applied = self.applied().await?;
+                match plan_migrations(MIGRATIONS, &applied).status {
+                    SchemaStatus::Missing { .. } => Ok(SchemaStatus::Unrecorded {
+                        found: inventory.found,
+                        ledger: self.ledger_name(),
+                        wanted,
+                    }),
+                    status => Ok(status),
+                }
+            }
+            status => Ok(status),
         }
-        Ok(status)
     }
 
     async fn deploy(&self) -> Result<SchemaStatus> {
         // Without a right to change anything, a schema that is as it should be is fine.
-        match self.status().await? {
-            current @ SchemaStatus::Current { .. } => return Ok(current),
-            incomplete @ SchemaStatus::Incomplete { .. } => {
-                return Err(Error::new(ErrorKind::Schema, DEPLOY, incomplete.to_string()));
-            }
-            _ => {}
+        let status = self.status().await?;
+        if matches!(status, SchemaStatus::Current { .. }) {
+            return Ok(status);
         }
+        status.check_deployable()?;
         let lease = self.connections.lease(DEPLOY).await?;
         let client = lease.client()?;
         execute(client, "begin isolation level read committed read write").await?;
@@ -232,13 +271,32 @@ fn functions_checksum() -> String {
     checksum(&FUNCTIONS.concat())
 }
 
-/// The names of all tables and views, the way `to_regclass` reads them.
-fn relation_names(names: &Names) -> Vec<String> {
-    let suffixes = ["", "_history", "_idempotency", "_hold", "_waiter", "_message"];
+/// What is there of the schema, whatever the ledger says.
+struct Inventory {
+    /// Tables, views and domains.
+    found: Vec<String>,
+    lacks_relations: bool,
+    lacks_functions: bool,
+}
+
+/// PostgreSQL makes no schema of a name that begins with `pg_`.
+fn check_names(names: &Names) -> Result<()> {
+    let got = names.schema();
+    if got.starts_with("pg_") {
+        let reason =
+            format_args!("name must not begin with `pg_`, which PostgreSQL keeps to itself, got {got:?}");
+        return Err(Error::invalid("postgres.connect", "schema", reason));
+    }
+    Ok(())
+}
+
+/// Names with these endings, the way `to_regclass` reads them.
+fn qualified_names(names: &Names, suffixes: &[&str]) -> Vec<String> {
     let schema = PostgresSchema::quoted(names.schema());
-    let name =
-        |suffix| format!("{schema}.{}", PostgresSchema::quoted(&format!("{}{suffix}", names.outbox())));
-    suffixes.into_iter().map(name).collect()
+    let name = |suffix: &&str| {
+        format!("{schema}.{}", PostgresSchema::quoted(&format!("{}{suffix}", names.outbox())))
+    };
+    suffixes.iter().map(name).collect()
 }
 
 /// The names of all functions, from their definitions.
@@ -282,6 +340,35 @@ mod tests {
     fn migrations_are_numbered_without_gaps() {
         for (step, version) in MIGRATIONS.iter().zip(1..) {
             assert_eq!(step.version, version);
+        }
+    }
+
+    #[test]
+    fn every_relation_and_domain_is_in_the_inventory() {
+        let names = Names::default();
+        let made: Vec<String> = MIGRATIONS
+            .iter()
+            .flat_map(|step| render(step.sql, &names).lines().map(str::to_owned).collect::<Vec<_>>())
+            .filter_map(|line| {
+                let kinds = ["create table ", "create view ", "create domain "];
+                let rest = kinds.into_iter().find_map(|kind| line.strip_prefix(kind))?.to_owned();
+                rest.split([' ', '(']).next().map(str::to_owned)
+            })
+            .collect();
+        let mut known = [qualified_names(&names, &RELATIONS), qualified_names(&names, &DOMAINS)].concat();
+        let mut made = made;
+        made.sort();
+        known.sort();
+        assert_eq!(made, known);
+    }
+
+    #[test]
+    fn a_name_that_postgresql_keeps_to_itself_is_refused_by_its_field() {
+        let error = check_names(&Names::default().with_schema("pg_x").unwrap()).unwrap_err();
+        assert_eq!((error.kind(), error.field()), (ErrorKind::InvalidArgument, Some("schema")));
+        assert!(error.message().contains("\"pg_x\""), "{error}");
+        for fine in ["pg", "pgx", "PG_x", "my_pg_"] {
+            check_names(&Names::default().with_schema(fine).unwrap()).unwrap();
         }
     }
 

@@ -85,6 +85,9 @@ do $$
 declare
     owner constant text := quote_literal('aaaaaaaa-0000-4000-8000-000000000001');
     nil constant text := quote_literal('00000000-0000-0000-0000-000000000000');
+    verb text;
+    function text;
+    complaint text;
 begin
     perform pg_temp.refuses($q$select infra.outbox_enqueue('', 'p')$q$, '22023', 'topic must be 1 to 255');
     perform pg_temp.refuses($q$select infra.outbox_enqueue(null, 'p')$q$, '22023', 'topic');
@@ -120,13 +123,19 @@ begin
     perform pg_temp.refuses('select infra.outbox_claim(' || owner || ', 0, 10)', '22023', 'lease_seconds');
     perform pg_temp.refuses('select infra.outbox_claim(' || owner || ', 30, 0)', '22023', 'batch');
     perform pg_temp.refuses('select infra.outbox_claim(' || owner || ', 30, 10, 0)', '22023', 'delivery_limit');
-    perform pg_temp.refuses('select infra.outbox_ack(' || nil || ', ''{}'')', '22023', 'owner');
-    perform pg_temp.refuses('select infra.outbox_ack(' || owner || ', null)', '22023', 'ids');
-    perform pg_temp.refuses('select infra.outbox_abandon(' || owner || ', null)', '22023', 'ids');
-    perform pg_temp.refuses('select infra.outbox_fail(' || owner || ', null)', '22023', 'ids');
-    perform pg_temp.refuses('select infra.outbox_ack(' || owner || ', array[gen_random_uuid()], ''{1,2}'')', '22023', 'generations');
-    perform pg_temp.refuses('select infra.outbox_abandon(' || owner || ', ''{}'', null, 0)', '22023', 'delay_seconds');
-    perform pg_temp.refuses('select infra.outbox_release(' || owner || ', ''{}'', null, -1)', '22023', 'delay_seconds');
+    -- Each speaks for itself, and names the argument.
+    foreach verb in array array['ack', 'abandon', 'fail', 'release'] loop
+        function := 'infra.outbox_' || verb;
+        complaint := 'outbox_' || verb || ': ';
+        perform pg_temp.refuses('select ' || function || '(null, ''{}'')', '22023', complaint || 'owner');
+        perform pg_temp.refuses('select ' || function || '(' || nil || ', ''{}'')', '22023', complaint || 'owner');
+        perform pg_temp.refuses('select ' || function || '(' || owner || ', null)', '22023', complaint || 'ids');
+        perform pg_temp.refuses('select ' || function || '(null, null)', '22023', complaint || 'ids');
+        perform pg_temp.refuses('select ' || function || '(' || owner || ', array[gen_random_uuid()], ''{1,2}'')', '22023', complaint || 'generations');
+    end loop;
+    perform pg_temp.refuses('select infra.outbox_abandon(' || owner || ', ''{}'', null, 0)', '22023', 'outbox_abandon: delay_seconds');
+    perform pg_temp.refuses('select infra.outbox_release(' || owner || ', ''{}'', null, -1)', '22023', 'outbox_release: delay_seconds');
+    perform pg_temp.refuses('select infra.outbox_settle(null, ''{}'', null, ''{}'')', '22023', 'outbox_settle: owner');
     perform pg_temp.refuses('select infra.outbox_settle(' || owner || ', array[gen_random_uuid()], null, ''{9}'')', '22023', 'outcomes');
     perform pg_temp.refuses('select infra.outbox_settle(' || owner || ', array[gen_random_uuid()], null, ''{1}'', ''{0}'')', '22023', 'delays');
     perform pg_temp.refuses('select infra.outbox_renew(' || owner || ', ''{}'', null, 0)', '22023', 'lease_seconds');

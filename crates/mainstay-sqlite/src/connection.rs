@@ -78,8 +78,12 @@ fn configure(connection: &Connection, busy_timeout: Duration) -> rusqlite::Resul
 fn journal(connection: &Connection, location: &Location) -> rusqlite::Result<()> {
     let mode: String = connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
     if !location.is_memory() && mode != "wal" {
-        let path = location.place().path().display();
-        tracing::warn!(%path, mode, "the file system can't hold a write-ahead log; readers and the writer will wait for each other");
+        let store = location.place().store();
+        tracing::warn!(
+            store,
+            mode,
+            "the file system can't hold a write-ahead log; readers and the writer will wait for each other"
+        );
     }
     connection.query_row(&format!("PRAGMA journal_size_limit = {LOG_BYTES}"), [], |_| Ok(()))
 }

@@ -43,6 +43,11 @@ impl Place {
         &self.0
     }
 
+    /// Names the database in logs, the way the identifiers of its stores begin.
+    pub(crate) fn store(&self) -> String {
+        format!("sqlite:{}", self.0.display())
+    }
+
     /// The error a caller of `operation` gets.
     pub(crate) fn error(&self, operation: &'static str, fault: Fault) -> Error {
         match fault {
@@ -131,6 +136,12 @@ impl Trouble {
                     "{detail}; deploy the schema first (`mainstay migrate`, or switch schema deployment on)"
                 ),
             ),
+            _ if detail.contains("already exists") || detail.contains("there is already") => Self::new(
+                ErrorKind::Schema,
+                format!(
+                    "{detail}, and Mainstay did not make it; rename or drop it, or use another schema or table name"
+                ),
+            ),
             _ => Self::new(
                 ErrorKind::Internal,
                 format!("SQLite answered: {detail} (code {})", code.extended_code),
@@ -192,6 +203,9 @@ mod tests {
         assert_eq!(kind_of(10, "disk I/O error"), ErrorKind::Unavailable);
         assert_eq!(kind_of(19, "CHECK constraint failed: payload_is_text"), ErrorKind::InvalidArgument);
         assert_eq!(kind_of(1, "no such table: infra_outbox"), ErrorKind::Schema);
+        assert_eq!(kind_of(1, "index infra_outbox_lane already exists"), ErrorKind::Schema);
+        assert_eq!(kind_of(1, "there is already a table named infra_outbox_lane"), ErrorKind::Schema);
+        assert_eq!(kind_of(1, "near \"x\": syntax error"), ErrorKind::Internal);
     }
 
     #[test]

@@ -6,11 +6,14 @@ use async_trait::async_trait;
 use mainstay_core::store::{
     Applied, Migration, Names, SchemaStatus, SchemaStore, checksum, plan_migrations, render,
 };
-use mainstay_core::{Error, ErrorKind, Result};
+use mainstay_core::{Error, Result};
 use rusqlite::{Connection, params};
 
 use crate::database::Database;
 use crate::error::Fault;
+
+const STATUS: &str = "schema.status";
+const DEPLOY: &str = "schema.deploy";
 
 /// Every step of the schema.
 pub const MIGRATIONS: &[Migration] =
@@ -26,6 +29,9 @@ const TABLE: &str = r#"CREATE TABLE IF NOT EXISTS "{{schema}}_mainstay_migration
     applied_at INTEGER NOT NULL,
     PRIMARY KEY (outbox, version)
 );"#;
+
+/// What a name's tables and views end in.
+const SUFFIXES: [&str; 5] = ["", "_history", "_idempotency", "_hold", "_message"];
 
 const NOW: &str = "CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) * 1000";
 
@@ -44,13 +50,15 @@ impl SqliteSchema {
 impl SchemaStore for SqliteSchema {
     async fn status(&self) -> Result<SchemaStatus> {
         let names = self.database.names.clone();
+        check_names(STATUS, &names)?;
         let read = move |connection: &Connection, _: &_| Ok(status(connection, &names)?);
-        self.database.read("schema.status", read).await
+        self.database.read(STATUS, read).await
     }
 
     async fn deploy(&self) -> Result<SchemaStatus> {
-        let names = self.database.names.clone();
-        self.database.write("schema.deploy", move |connection, _| deploy(connection, &names)).await
+        let (names, store) = (self.database.names.clone(), self.database.identifier.clone());
+        check_names(DEPLOY, &names)?;
+        self.database.write(DEPLOY, move |connection, _| deploy(connection, &names, &store)).await
     }
 
     fn script(&self) -> String {
@@ -81,13 +89,23 @@ fn record(step: &Migration, names: &Names) -> String {
     format!("{insert}\nVALUES ({outbox}, {version}, '{name}', '{checksum}', {NOW});")
 }
 
-fn deploy(connection: &Connection, names: &Names) -> Result<SchemaStatus, Fault> {
-    if let incomplete @ SchemaStatus::Incomplete { .. } = status(connection, names)? {
-        return Err(Error::new(ErrorKind::Schema, "schema.deploy", incomplete.to_string()).into());
+/// SQLite keeps every name that begins with `sqlite_` to itself, however it is written.
+fn check_names(operation: &'static str, names: &Names) -> Result<()> {
+    let prefix = format!("{}_", names.schema()).to_ascii_lowercase();
+    if prefix.starts_with("sqlite_") {
+        let got = names.schema();
+        let reason = format_args!(
+            "name must not be `sqlite` or begin with `sqlite_`, which SQLite keeps to itself, got {got:?}"
+        );
+        return Err(Error::invalid(operation, "schema", reason));
     }
+    Ok(())
+}
+
+fn deploy(connection: &Connection, names: &Names, store: &str) -> Result<SchemaStatus, Fault> {
+    status(connection, names)?.check_deployable()?;
     let taken = applied(connection, names)?;
     let plan = plan_migrations(MIGRATIONS, &taken);
-    plan.check()?;
     if plan.steps.is_empty() {
         return Ok(plan.status);
     }
@@ -95,22 +113,35 @@ fn deploy(connection: &Connection, names: &Names) -> Result<SchemaStatus, Fault>
     for step in &plan.steps {
         connection.execute_batch(&render(step.sql, names))?;
         connection.execute_batch(&record(step, names))?;
-        tracing::info!(version = step.version, step = step.name, "deployed");
+        tracing::info!(store, version = step.version, step = step.name, "deployed");
     }
     Ok(plan_migrations(MIGRATIONS, &applied(connection, names)?).status)
 }
 
-/// What is there, the tables themselves included: the ledger does not know what somebody dropped.
+/// What is there, the tables themselves included: the ledger does not know what somebody dropped, and somebody may have
+/// dropped the ledger.
 fn status(connection: &Connection, names: &Names) -> rusqlite::Result<SchemaStatus> {
     let status = plan_migrations(MIGRATIONS, &applied(connection, names)?).status;
-    let SchemaStatus::Current { version } = status else { return Ok(status) };
-    let (schema, outbox) = (names.schema(), names.outbox());
-    for suffix in ["", "_history", "_idempotency", "_hold", "_message"] {
-        if !exists(connection, &format!("{schema}_{outbox}{suffix}"))? {
-            return Ok(SchemaStatus::Incomplete { version });
+    let mut found = Vec::new();
+    for suffix in SUFFIXES {
+        let name = format!("{}_{}{suffix}", names.schema(), names.outbox());
+        if exists(connection, &name)? {
+            found.push(name);
         }
     }
-    Ok(status)
+    Ok(match status {
+        SchemaStatus::Current { version } if found.len() < SUFFIXES.len() => {
+            SchemaStatus::Incomplete { version }
+        }
+        SchemaStatus::Missing { wanted } if !found.is_empty() => {
+            SchemaStatus::Unrecorded { found, ledger: ledger(names), wanted }
+        }
+        status => status,
+    })
+}
+
+fn ledger(names: &Names) -> String {
+    format!("{}_mainstay_migration", names.schema())
 }
 
 /// Whether there is a table or view of this name. Their names are not case-sensitive.
@@ -122,7 +153,7 @@ fn exists(connection: &Connection, name: &str) -> rusqlite::Result<bool> {
 
 /// The steps taken for these names.
 fn applied(connection: &Connection, names: &Names) -> rusqlite::Result<Vec<Applied>> {
-    if !exists(connection, &format!("{}_mainstay_migration", names.schema()))? {
+    if !exists(connection, &ledger(names))? {
         return Ok(Vec::new());
     }
     let select = r#"SELECT version, name, checksum FROM "{{schema}}_mainstay_migration" WHERE outbox = ?1 ORDER BY version"#;

@@ -4,7 +4,8 @@
 
 mod support;
 
-use mainstay_core::store::{Provider, SchemaStatus};
+use mainstay_core::ErrorKind;
+use mainstay_core::store::{Names, Provider, SchemaStatus};
 use mainstay_sqlite::Sqlite;
 
 use support::Scratch;
@@ -62,4 +63,52 @@ async fn a_table_that_was_dropped_by_hand_is_noticed() {
     assert_eq!(schema.status().await.unwrap(), SchemaStatus::Incomplete { version: 1 });
     assert!(schema.deploy().await.unwrap_err().to_string().contains("are gone"));
     assert!(schema.require().await.is_err());
+}
+
+#[tokio::test]
+async fn tables_without_their_ledger_are_told_and_left_alone() {
+    for gone in ["DROP TABLE infra_mainstay_migration", "DELETE FROM infra_mainstay_migration"] {
+        let scratch = Scratch::new().await;
+        scratch.connect().execute_batch(gone).unwrap();
+        let before = objects(&scratch.connect());
+        let schema = scratch.sqlite.schema();
+        let status = schema.status().await.unwrap();
+        assert!(matches!(status, SchemaStatus::Unrecorded { wanted: 1, .. }), "{gone}: {status:?}");
+        for error in [schema.deploy().await.unwrap_err(), schema.require().await.unwrap_err()] {
+            assert_eq!(error.kind(), ErrorKind::Schema, "{gone}: {error}");
+            for told in ["infra_outbox,", "infra_mainstay_migration", "--print"] {
+                assert!(error.message().contains(told), "{told}: {error}");
+            }
+        }
+        assert_eq!(objects(&scratch.connect()), before, "nothing was made on the way");
+    }
+}
+
+#[tokio::test]
+async fn a_name_that_sqlite_keeps_to_itself_is_refused_by_its_field() {
+    let scratch = Scratch::new().await;
+    for name in ["sqlite", "sqlite_x", "SQLite_x"] {
+        let names = Names::default().with_schema(name).unwrap();
+        let schema = scratch.sqlite.with_names(names).schema();
+        for error in [schema.deploy().await.unwrap_err(), schema.status().await.unwrap_err()] {
+            assert_eq!(
+                (error.kind(), error.field()),
+                (ErrorKind::InvalidArgument, Some("schema")),
+                "{error}"
+            );
+            assert!(error.message().contains(name), "{error}");
+        }
+    }
+    let names = Names::default().with_schema("sqlites").unwrap();
+    scratch.sqlite.with_names(names).schema().deploy().await.unwrap();
+}
+
+#[tokio::test]
+async fn something_else_in_the_way_is_told() {
+    let scratch = Scratch::new().await;
+    scratch.connect().execute_batch("CREATE TABLE other_outbox_lane (x)").unwrap();
+    let schema = scratch.sqlite.with_names(Names::default().with_schema("other").unwrap()).schema();
+    let error = schema.deploy().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Schema, "{error}");
+    assert!(error.message().contains("other_outbox_lane"), "{error}");
 }

@@ -71,6 +71,15 @@ pub enum SchemaStatus {
         /// Its version.
         version: i32,
     },
+    /// Something of it is there, but no record of the steps that made it.
+    Unrecorded {
+        /// What is there, as the database names it.
+        found: Vec<String>,
+        /// The table that should hold the record.
+        ledger: String,
+        /// The version wanted.
+        wanted: i32,
+    },
     /// A step that was taken is not the step this program knows under that number.
     Drifted {
         /// The step's version.
@@ -104,10 +113,29 @@ impl fmt::Display for SchemaStatus {
                 f,
                 "the schema is at version {version}, but tables or views of it are gone; restore them from a backup, or use another schema or table name"
             ),
+            Self::Unrecorded { found, ledger, wanted } => write!(
+                f,
+                "there is {} already, but no record in {ledger} of which version it is (version {wanted} is wanted): \
+                 the record was dropped or emptied, or this is not Mainstay's; restore {ledger} from a backup, or \
+                 write its rows again as `mainstay migrate --print` does, or use another schema or table name",
+                found.join(", ")
+            ),
             Self::Drifted { version, name } => write!(
                 f,
                 "step {version} ({name}) in the database is not the one this program knows; was it edited by hand, or made by another build?"
             ),
+        }
+    }
+}
+
+impl SchemaStatus {
+    /// Refuses to touch a schema that is newer, not ours, or damaged.
+    pub fn check_deployable(&self) -> Result<()> {
+        match self {
+            Self::Newer { .. } | Self::Drifted { .. } | Self::Incomplete { .. } | Self::Unrecorded { .. } => {
+                Err(Error::new(ErrorKind::Schema, DEPLOY, self.to_string()))
+            }
+            Self::Current { .. } | Self::Missing { .. } | Self::Outdated { .. } => Ok(()),
         }
     }
 }
@@ -143,12 +171,7 @@ pub fn plan_migrations<'a>(known: &'a [Migration], applied: &[Applied]) -> Migra
 impl MigrationPlan<'_> {
     /// Refuses to touch a schema that is newer or not ours.
     pub fn check(&self) -> Result<()> {
-        match &self.status {
-            SchemaStatus::Newer { .. } | SchemaStatus::Drifted { .. } => {
-                Err(Error::new(ErrorKind::Schema, DEPLOY, self.status.to_string()))
-            }
-            _ => Ok(()),
-        }
+        self.status.check_deployable()
     }
 }
 
@@ -183,6 +206,21 @@ mod tests {
             assert_eq!(plan.steps.len(), steps);
             assert_eq!(plan.check().is_ok(), may_deploy);
         }
+    }
+
+    #[test]
+    fn what_is_there_without_a_record_is_named_and_left_alone() {
+        let status = SchemaStatus::Unrecorded {
+            found: vec!["infra_outbox".to_owned(), "infra_outbox_hold".to_owned()],
+            ledger: "infra_mainstay_migration".to_owned(),
+            wanted: 1,
+        };
+        let error = status.check_deployable().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Schema);
+        for told in ["infra_outbox, infra_outbox_hold", "no record in infra_mainstay_migration", "restore"] {
+            assert!(error.message().contains(told), "{told}: {error}");
+        }
+        assert!(SchemaStatus::Incomplete { version: 1 }.check_deployable().is_err());
     }
 
     #[test]

@@ -122,7 +122,9 @@ async fn a_deploy_that_fails_leaves_nothing_behind() {
         .await
         .unwrap();
     let postgres = Postgres::connect(&database.url()).await.unwrap();
-    postgres.schema().deploy().await.unwrap_err();
+    let error = postgres.schema().deploy().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Schema, "{error}");
+    assert!(error.message().contains("did not make it"), "{error}");
     assert_eq!(postgres.schema().status().await.unwrap(), SchemaStatus::Missing { wanted: 1 });
     assert!(client.query("select from pg_class where relname like 'outbox%'", &[]).await.unwrap().is_empty());
     client.batch_execute("drop function infra.outbox_idle").await.unwrap();
@@ -195,6 +197,42 @@ async fn what_was_dropped_by_hand_is_noticed_and_functions_come_back() {
     fixture.end().await;
 }
 
+#[tokio::test]
+async fn tables_without_their_ledger_are_told_and_left_alone() {
+    let fixture = Fixture::new().await;
+    let client = fixture.database.client().await;
+    let schema = fixture.postgres.schema();
+    let tables = "drop table infra.outbox, infra.outbox_history, infra.outbox_idempotency, infra.outbox_hold, infra.outbox_waiter cascade";
+    for (gone, left) in [
+        ("delete from infra.mainstay_migration", "\"outbox_history\""),
+        ("drop table infra.mainstay_migration", "\"outbox_history\""),
+        // The domains alone would be in the way too.
+        (tables, "\"outbox_label\""),
+    ] {
+        client.batch_execute(gone).await.unwrap();
+        let status = schema.status().await.unwrap();
+        assert!(matches!(status, SchemaStatus::Unrecorded { wanted: 1, .. }), "{gone}: {status:?}");
+        for error in [schema.deploy().await.unwrap_err(), schema.require().await.unwrap_err()] {
+            assert_eq!(error.kind(), ErrorKind::Schema, "{gone}: {error}");
+            for told in [left, "\"infra\".mainstay_migration", "--print"] {
+                assert!(error.message().contains(told), "{told}: {error}");
+            }
+        }
+    }
+    client.batch_execute("drop schema infra cascade").await.unwrap();
+    assert_eq!(schema.deploy().await.unwrap(), SchemaStatus::Current { version: 1 });
+    drop(client);
+    fixture.end().await;
+}
+
+#[tokio::test]
+async fn a_name_that_postgresql_keeps_to_itself_is_refused_before_anything_is_asked() {
+    let names = Names::default().with_schema("pg_x").unwrap();
+    let error =
+        Postgres::builder("postgres://nobody@127.0.0.1:1/none").names(names).connect().await.unwrap_err();
+    assert_eq!((error.kind(), error.field()), (ErrorKind::InvalidArgument, Some("schema")), "{error}");
+}
+
 /// Uses everything an application uses.
 pub(crate) async fn all_operations(fixture: &Fixture) {
     let outbox = &fixture.outbox;
@@ -228,7 +266,7 @@ pub(crate) async fn all_operations(fixture: &Fixture) {
     fixture.postgres.now().await.unwrap();
     fixture.postgres.schema().require().await.unwrap();
     // With work due it ends at once, and by then the listener has started.
-    let wake = fixture.store.wait(owner, std::time::Duration::from_secs(60)).await.unwrap();
+    let wake = fixture.store.wait(&WaitRequest::new(owner).timeout(std::time::Duration::from_secs(60))).await.unwrap();
     assert_ne!(wake, Wake::TimedOut);
 }
 

@@ -194,7 +194,11 @@ impl Thread {
                 // Its holder was dropped.
                 Err(RecvTimeoutError::Disconnected) => return,
                 Err(RecvTimeoutError::Timeout) => {
-                    tracing::warn!(path = %self.place.path().display(), ?limit, "a handler's transaction took too long and was rolled back");
+                    tracing::warn!(
+                        store = self.place.store(),
+                        ?limit,
+                        "a handler's transaction took too long and was rolled back"
+                    );
                     over.get_or_init(|| Over::TooLong(limit));
                     return;
                 }

@@ -196,8 +196,7 @@ impl Thread {
             return;
         }
         if let Err(error) = connection.execute_batch("ROLLBACK") {
-            let path = self.place.path().display();
-            tracing::error!(%path, %error, "a transaction could not be rolled back");
+            tracing::error!(store = self.place.store(), %error, "a transaction could not be rolled back");
         }
     }
 }
