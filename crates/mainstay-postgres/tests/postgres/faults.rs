@@ -182,7 +182,7 @@ async fn futures_can_be_dropped_at_any_await() {
         let ack = Settlement { claim: batch.items[0].handle, outcome: Outcome::Ack };
         poll_times(transaction(fixture.store.clone(), owner, ack.clone(), outbox.clone()), times).await;
         poll_times(outbox.settle(owner, &[ack]), times).await;
-        poll_times(fixture.store.wait(&WaitRequest::new(owner).timeout(Duration::from_millis(1))), times).await;
+        poll_times(fixture.store.wait(owner, Duration::from_millis(1)), times).await;
         poll_times(fixture.postgres.schema().deploy(), times).await;
     }
     let client = fixture.database.client().await;

@@ -17,7 +17,7 @@ use crate::support::{DEADLINE, Fixture, database};
 const LONG: Duration = Duration::from_secs(3_600);
 
 async fn wait(store: &Arc<dyn OutboxStore>, consumer: OwnerToken) -> Wake {
-    tokio::time::timeout(DEADLINE, store.wait(&WaitRequest::new(consumer).timeout(LONG))).await.expect("the wait ends").unwrap()
+    tokio::time::timeout(DEADLINE, store.wait(consumer, LONG)).await.expect("the wait ends").unwrap()
 }
 
 /// Waits until the listener has begun, which wakes everybody once.
@@ -94,7 +94,7 @@ async fn work_that_is_due_ends_the_wait() {
         !fixture.claim().await.items.is_empty()
     })
     .await;
-    let timed_out = fixture.store.wait(&WaitRequest::new(consumer).timeout(Duration::from_millis(20))).await.unwrap();
+    let timed_out = fixture.store.wait(consumer, Duration::from_millis(20)).await.unwrap();
     assert_eq!(timed_out, Wake::TimedOut);
 }
 
@@ -106,7 +106,7 @@ async fn topics_that_are_not_claimed_do_not_end_the_wait() {
     let request = ClaimRequest::new(consumer).only_topics(vec!["mine".to_owned()]);
     assert!(fixture.outbox.claim(&request).await.unwrap().items.is_empty());
     listening(&fixture.store, consumer).await;
-    assert_eq!(fixture.store.wait(&WaitRequest::new(consumer).timeout(Duration::from_millis(20))).await.unwrap(), Wake::TimedOut);
+    assert_eq!(fixture.store.wait(consumer, Duration::from_millis(20)).await.unwrap(), Wake::TimedOut);
     fixture.outbox.enqueue(Message::new("mine", "")).await.unwrap();
     assert_ne!(wait(&fixture.store, consumer).await, Wake::TimedOut);
     assert_eq!(fixture.outbox.claim(&request).await.unwrap().items.len(), 1);
@@ -144,7 +144,7 @@ async fn through_a_pooler_it_polls_and_says_so_once() {
     let consumer = OwnerToken::new();
     let told = || logs.at(Level::INFO).iter().filter(|event| event.contains("polling")).count();
     eventually(DEADLINE, "it is said", async || {
-        assert_eq!(fixture.store.wait(&WaitRequest::new(consumer).timeout(Duration::from_millis(100))).await.unwrap(), Wake::TimedOut);
+        assert_eq!(fixture.store.wait(consumer, Duration::from_millis(100)).await.unwrap(), Wake::TimedOut);
         told() == 1
     })
     .await;
@@ -160,7 +160,7 @@ async fn without_listening_it_polls() {
     let postgres = Postgres::builder(&database.url()).listen(false).connect().await.unwrap();
     let fixture = Fixture::with(database, postgres);
     let consumer = OwnerToken::new();
-    assert_eq!(fixture.store.wait(&WaitRequest::new(consumer).timeout(Duration::from_millis(10))).await.unwrap(), Wake::TimedOut);
+    assert_eq!(fixture.store.wait(consumer, Duration::from_millis(10)).await.unwrap(), Wake::TimedOut);
     assert_eq!(idle(&fixture).await, 0);
     fixture.enqueue("x").await;
     assert_eq!(wait(&fixture.store, consumer).await, Wake::Due);
@@ -180,7 +180,7 @@ async fn an_idle_consumer_asks_little_and_a_busy_one_takes_its_declaration_back(
     listening(&fixture.store, consumer).await;
     let before = transactions(&fixture).await;
     for _ in 0..3 {
-        fixture.store.wait(&WaitRequest::new(consumer).timeout(Duration::from_millis(500))).await.unwrap();
+        fixture.store.wait(consumer, Duration::from_millis(500)).await.unwrap();
     }
     // A dozen looks while transactions of other tests are under way; without a pause there would be thousands.
     let asked = transactions(&fixture).await - before;
@@ -205,7 +205,7 @@ async fn work_that_others_have_locked_does_not_spin() {
     let started = tokio::time::Instant::now();
     let mut rounds = 0;
     while started.elapsed() < Duration::from_secs(2) {
-        fixture.store.wait(&WaitRequest::new(consumer).timeout(LONG)).await.unwrap();
+        fixture.store.wait(consumer, LONG).await.unwrap();
         assert!(fixture.outbox.claim(&ClaimRequest::new(consumer)).await.unwrap().items.is_empty());
         rounds += 1;
     }
@@ -222,7 +222,7 @@ async fn the_outbox_outlives_the_provider() {
     drop(postgres);
     let consumer = OwnerToken::new();
     listening(&store, consumer).await;
-    assert_eq!(store.wait(&WaitRequest::new(consumer).timeout(Duration::from_millis(10))).await.unwrap(), Wake::TimedOut);
+    assert_eq!(store.wait(consumer, Duration::from_millis(10)).await.unwrap(), Wake::TimedOut);
     drop(store);
     let client = database.client().await;
     let others =
