@@ -3,6 +3,7 @@
 // What the chores say is for the person who started them.
 #![allow(clippy::print_stdout)]
 
+mod bench;
 mod cargo;
 mod ci;
 mod conformance;
@@ -26,6 +27,7 @@ const COMMANDS: &[Command] = &[
     ("postgres", postgres::USAGE, postgres::main),
     ("conformance", conformance::USAGE, conformance::main),
     ("ci", ci::USAGE, ci::main),
+    ("bench", bench::USAGE, bench::main),
 ];
 
 fn main() -> ExitCode {

@@ -50,7 +50,8 @@ pub(crate) fn start_servers(interrupt: &Interrupt) -> Result<SharedServers, Fail
     Ok(SharedServers::start(&postgres, &pgbouncer)?)
 }
 
-fn install(packages: &[&str], interrupt: &Interrupt) -> Result<(), Failure> {
+/// Installs what Debian calls `packages`.
+pub(crate) fn install(packages: &[&str], interrupt: &Interrupt) -> Result<(), Failure> {
     if packages.is_empty() {
         return Ok(());
     }

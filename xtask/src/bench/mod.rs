@@ -1,0 +1,30 @@
+//! `cargo xtask bench`: measurements that take other programs, other settings or long times.
+//!
+//! What a user can measure on a database of their own is `mainstay bench`. Everything here runs on a temporary PostgreSQL
+//! that this program starts and removes, with the programs of `bench/peers`.
+
+mod figures;
+mod ground;
+mod machine;
+mod options;
+mod peers;
+mod programs;
+
+use crate::failure::Failure;
+use crate::interrupt::Interrupt;
+
+pub(crate) const USAGE: &str = "\
+bench peers [--rounds <n>] [--quick] [--json] [--only <program>,...] [--work <work>,...]
+    Put the same work through other queues and through Mainstay, alternating, on a
+    PostgreSQL started for it, and print medians, spread and ratios";
+
+pub(crate) fn main(arguments: &[String]) -> Result<(), Failure> {
+    let Some((name, rest)) = arguments.split_first() else {
+        return Err(Failure::usage("what is to be measured?"));
+    };
+    let interrupt = Interrupt::watch()?;
+    match name.as_str() {
+        "peers" => peers::main(rest, &interrupt),
+        _ => Err(Failure::usage(format!("there is no measurement `{name}`"))),
+    }
+}
