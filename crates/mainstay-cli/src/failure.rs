@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use mainstay::{Error, ErrorKind};
 
+use crate::database::Database;
 use crate::redact::redact;
 
 /// Not as wanted.
@@ -77,13 +78,21 @@ pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     }
     let failure = match error.downcast_ref::<Failure>() {
         Some(failure) => failure,
-        None => &describe(error),
+        None => &describe(error, None),
     };
     eprintln!("{}", redact(&failure.to_string()));
     ExitCode::from(failure.code)
 }
 
-fn describe(error: &anyhow::Error) -> Failure {
+/// The error as it is told of work on this database. What was worded already stays as it is.
+pub(crate) fn at(error: anyhow::Error, database: Option<&Database>) -> anyhow::Error {
+    if error.is::<Failure>() || is_broken_pipe(&error) {
+        return error;
+    }
+    describe(&error, database).into()
+}
+
+fn describe(error: &anyhow::Error, database: Option<&Database>) -> Failure {
     let Some(library) = error.chain().find_map(|cause| cause.downcast_ref::<Error>()) else {
         let why = error.chain().skip(1).map(ToString::to_string).collect::<Vec<_>>().join(": ");
         let failure = Failure::new(error.to_string());
@@ -91,10 +100,14 @@ fn describe(error: &anyhow::Error) -> Failure {
     };
     // A context above the library's error says what was being done; without one its operation has to do.
     let told = error.to_string();
-    let what = if told == library.to_string() { format!("{} failed", library.operation()) } else { told };
+    let what = match library.field() {
+        _ if told != library.to_string() => told,
+        Some(field) => format!("the {field} is not valid"),
+        None => format!("{} failed", library.operation()),
+    };
     let failure = Failure { code: exit_code(library.kind()), ..Failure::new(what) };
     let failure = failure.because(library.message());
-    match advice(library.kind()) {
+    match advice(library.kind(), database) {
         Some(advice) => failure.hint(advice),
         None => failure,
     }
@@ -110,15 +123,23 @@ fn exit_code(kind: ErrorKind) -> u8 {
 }
 
 /// What to do, where the message of the kind does not say it already.
-fn advice(kind: ErrorKind) -> Option<&'static str> {
-    match kind {
-        ErrorKind::Unavailable => {
-            Some("check the host and port of --database, and that the database is running")
+fn advice(kind: ErrorKind, database: Option<&Database>) -> Option<String> {
+    let advice = match (kind, database) {
+        (ErrorKind::Unavailable, Some(Database::Postgres(_))) => {
+            "check the host and port of --database, and that the database is running"
         }
-        ErrorKind::Conflict => Some("something else was changing the same rows; try again"),
-        ErrorKind::Internal => Some("this should not happen; run it again with -vv and report what it says"),
-        _ => None,
-    }
+        (ErrorKind::Unavailable, Some(Database::SqliteFile(path))) => {
+            let path = path.display();
+            return Some(format!(
+                "see who has the file {path} open (`fuser -v {path}`): a backup, a shell with an open transaction or \
+                 another program may hold its lock; then try again"
+            ));
+        }
+        (ErrorKind::Conflict, _) => "something else was changing the same rows; try again",
+        (ErrorKind::Internal, _) => "this should not happen; run it again with -vv and report what it says",
+        _ => return None,
+    };
+    Some(advice.to_owned())
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
@@ -139,8 +160,28 @@ mod tests {
     #[test]
     fn a_context_becomes_the_headline() {
         let error = Error::new(ErrorKind::Unavailable, "outbox.stats", "refused");
-        let failure = describe(&anyhow::Error::new(error).context("could not count"));
+        let database = Database::Postgres("postgres://h/d".to_owned());
+        let failure = describe(&anyhow::Error::new(error).context("could not count"), Some(&database));
         assert_eq!(failure.code, UNREACHABLE);
-        assert!(failure.to_string().starts_with("error: could not count\n  why: refused\n  do:  check"));
+        assert!(
+            failure.to_string().starts_with("error: could not count\n  why: refused\n  do:  check the host")
+        );
+    }
+
+    #[test]
+    fn a_locked_file_is_no_matter_of_host_and_port() {
+        let error = Error::new(ErrorKind::Unavailable, "outbox.enqueue", "locked");
+        let database = Database::SqliteFile("shop.db".into());
+        let told = describe(&error.into(), Some(&database)).to_string();
+        assert!(told.contains("who has the file shop.db open") && !told.contains("host"), "{told}");
+        let error = Error::new(ErrorKind::Unavailable, "outbox.enqueue", "gone");
+        assert_eq!(describe(&error.into(), None).hint, None, "nothing is known of where");
+    }
+
+    #[test]
+    fn a_wrong_value_is_headed_by_its_field() {
+        let error = Error::invalid("schema.names", "schema", "name must be shorter");
+        let told = describe(&error.into(), None).to_string();
+        assert_eq!(told, "error: the schema is not valid\n  why: schema name must be shorter");
     }
 }

@@ -40,14 +40,16 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     // The demo's handlers fail on purpose all the time; nobody wants to read that unasked.
     log::start(settings.log_filter(!matches!(cli.command, Command::Demo(_))))?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(async {
+    let outcome = runtime.block_on(async {
         match cli.command {
             Command::Demo(arguments) => commands::demo::run(arguments, &settings).await,
             Command::Migrate(arguments) => commands::migrate::run(arguments, &settings).await,
             Command::Outbox(command) => commands::outbox::run(command, &settings).await,
             Command::Bench(arguments) => commands::bench::run(arguments, &settings).await,
         }
-    })
+    });
+    // What to do about some errors depends on the database. One that can't be read from its URL was told as that.
+    outcome.map_err(|error| failure::at(error, settings.database().ok().flatten().as_ref()))
 }
 
 /// Shows help or what is wrong with the arguments. Not by clap itself, which would quote a misplaced URL in full.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use jiff::fmt::temporal::Pieces;
 use jiff::{SignedDuration, Timestamp};
 
 /// Reads a duration like `10s`, `5m`, `1h30m` or `250ms`.
@@ -31,7 +32,15 @@ pub(crate) fn parse_positive_duration(text: &str) -> Result<Duration, String> {
 
 /// Reads a moment like `2027-01-31T09:00:00Z`.
 pub(crate) fn parse_timestamp(text: &str) -> Result<Timestamp, String> {
-    text.parse().map_err(|_| "a moment is written as 2027-01-31T09:00:00Z (RFC 3339)".to_owned())
+    text.parse().map_err(|error: jiff::Error| {
+        if !error.is_range() {
+            return "a moment is written as 2027-01-31T09:00:00Z (RFC 3339)".to_owned();
+        }
+        match Pieces::parse(text) {
+            Ok(_) => format!("a moment must be from {:.0} to {:.0}", Timestamp::MIN, Timestamp::MAX),
+            Err(_) => "there is no such day or hour in the calendar".to_owned(),
+        }
+    })
 }
 
 /// A whole number with thousands separated.
@@ -104,6 +113,22 @@ pub(crate) fn shorten(text: &str, most: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_moment_that_is_wrong_says_how() {
+        assert!(parse_timestamp("2027-01-31T09:00:00Z").is_ok());
+        for (text, says) in [
+            ("tomorrow", "RFC 3339"),
+            ("2027-01-31", "RFC 3339"),
+            ("9999-12-31T23:59:59Z", "to 9999-12-30T22:00:00Z"),
+            ("-009999-01-01T00:00:00Z", "from -009999-01-02T01:59:59Z"),
+            ("2027-02-29T00:00:00Z", "no such day"),
+            ("2027-01-31T25:00:00Z", "no such day or hour"),
+        ] {
+            let told = parse_timestamp(text).unwrap_err();
+            assert!(told.contains(says), "{text}: {told}");
+        }
+    }
 
     #[test]
     fn durations_are_read() {

@@ -37,6 +37,38 @@ fn a_step_edited_by_hand_is_told() {
 }
 
 #[test]
+fn a_ledger_that_is_gone_is_told_with_what_to_do() {
+    for gone in ["drop table infra_mainstay_migration", "delete from infra_mainstay_migration"] {
+        let program = Program::with_database();
+        let database = rusqlite::Connection::open(program.folder().join("shop.db")).unwrap();
+        database.execute_batch(gone).unwrap();
+        for command in [&["migrate"][..], &["migrate", "--check"], &["outbox", "stats"]] {
+            let says = ["infra_outbox_history", "no record in infra_mainstay_migration", "--print"];
+            let ran = program.run(command).failed(1, &says);
+            assert!(!ran.stderr.contains("should not happen"), "{command:?}: {}", ran.stderr);
+        }
+        let json = program.run(&["migrate", "--check", "--json"]).ended(1).json();
+        assert_eq!(json["status"], "unrecorded");
+        // What it says to do helps.
+        let script = program.run(&["migrate", "--print"]).succeeded().stdout;
+        let table = script.find("CREATE TABLE IF NOT EXISTS").unwrap();
+        database.execute_batch(&script[table..=table + script[table..].find(';').unwrap()]).unwrap();
+        let row = script.find("INSERT INTO \"infra_mainstay_migration\"").unwrap();
+        database.execute_batch(&script[row..=row + script[row..].find(';').unwrap()]).unwrap();
+        program.run(&["migrate", "--check"]).succeeded();
+    }
+}
+
+#[test]
+fn a_table_that_is_gone_is_told() {
+    let program = Program::with_database();
+    let database = rusqlite::Connection::open(program.folder().join("shop.db")).unwrap();
+    database.execute_batch("drop table infra_outbox_hold").unwrap();
+    let json = program.run(&["migrate", "--check", "--json"]).ended(1).json();
+    assert_eq!((&json["status"], &json["version"]), (&"incomplete".into(), &1.into()));
+}
+
+#[test]
 fn the_script_is_printed_without_touching_anything() {
     let program = Program::new();
     let sqlite = program.run(&["--database", "a.db", "migrate", "--print", "--schema", "shop"]).succeeded();

@@ -105,6 +105,8 @@ fn word(status: &SchemaStatus) -> &'static str {
         SchemaStatus::Missing { .. } => "missing",
         SchemaStatus::Outdated { .. } => "outdated",
         SchemaStatus::Newer { .. } => "newer",
+        SchemaStatus::Incomplete { .. } => "incomplete",
+        SchemaStatus::Unrecorded { .. } => "unrecorded",
         SchemaStatus::Drifted { .. } => "drifted",
         _ => "unknown",
     }
@@ -112,7 +114,7 @@ fn word(status: &SchemaStatus) -> &'static str {
 
 fn found(status: &SchemaStatus) -> Option<i32> {
     match status {
-        SchemaStatus::Current { version } => Some(*version),
+        SchemaStatus::Current { version } | SchemaStatus::Incomplete { version } => Some(*version),
         SchemaStatus::Outdated { found, .. } | SchemaStatus::Newer { found, .. } => Some(*found),
         _ => None,
     }
