@@ -13,7 +13,7 @@ use mainstay_core::outbox::{
 };
 use mainstay_core::queue::{ClaimBatch, ClaimHandle, ClaimRequest, Settled, Settlement};
 use mainstay_core::store::{
-    Capabilities, OutboxStore, Provider, QueueStore, SchemaStore, StoreTransaction, Wake,
+    Capabilities, OutboxStore, Provider, QueueStore, SchemaStore, StoreTransaction, WaitRequest, Wake,
 };
 use mainstay_core::{OwnerToken, Result, WorkItemId};
 
@@ -84,10 +84,13 @@ impl QueueStore for OverheardStore {
     async fn reap_expired(&self) -> Result<u64> {
         self.inner.reap_expired().await
     }
-    async fn wait(&self, consumer: OwnerToken, timeout: Duration) -> Result<Wake> {
-        let wake = self.inner.wait(consumer, timeout).await?;
-        self.waits.lock().unwrap_or_else(PoisonError::into_inner).push((timeout, wake));
+    async fn wait(&self, request: &WaitRequest) -> Result<Wake> {
+        let wake = self.inner.wait(request).await?;
+        self.waits.lock().unwrap_or_else(PoisonError::into_inner).push((request.timeout, wake));
         Ok(wake)
+    }
+    async fn leave(&self, consumer: OwnerToken) {
+        self.inner.leave(consumer).await;
     }
     async fn begin(&self) -> Result<Box<dyn StoreTransaction>> {
         self.inner.begin().await

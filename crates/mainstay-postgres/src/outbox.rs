@@ -9,7 +9,7 @@ use mainstay_core::outbox::{
     Enqueued, MessageFilter, OutboxMessage, OutboxStats, Page, PreparedMessage, Retention,
 };
 use mainstay_core::queue::{ClaimBatch, ClaimHandle, ClaimRequest, Settled, Settlement, Status};
-use mainstay_core::store::{Capabilities, OutboxStore, QueueStore, StoreTransaction, Wake};
+use mainstay_core::store::{Capabilities, OutboxStore, QueueStore, StoreTransaction, WaitRequest, Wake};
 use mainstay_core::{Error, ErrorKind, OwnerToken, Result, WorkItemId};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
@@ -162,8 +162,12 @@ impl QueueStore for PostgresOutbox {
         }
     }
 
-    async fn wait(&self, consumer: OwnerToken, timeout: Duration) -> Result<Wake> {
-        self.waiting.wait(consumer, timeout).await
+    async fn wait(&self, request: &WaitRequest) -> Result<Wake> {
+        self.waiting.wait(request).await
+    }
+
+    async fn leave(&self, consumer: OwnerToken) {
+        self.waiting.leave(consumer).await;
     }
 
     async fn begin(&self) -> Result<Box<dyn StoreTransaction>> {

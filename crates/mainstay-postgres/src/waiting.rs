@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use mainstay_core::queue::{ClaimBatch, ClaimRequest};
-use mainstay_core::store::Wake;
+use mainstay_core::store::{WaitRequest, Wake};
 use mainstay_core::{OwnerToken, Result};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -57,9 +57,11 @@ pub(crate) struct Waiting {
 }
 
 /// What is remembered of a consumer between its calls.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 struct Consumer {
     declared: Option<Declaration>,
+    /// Whether one was asked for. One that was given up midway may be in force without being known here.
+    asked: bool,
     /// The last claim was full: there is probably more.
     backlog: bool,
     /// Claims in a row that brought something, without a long gap.
@@ -68,8 +70,6 @@ struct Consumer {
     fed: Option<Instant>,
     /// Waits that ended at once, without a claim that got something since.
     fruitless: u32,
-    only_topics: Vec<String>,
-    except_topics: Vec<String>,
     seen: Instant,
 }
 
@@ -85,12 +85,11 @@ impl Default for Consumer {
     fn default() -> Self {
         Self {
             declared: None,
+            asked: false,
             backlog: false,
             flow: 0,
             fed: None,
             fruitless: 0,
-            only_topics: Vec::new(),
-            except_topics: Vec::new(),
             seen: Instant::now(),
         }
     }
@@ -136,13 +135,15 @@ impl Waiting {
         self.take_back(request.owner, |consumer| consumer.backlog).await;
     }
 
-    /// Takes a declaration back, if there is one and `wanted`.
+    /// Takes a declaration back, if there may be one and `wanted`.
     async fn take_back(&self, token: OwnerToken, wanted: impl FnOnce(&Consumer) -> bool) {
-        let declared = self
-            .consumers()
-            .get_mut(&token)
-            .is_some_and(|consumer| wanted(consumer) && consumer.declared.take().is_some());
-        if declared {
+        let asked = self.consumers().get_mut(&token).is_some_and(|consumer| {
+            wanted(consumer) && {
+                consumer.declared = None;
+                std::mem::take(&mut consumer.asked)
+            }
+        });
+        if asked {
             let consumer = token.as_uuid();
             // Left alone it lapses by itself, so an error does not matter.
             let _ = self.connections.query(WAIT, &self.statements.busy, &[(&consumer, Type::UUID)]).await;
@@ -153,9 +154,8 @@ impl Waiting {
     pub(crate) fn after_claim(&self, request: &ClaimRequest, batch: &ClaimBatch) {
         let full = batch.items.len() as u64 >= u64::from(request.batch);
         let something = !batch.items.is_empty() || !batch.rejected.is_empty();
-        let narrowed = !request.only_topics.is_empty() || !request.except_topics.is_empty();
-        // Most owners never wait; only what waiting will need is kept.
-        if !narrowed && !self.consumers().contains_key(&request.owner) {
+        // Many owners never wait; only what waiting will need is kept.
+        if !self.consumers().contains_key(&request.owner) {
             return;
         }
         self.consumer(request.owner, |consumer| {
@@ -171,34 +171,38 @@ impl Waiting {
                 consumer.fruitless = 0;
                 consumer.fed = Some(now);
             }
-            consumer.only_topics.clone_from(&request.only_topics);
-            consumer.except_topics.clone_from(&request.except_topics);
         });
     }
 
-    pub(crate) async fn wait(&self, token: OwnerToken, timeout: Duration) -> Result<Wake> {
+    /// Takes the declaration of a consumer back that will not wait again, and forgets it.
+    pub(crate) async fn leave(&self, token: OwnerToken) {
+        self.take_back(token, |_| true).await;
+        self.consumers().remove(&token);
+    }
+
+    pub(crate) async fn wait(&self, request: &WaitRequest) -> Result<Wake> {
         tokio::select! {
-            wake = self.wait_open(token, timeout) => wake,
+            wake = self.wait_open(request) => wake,
             () = self.closed.cancelled() => Err(closed(WAIT)),
         }
     }
 
-    async fn wait_open(&self, token: OwnerToken, timeout: Duration) -> Result<Wake> {
-        let deadline = Instant::now() + timeout.min(Duration::from_secs(24 * 3_600));
+    async fn wait_open(&self, request: &WaitRequest) -> Result<Wake> {
+        let token = request.consumer;
+        let deadline = Instant::now() + request.timeout.min(Duration::from_secs(24 * 3_600));
         // Before the declaration: what comes after it is then heard.
         let mut ear = Ear::new(self.listener.as_ref());
-        let consumer = self.consumer(token, |consumer| consumer.clone());
-        if consumer.flow >= FLOW_CLAIMS {
+        let flow = self.consumer(token, |consumer| consumer.flow);
+        if flow >= FLOW_CLAIMS {
             self.take_back(token, |_| true).await;
-            if let Some(wake) = self.look_within_flow(&consumer, &mut ear, deadline).await? {
+            if let Some(wake) = self.look_within_flow(request, &mut ear, deadline).await? {
                 return Ok(wake);
             }
             self.consumer(token, |consumer| consumer.flow = 0);
         }
-        let consumer = self.consumer(token, |consumer| consumer.clone());
         let mut look = match ear.heard.listening {
-            true => self.declare(token, &consumer, timeout).await?,
-            false => Look { next_due: self.next_due(&consumer).await?, declared: None },
+            true => self.declare(request).await?,
+            false => Look { next_due: self.next_due(request).await?, declared: None },
         };
         let mut pause = FIRST_PAUSE;
         loop {
@@ -217,7 +221,7 @@ impl Waiting {
             if let Some(declared) = unsure
                 && look.next_due.is_none_or(|due| due > Instant::now())
             {
-                look = self.look_again(token, &consumer, declared).await?;
+                look = self.look_again(request, declared).await?;
                 pause = (pause * 2).min(LONGEST_PAUSE);
             }
         }
@@ -226,7 +230,7 @@ impl Waiting {
     /// Looks a few times for more, without asking anybody to notify. None when there is no more.
     async fn look_within_flow(
         &self,
-        consumer: &Consumer,
+        request: &WaitRequest,
         ear: &mut Ear,
         deadline: Instant,
     ) -> Result<Option<Wake>> {
@@ -234,7 +238,7 @@ impl Waiting {
             if ear.sleep_until(deadline.min(Instant::now() + pause)).await {
                 return Ok(Some(Wake::Notified));
             }
-            if self.next_due(consumer).await?.is_some_and(|due| due <= Instant::now()) {
+            if self.next_due(request).await?.is_some_and(|due| due <= Instant::now()) {
                 return Ok(Some(Wake::Due));
             }
             if Instant::now() >= deadline {
@@ -261,18 +265,21 @@ impl Waiting {
     }
 
     /// Makes sure that producers notify for the length of the wait, and looks when something is due next.
-    async fn declare(&self, token: OwnerToken, consumer: &Consumer, timeout: Duration) -> Result<Look> {
+    async fn declare(&self, request: &WaitRequest) -> Result<Look> {
+        let (token, timeout) = (request.consumer, request.timeout);
         let asked = Instant::now();
-        let held = consumer.declared.filter(|declared| declared.until > asked);
+        let held = self.consumer(token, |consumer| consumer.declared);
+        let held = held.filter(|declared| declared.until > asked);
         if let Some(declared) = held.filter(|declared| declared.until > asked + timeout) {
             return match declared.passed {
-                true => Ok(Look { next_due: self.next_due(consumer).await?, declared: Some(declared) }),
-                false => self.look_again(token, consumer, declared).await,
+                true => Ok(Look { next_due: self.next_due(request).await?, declared: Some(declared) }),
+                false => self.look_again(request, declared).await,
             };
         }
+        self.consumer(token, |consumer| consumer.asked = true);
         let span = timeout.min(Duration::from_secs(24 * 3_600)) + SPARE;
         let (id, seconds) = (token.as_uuid(), span.as_secs_f64());
-        let (only, except) = (topics(&consumer.only_topics), topics(&consumer.except_topics));
+        let (only, except) = (topics(&request.only_topics), topics(&request.except_topics));
         let parameters: [Parameter<'_>; 4] = [
             (&id, Type::UUID),
             (&seconds, Type::FLOAT8),
@@ -295,13 +302,8 @@ impl Waiting {
     }
 
     /// Looks whether the horizon has passed, and when something is due next.
-    async fn look_again(
-        &self,
-        token: OwnerToken,
-        consumer: &Consumer,
-        declared: Declaration,
-    ) -> Result<Look> {
-        let (only, except) = (topics(&consumer.only_topics), topics(&consumer.except_topics));
+    async fn look_again(&self, request: &WaitRequest, declared: Declaration) -> Result<Look> {
+        let (only, except) = (topics(&request.only_topics), topics(&request.except_topics));
         let parameters: [Parameter<'_>; 3] =
             [(&declared.horizon, Type::INT8), (&only, Type::TEXT_ARRAY), (&except, Type::TEXT_ARRAY)];
         let rows = self.connections.query(WAIT, &self.statements.horizon_passed, &parameters).await?;
@@ -311,12 +313,12 @@ impl Waiting {
             None => None,
         };
         let declared = Declaration { passed, ..declared };
-        self.consumer(token, |consumer| consumer.declared = Some(declared));
+        self.consumer(request.consumer, |consumer| consumer.declared = Some(declared));
         Ok(Look { next_due, declared: Some(declared) })
     }
 
-    async fn next_due(&self, consumer: &Consumer) -> Result<Option<Instant>> {
-        let (only, except) = (topics(&consumer.only_topics), topics(&consumer.except_topics));
+    async fn next_due(&self, request: &WaitRequest) -> Result<Option<Instant>> {
+        let (only, except) = (topics(&request.only_topics), topics(&request.except_topics));
         let parameters: [Parameter<'_>; 2] = [(&only, Type::TEXT_ARRAY), (&except, Type::TEXT_ARRAY)];
         let rows = self.connections.query(WAIT, &self.statements.next_due, &parameters).await?;
         Ok(due_from(rows::value(WAIT, &rows)?))

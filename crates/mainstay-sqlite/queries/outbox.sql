@@ -248,7 +248,8 @@ DELETE FROM "{{schema}}_{{outbox}}_idempotency" WHERE idempotency_key = ?1 AND i
 DELETE FROM "{{schema}}_{{outbox}}_history" WHERE seq = ?1;
 
 -- name: next_due
--- 1 now. When there will be something to claim: the first due time of each priority and the first lapse of a lease.
+-- 1 now, 2 only these topics (JSON array or null), 3 not these topics (likewise).
+-- When there will be something to claim: the first due time of each priority and the first lapse of a lease.
 -- What waits for its ordering key does not count, or a waiter would be woken for nothing without end.
 WITH RECURSIVE
 ready(level) AS (
@@ -264,6 +265,8 @@ leased(level) AS (
 SELECT min(due) FROM (
     SELECT (SELECT o.due_at FROM "{{schema}}_{{outbox}}" o
              WHERE o.status = 0 AND o.parked = 0 AND o.priority = ready.level
+               AND (?2 IS NULL OR o.topic IN (SELECT value FROM json_each(?2)))
+               AND (?3 IS NULL OR o.topic NOT IN (SELECT value FROM json_each(?3)))
                AND (o.ordering_key IS NULL OR (
                     o.seq = (SELECT min(a.seq) FROM "{{schema}}_{{outbox}}" a WHERE a.ordering_key = o.ordering_key)
                     AND NOT EXISTS (SELECT 1 FROM "{{schema}}_{{outbox}}_hold" h WHERE h.ordering_key = o.ordering_key)
@@ -272,5 +275,9 @@ SELECT min(due) FROM (
              ORDER BY o.due_at LIMIT 1) AS due
       FROM ready
     UNION ALL
-    SELECT (SELECT min(o.locked_until) FROM "{{schema}}_{{outbox}}" o WHERE o.status = 1 AND o.priority = leased.level)
+    SELECT (SELECT o.locked_until FROM "{{schema}}_{{outbox}}" o
+             WHERE o.status = 1 AND o.priority = leased.level
+               AND (?2 IS NULL OR o.topic IN (SELECT value FROM json_each(?2)))
+               AND (?3 IS NULL OR o.topic NOT IN (SELECT value FROM json_each(?3)))
+             ORDER BY o.locked_until LIMIT 1)
       FROM leased);

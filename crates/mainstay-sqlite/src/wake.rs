@@ -7,13 +7,14 @@
 use std::time::Duration;
 
 use mainstay_core::Result;
-use mainstay_core::store::Wake;
-use rusqlite::Connection;
+use mainstay_core::store::{WaitRequest, Wake};
+use rusqlite::{Connection, params};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::database::Database;
 use crate::error::Fault;
+use crate::outbox::Topics;
 use crate::statements::Statements;
 
 const WAIT: &str = "outbox.wait";
@@ -58,37 +59,44 @@ struct Look {
 }
 
 /// Looks for work, unless the database is still the one seen before.
-fn look(connection: &Connection, sql: &Statements, seen: Option<i64>) -> Result<Look, Fault> {
+fn look(
+    connection: &Connection,
+    sql: &Statements,
+    topics: &Topics,
+    seen: Option<i64>,
+) -> Result<Look, Fault> {
     let version = connection.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get(0))?;
     if seen == Some(version) {
         return Ok(Look { version, next: None });
     }
     let now = sql.now(connection)?;
-    let due: Option<i64> = connection.prepare_cached(&sql.next_due)?.query_row([now], |row| row.get(0))?;
+    let due: Option<i64> = connection
+        .prepare_cached(&sql.next_due)?
+        .query_row(params![now, topics.only, topics.except], |row| row.get(0))?;
     let next = due.map(|due| Duration::from_micros(u64::try_from(due.saturating_sub(now)).unwrap_or(0)));
     Ok(Look { version, next: Some(next) })
 }
 
-async fn look_at(database: &Database, seen: Option<i64>) -> Result<Look> {
-    let sql = std::sync::Arc::clone(&database.statements);
+async fn look_at(database: &Database, topics: &Topics, seen: Option<i64>) -> Result<Look> {
+    let (sql, topics) = (std::sync::Arc::clone(&database.statements), topics.clone());
+    let look = move |connection: &_| look(connection, &sql, &topics, seen);
     match database.watcher(WAIT).await? {
-        Some(watcher) => watcher.run(WAIT, move |connection| look(connection, &sql, seen)).await,
-        None => {
-            database.writer.run(WAIT.into(), move |connection| look(connection, &sql, seen), |_| false).await
-        }
+        Some(watcher) => watcher.run(WAIT, look).await,
+        None => database.writer.run(WAIT.into(), look, |_| false).await,
     }
 }
 
-/// Waits until there is something to claim, at most `timeout`.
-pub(crate) async fn wait(database: &Database, timeout: Duration) -> Result<Wake> {
-    let deadline = Instant::now() + timeout.min(FAR);
-    match timeout_at(deadline, wait_for_work(database)).await {
+/// Waits until there is something to claim of the topics asked for.
+pub(crate) async fn wait(database: &Database, request: &WaitRequest) -> Result<Wake> {
+    let deadline = Instant::now() + request.timeout.min(FAR);
+    let topics = Topics::new(&request.only_topics, &request.except_topics);
+    match timeout_at(deadline, wait_for_work(database, &topics)).await {
         Ok(wake) => wake,
         Err(_) => Ok(Wake::TimedOut),
     }
 }
 
-async fn wait_for_work(database: &Database) -> Result<Wake> {
+async fn wait_for_work(database: &Database, topics: &Topics) -> Result<Wake> {
     // From before the first look, so that nothing falls between the two.
     let mut signal = database.signal.0.subscribe();
     let mut seen = None;
@@ -99,7 +107,7 @@ async fn wait_for_work(database: &Database) -> Result<Wake> {
         if signal.borrow_and_update().closed {
             return Err(database.closed(WAIT));
         }
-        let look = look_at(database, seen).await?;
+        let look = look_at(database, topics, seen).await?;
         if let Some(next) = look.next {
             match next {
                 Some(next) if next.is_zero() => return Ok(woken),

@@ -196,8 +196,11 @@ mod disguise {
         async fn reap_expired(&self) -> Result<u64> {
             self.0.reap_expired().await
         }
-        async fn wait(&self, consumer: OwnerToken, timeout: Duration) -> Result<Wake> {
-            self.0.wait(consumer, timeout).await
+        async fn wait(&self, request: &WaitRequest) -> Result<Wake> {
+            self.0.wait(request).await
+        }
+        async fn leave(&self, consumer: OwnerToken) {
+            self.0.leave(consumer).await;
         }
         async fn begin(&self) -> Result<Box<dyn StoreTransaction>> {
             self.0.begin().await

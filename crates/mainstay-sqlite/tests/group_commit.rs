@@ -5,7 +5,7 @@
 mod support;
 
 use mainstay_core::outbox::Message;
-use mainstay_core::store::Provider;
+use mainstay_core::store::{Provider, WaitRequest};
 use mainstay_core::{ErrorKind, OwnerToken, WorkItemId};
 use mainstay_sqlite::Sqlite;
 use mainstay_tests::eventually;
@@ -120,7 +120,8 @@ async fn an_operation_given_up_under_way_happens_as_a_whole_or_not_at_all() {
 async fn closing_finishes_what_is_queued_and_then_refuses() {
     let scratch = Scratch::new().await;
     let busy = scratch.outbox.store().begin().await.unwrap();
-    let mut waiting = Box::pin(scratch.outbox.store().wait(OwnerToken::new(), PATIENCE));
+    let request = WaitRequest::new(OwnerToken::new()).timeout(PATIENCE);
+    let mut waiting = Box::pin(scratch.outbox.store().wait(&request));
     assert!(start(&mut waiting).is_pending());
     let mut enqueue = Box::pin(scratch.outbox.enqueue(Message::new("t", "")));
     assert!(start(&mut enqueue).is_pending());
@@ -134,7 +135,13 @@ async fn closing_finishes_what_is_queued_and_then_refuses() {
     let refused = [
         scratch.outbox.enqueue(Message::new("t", "")).await.map(drop).unwrap_err(),
         scratch.outbox.get(kept.work_item).await.map(drop).unwrap_err(),
-        scratch.outbox.store().wait(OwnerToken::new(), PATIENCE).await.map(drop).unwrap_err(),
+        scratch
+            .outbox
+            .store()
+            .wait(&WaitRequest::new(OwnerToken::new()).timeout(PATIENCE))
+            .await
+            .map(drop)
+            .unwrap_err(),
         scratch.outbox.store().begin().await.map(drop).unwrap_err(),
         scratch.sqlite.now().await.map(drop).unwrap_err(),
     ];

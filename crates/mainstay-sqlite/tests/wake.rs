@@ -9,7 +9,7 @@ use std::time::Duration;
 use mainstay_core::OwnerToken;
 use mainstay_core::outbox::{Message, Outbox};
 use mainstay_core::queue::ClaimRequest;
-use mainstay_core::store::Wake;
+use mainstay_core::store::{WaitRequest, Wake};
 use mainstay_sqlite::Sqlite;
 
 use support::{PATIENCE, Scratch, deployed, own};
@@ -18,8 +18,13 @@ use support::{PATIENCE, Scratch, deployed, own};
 async fn waiter(outbox: &Outbox) -> tokio::task::JoinHandle<Wake> {
     let store = outbox.store().clone();
     // Shows that a wait of this store begins by finding nothing, and that the connection for it is open.
-    assert_eq!(store.wait(OwnerToken::new(), Duration::from_millis(1)).await.unwrap(), Wake::TimedOut);
-    tokio::spawn(async move { store.wait(OwnerToken::new(), PATIENCE).await.unwrap() })
+    assert_eq!(
+        store.wait(&WaitRequest::new(OwnerToken::new()).timeout(Duration::from_millis(1))).await.unwrap(),
+        Wake::TimedOut
+    );
+    tokio::spawn(
+        async move { store.wait(&WaitRequest::new(OwnerToken::new()).timeout(PATIENCE)).await.unwrap() },
+    )
 }
 
 fn claim() -> ClaimRequest {
@@ -32,7 +37,10 @@ async fn what_is_due_already_ends_the_wait_at_once() {
     let scratch = Scratch::new().await;
     for outbox in [&scratch.outbox, &deployed(&memory).await] {
         outbox.enqueue(Message::new("t", "")).await.unwrap();
-        assert_eq!(outbox.store().wait(OwnerToken::new(), PATIENCE).await.unwrap(), Wake::Due);
+        assert_eq!(
+            outbox.store().wait(&WaitRequest::new(OwnerToken::new()).timeout(PATIENCE)).await.unwrap(),
+            Wake::Due
+        );
     }
 }
 
@@ -92,10 +100,10 @@ async fn a_due_time_and_the_lapse_of_a_lease_wake_when_they_come() {
     let scratch = Scratch::new().await;
     let store = scratch.outbox.store();
     scratch.outbox.enqueue(Message::new("t", "").due_in(Duration::from_millis(150))).await.unwrap();
-    assert_eq!(store.wait(OwnerToken::new(), PATIENCE).await.unwrap(), Wake::Due);
+    assert_eq!(store.wait(&WaitRequest::new(OwnerToken::new()).timeout(PATIENCE)).await.unwrap(), Wake::Due);
     let lease = Duration::from_millis(150);
     assert_eq!(scratch.outbox.claim(&claim().lease(lease)).await.unwrap().items.len(), 1);
-    assert_eq!(store.wait(OwnerToken::new(), PATIENCE).await.unwrap(), Wake::Due);
+    assert_eq!(store.wait(&WaitRequest::new(OwnerToken::new()).timeout(PATIENCE)).await.unwrap(), Wake::Due);
     assert_eq!(scratch.outbox.claim(&claim()).await.unwrap().items.len(), 1);
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use mainstay_core::OwnerToken;
 use mainstay_core::outbox::Message;
-use mainstay_core::store::Wake;
+use mainstay_core::store::{WaitRequest, Wake};
 
 use crate::case::cases;
 use crate::fixture::Fixture;
@@ -23,12 +23,12 @@ const LONG: Duration = Duration::from_secs(120);
 async fn obx_103_work_that_is_due_ends_a_wait_at_once(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     world.enqueue(Message::new(TOPIC, "")).await;
-    let woken = world.outbox.store().wait(OwnerToken::new(), LONG).await.unwrap();
+    let woken = world.outbox.store().wait(&WaitRequest::new(OwnerToken::new()).timeout(LONG)).await.unwrap();
     assert_ne!(woken, Wake::TimedOut);
     // So does a lapsed lease, which a claim takes too.
     world.claim_one(OwnerToken::new()).await;
     world.advance(LEASE * 2).await;
-    let woken = world.outbox.store().wait(OwnerToken::new(), LONG).await.unwrap();
+    let woken = world.outbox.store().wait(&WaitRequest::new(OwnerToken::new()).timeout(LONG)).await.unwrap();
     assert_ne!(woken, Wake::TimedOut);
 }
 
@@ -39,7 +39,10 @@ async fn obx_103_a_wait_is_woken_by_an_enqueue(fx: &dyn Fixture) {
     let timeout = if hears { LONG } else { Duration::from_secs(1) };
     for round in 0..3 {
         let store = world.outbox.store().clone();
-        let waiting = tokio::spawn(async move { store.wait(OwnerToken::new(), timeout).await });
+        let waiting =
+            tokio::spawn(
+                async move { store.wait(&WaitRequest::new(OwnerToken::new()).timeout(timeout)).await },
+            );
         // Whether the wait has begun by now or not, it must not miss this.
         for _ in 0..round * 20 {
             tokio::task::yield_now().await;
@@ -66,7 +69,10 @@ async fn obx_103_a_wait_ends_when_a_message_becomes_due(fx: &dyn Fixture) {
             assert_eq!(item.id(), id);
             break;
         }
-        assert_ne!(world.outbox.store().wait(owner, LONG).await.unwrap(), Wake::TimedOut);
+        assert_ne!(
+            world.outbox.store().wait(&WaitRequest::new(owner).timeout(LONG)).await.unwrap(),
+            Wake::TimedOut
+        );
     }
 }
 
@@ -77,11 +83,18 @@ async fn obx_103_a_wait_without_work_times_out(fx: &dyn Fixture) {
     for _ in 0..2 {
         // A wake-up for nothing is allowed, since it costs one empty claim; a stream of them is not.
         let mut wakes = 0;
-        while world.outbox.store().wait(owner, Duration::from_millis(50)).await.unwrap() != Wake::TimedOut {
+        while world
+            .outbox
+            .store()
+            .wait(&WaitRequest::new(owner).timeout(Duration::from_millis(50)))
+            .await
+            .unwrap()
+            != Wake::TimedOut
+        {
             wakes += 1;
             assert!(wakes < 20, "it never waits");
         }
         // A wait that was dropped leaves nothing behind that would harm the next one.
-        interrupted(5, world.outbox.store().wait(owner, LONG)).await;
+        interrupted(5, world.outbox.store().wait(&WaitRequest::new(owner).timeout(LONG))).await;
     }
 }

@@ -16,5 +16,5 @@ pub use migration::{Applied, Migration, MigrationPlan, SchemaStatus, checksum, p
 pub use names::{Names, render};
 pub use outbox::OutboxStore;
 pub use provider::{Provider, SchemaStore};
-pub use queue::{QueueStore, Wake};
+pub use queue::{QueueStore, WaitRequest, Wake};
 pub use transaction::StoreTransaction;

@@ -21,6 +21,46 @@ pub enum Wake {
     TimedOut,
 }
 
+/// Asks to be woken for work.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct WaitRequest {
+    /// Who waits: the owner of the claims that follow.
+    pub consumer: OwnerToken,
+    /// How long at most. Defaults to 1 s.
+    pub timeout: Duration,
+    /// Only work of these topics ends the wait, as in a claim. Defaults to empty: all.
+    pub only_topics: Vec<String>,
+    /// Work of these topics does not end the wait, as in a claim. Defaults to empty: none is left out.
+    pub except_topics: Vec<String>,
+}
+
+impl WaitRequest {
+    /// A wait of `consumer` with everything at its default.
+    pub fn new(consumer: OwnerToken) -> Self {
+        Self { consumer, timeout: Duration::from_secs(1), only_topics: Vec::new(), except_topics: Vec::new() }
+    }
+
+    /// How long at most.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+    /// Only work of these topics ends the wait.
+    #[must_use]
+    pub fn only_topics(mut self, topics: Vec<String>) -> Self {
+        self.only_topics = topics;
+        self
+    }
+    /// Work of these topics does not end the wait.
+    #[must_use]
+    pub fn except_topics(mut self, topics: Vec<String>) -> Self {
+        self.except_topics = topics;
+        self
+    }
+}
+
 /// A work queue in a database.
 #[async_trait]
 pub trait QueueStore: Send + Sync + 'static {
@@ -42,9 +82,13 @@ pub trait QueueStore: Send + Sync + 'static {
     /// Makes work with a lapsed lease Ready. Returns how many.
     async fn reap_expired(&self) -> Result<u64>;
 
-    /// Waits until there may be work, at most `timeout`. Work that is already due ends the wait at once, so nothing
+    /// Waits until there may be work of the topics asked for. Work that is already due ends the wait at once, so nothing
     /// that came between the last claim and this call is missed. Errors only when the wait itself is impossible.
-    async fn wait(&self, consumer: OwnerToken, timeout: Duration) -> Result<Wake>;
+    async fn wait(&self, request: &WaitRequest) -> Result<Wake>;
+
+    /// Tells that a consumer will not wait again, so that nobody takes trouble to wake it. May take time, and may fail
+    /// unseen: whatever it would undo lapses by itself.
+    async fn leave(&self, consumer: OwnerToken);
 
     /// Begins a transaction in which a handler's writes, its messages and its ack commit together.
     async fn begin(&self) -> Result<Box<dyn StoreTransaction>>;

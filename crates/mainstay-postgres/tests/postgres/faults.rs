@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use mainstay_core::outbox::{Message, Outbox};
 use mainstay_core::queue::{ClaimRequest, Outcome, Settlement, Status};
-use mainstay_core::store::{OutboxStore, Provider};
+use mainstay_core::store::{OutboxStore, Provider, WaitRequest};
 use mainstay_core::{ErrorKind, OwnerToken, WorkItemId};
 use mainstay_postgres::{Postgres, PostgresTransaction};
 use mainstay_tests::{FaultProxy, OwnCluster, eventually};
@@ -182,7 +182,8 @@ async fn futures_can_be_dropped_at_any_await() {
         let ack = Settlement { claim: batch.items[0].handle, outcome: Outcome::Ack };
         poll_times(transaction(fixture.store.clone(), owner, ack.clone(), outbox.clone()), times).await;
         poll_times(outbox.settle(owner, &[ack]), times).await;
-        poll_times(fixture.store.wait(owner, Duration::from_millis(1)), times).await;
+        poll_times(fixture.store.wait(&WaitRequest::new(owner).timeout(Duration::from_millis(1))), times)
+            .await;
         poll_times(fixture.postgres.schema().deploy(), times).await;
     }
     let client = fixture.database.client().await;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use mainstay_core::outbox::{Message, MessageFilter, Page, Retention};
 use mainstay_core::queue::{ClaimRequest, FailureReason, Outcome, Settlement, Status};
-use mainstay_core::store::Provider;
+use mainstay_core::store::{Provider, WaitRequest};
 use mainstay_core::{ErrorKind, OwnerToken};
 
 use crate::support::Fixture;
@@ -188,7 +188,11 @@ async fn after_closing_everything_says_so() {
     fixture.postgres.close().await;
     let error = fixture.outbox.enqueue(Message::new("t", "")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Closed);
-    let error = fixture.store.wait(OwnerToken::new(), Duration::from_secs(60)).await.unwrap_err();
+    let error = fixture
+        .store
+        .wait(&WaitRequest::new(OwnerToken::new()).timeout(Duration::from_secs(60)))
+        .await
+        .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Closed);
     assert_eq!(fixture.store.begin().await.err().unwrap().kind(), ErrorKind::Closed);
 }

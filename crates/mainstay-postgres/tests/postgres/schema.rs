@@ -4,7 +4,7 @@ use std::process::Stdio;
 
 use mainstay_core::outbox::{Message, MessageFilter, Outbox, Page, Retention};
 use mainstay_core::queue::ClaimRequest;
-use mainstay_core::store::{Names, Provider, SchemaStatus, Wake, render};
+use mainstay_core::store::{Names, Provider, SchemaStatus, WaitRequest, Wake, render};
 use mainstay_core::{ErrorKind, OwnerToken};
 use mainstay_postgres::Postgres;
 use mainstay_tests::{OwnCluster, PostgresUrl, TestDatabase, TestPostgres};
@@ -266,7 +266,11 @@ pub(crate) async fn all_operations(fixture: &Fixture) {
     fixture.postgres.now().await.unwrap();
     fixture.postgres.schema().require().await.unwrap();
     // With work due it ends at once, and by then the listener has started.
-    let wake = fixture.store.wait(&WaitRequest::new(owner).timeout(std::time::Duration::from_secs(60))).await.unwrap();
+    let wake = fixture
+        .store
+        .wait(&WaitRequest::new(owner).timeout(std::time::Duration::from_secs(60)))
+        .await
+        .unwrap();
     assert_ne!(wake, Wake::TimedOut);
 }
 

@@ -6,7 +6,8 @@ use std::time::Duration;
 use mainstay_core::OwnerToken;
 use mainstay_core::outbox::Message;
 use mainstay_core::queue::ClaimRequest;
-use mainstay_core::store::{OutboxStore, Provider, Wake};
+use mainstay_core::runtime::Mainstay;
+use mainstay_core::store::{OutboxStore, Provider, WaitRequest, Wake};
 use mainstay_postgres::Postgres;
 use mainstay_tests::{CapturedLogs, FaultProxy, eventually};
 use tracing::Level;
@@ -17,7 +18,10 @@ use crate::support::{DEADLINE, Fixture, database};
 const LONG: Duration = Duration::from_secs(3_600);
 
 async fn wait(store: &Arc<dyn OutboxStore>, consumer: OwnerToken) -> Wake {
-    tokio::time::timeout(DEADLINE, store.wait(consumer, LONG)).await.expect("the wait ends").unwrap()
+    tokio::time::timeout(DEADLINE, store.wait(&WaitRequest::new(consumer).timeout(LONG)))
+        .await
+        .expect("the wait ends")
+        .unwrap()
 }
 
 /// Waits until the listener has begun, which wakes everybody once.
@@ -94,7 +98,8 @@ async fn work_that_is_due_ends_the_wait() {
         !fixture.claim().await.items.is_empty()
     })
     .await;
-    let timed_out = fixture.store.wait(consumer, Duration::from_millis(20)).await.unwrap();
+    let timed_out =
+        fixture.store.wait(&WaitRequest::new(consumer).timeout(Duration::from_millis(20))).await.unwrap();
     assert_eq!(timed_out, Wake::TimedOut);
 }
 
@@ -105,10 +110,16 @@ async fn topics_that_are_not_claimed_do_not_end_the_wait() {
     fixture.outbox.enqueue(Message::new("other", "")).await.unwrap();
     let request = ClaimRequest::new(consumer).only_topics(vec!["mine".to_owned()]);
     assert!(fixture.outbox.claim(&request).await.unwrap().items.is_empty());
-    listening(&fixture.store, consumer).await;
-    assert_eq!(fixture.store.wait(consumer, Duration::from_millis(20)).await.unwrap(), Wake::TimedOut);
+    assert_eq!(wait(&fixture.store, consumer).await, Wake::Due, "whoever wants all topics has work");
+    let mine = WaitRequest::new(consumer).only_topics(vec!["mine".to_owned()]);
+    eventually(DEADLINE, "the listener has begun", async || {
+        let short = mine.clone().timeout(Duration::from_millis(20));
+        fixture.store.wait(&short).await.unwrap() == Wake::TimedOut && idle(&fixture).await == 1
+    })
+    .await;
     fixture.outbox.enqueue(Message::new("mine", "")).await.unwrap();
-    assert_ne!(wait(&fixture.store, consumer).await, Wake::TimedOut);
+    let woken = tokio::time::timeout(DEADLINE, fixture.store.wait(&mine.timeout(LONG))).await;
+    assert_ne!(woken.expect("the wait ends").unwrap(), Wake::TimedOut);
     assert_eq!(fixture.outbox.claim(&request).await.unwrap().items.len(), 1);
 }
 
@@ -144,7 +155,14 @@ async fn through_a_pooler_it_polls_and_says_so_once() {
     let consumer = OwnerToken::new();
     let told = || logs.at(Level::INFO).iter().filter(|event| event.contains("polling")).count();
     eventually(DEADLINE, "it is said", async || {
-        assert_eq!(fixture.store.wait(consumer, Duration::from_millis(100)).await.unwrap(), Wake::TimedOut);
+        assert_eq!(
+            fixture
+                .store
+                .wait(&WaitRequest::new(consumer).timeout(Duration::from_millis(100)))
+                .await
+                .unwrap(),
+            Wake::TimedOut
+        );
         told() == 1
     })
     .await;
@@ -160,7 +178,10 @@ async fn without_listening_it_polls() {
     let postgres = Postgres::builder(&database.url()).listen(false).connect().await.unwrap();
     let fixture = Fixture::with(database, postgres);
     let consumer = OwnerToken::new();
-    assert_eq!(fixture.store.wait(consumer, Duration::from_millis(10)).await.unwrap(), Wake::TimedOut);
+    assert_eq!(
+        fixture.store.wait(&WaitRequest::new(consumer).timeout(Duration::from_millis(10))).await.unwrap(),
+        Wake::TimedOut
+    );
     assert_eq!(idle(&fixture).await, 0);
     fixture.enqueue("x").await;
     assert_eq!(wait(&fixture.store, consumer).await, Wake::Due);
@@ -180,7 +201,7 @@ async fn an_idle_consumer_asks_little_and_a_busy_one_takes_its_declaration_back(
     listening(&fixture.store, consumer).await;
     let before = transactions(&fixture).await;
     for _ in 0..3 {
-        fixture.store.wait(consumer, Duration::from_millis(500)).await.unwrap();
+        fixture.store.wait(&WaitRequest::new(consumer).timeout(Duration::from_millis(500))).await.unwrap();
     }
     // A dozen looks while transactions of other tests are under way; without a pause there would be thousands.
     let asked = transactions(&fixture).await - before;
@@ -195,6 +216,36 @@ async fn an_idle_consumer_asks_little_and_a_busy_one_takes_its_declaration_back(
 }
 
 #[tokio::test]
+async fn a_consumer_that_leaves_takes_its_declaration_back() {
+    let fixture = Fixture::new().await;
+    let consumer = OwnerToken::new();
+    listening(&fixture.store, consumer).await;
+    let store = fixture.store.clone();
+    let waits = tokio::spawn(async move { wait(&store, consumer).await });
+    eventually(DEADLINE, "the consumer is idle", async || idle(&fixture).await == 1).await;
+    waits.abort();
+    assert!(waits.await.unwrap_err().is_cancelled());
+    fixture.store.leave(OwnerToken::new()).await;
+    assert_eq!(idle(&fixture).await, 1, "somebody else's is not ours to take back");
+    fixture.store.leave(consumer).await;
+    assert_eq!(idle(&fixture).await, 0);
+    fixture.store.leave(consumer).await;
+}
+
+#[tokio::test]
+async fn a_dispatcher_that_stops_takes_its_declaration_back() {
+    let fixture = Fixture::new().await;
+    let mainstay = Mainstay::builder_over(Arc::new(fixture.postgres.clone()))
+        .outbox(|outbox| outbox.raw_handler("t", |_| std::future::ready(())))
+        .build()
+        .unwrap();
+    let running = mainstay.start().await.unwrap();
+    eventually(DEADLINE, "the dispatcher is idle", async || idle(&fixture).await == 1).await;
+    running.stop().await.unwrap();
+    assert_eq!(idle(&fixture).await, 0);
+}
+
+#[tokio::test]
 async fn work_that_others_have_locked_does_not_spin() {
     let fixture = Fixture::new().await;
     fixture.enqueue("x").await;
@@ -205,7 +256,7 @@ async fn work_that_others_have_locked_does_not_spin() {
     let started = tokio::time::Instant::now();
     let mut rounds = 0;
     while started.elapsed() < Duration::from_secs(2) {
-        fixture.store.wait(consumer, LONG).await.unwrap();
+        fixture.store.wait(&WaitRequest::new(consumer).timeout(LONG)).await.unwrap();
         assert!(fixture.outbox.claim(&ClaimRequest::new(consumer)).await.unwrap().items.is_empty());
         rounds += 1;
     }
@@ -222,7 +273,10 @@ async fn the_outbox_outlives_the_provider() {
     drop(postgres);
     let consumer = OwnerToken::new();
     listening(&store, consumer).await;
-    assert_eq!(store.wait(consumer, Duration::from_millis(10)).await.unwrap(), Wake::TimedOut);
+    assert_eq!(
+        store.wait(&WaitRequest::new(consumer).timeout(Duration::from_millis(10))).await.unwrap(),
+        Wake::TimedOut
+    );
     drop(store);
     let client = database.client().await;
     let others =

@@ -32,8 +32,7 @@ pub(crate) fn claim(
         request,
         now,
         locked_until: after(now, request.lease),
-        only: json_list(&request.only_topics),
-        except: json_list(&request.except_topics),
+        topics: Topics::new(&request.only_topics, &request.except_topics),
         room: request.batch as usize,
         passed: 0,
         claimed: Vec::new(),
@@ -75,6 +74,18 @@ fn lucky(levels: usize) -> Option<usize> {
 }
 
 /// Topics as the statements take them: none means no restriction.
+#[derive(Debug, Clone)]
+pub(crate) struct Topics {
+    pub(crate) only: Option<String>,
+    pub(crate) except: Option<String>,
+}
+
+impl Topics {
+    pub(crate) fn new(only: &[String], except: &[String]) -> Self {
+        Self { only: json_list(only), except: json_list(except) }
+    }
+}
+
 fn json_list(topics: &[String]) -> Option<String> {
     // A list of texts always has a JSON form, so `ok()` hides no error.
     if topics.is_empty() { None } else { serde_json::to_string(topics).ok() }
@@ -91,8 +102,7 @@ struct Round<'a> {
     request: &'a ClaimRequest,
     now: i64,
     locked_until: i64,
-    only: Option<String>,
-    except: Option<String>,
+    topics: Topics,
     room: usize,
     /// Candidates that were not claimed, so far.
     passed: usize,
@@ -140,7 +150,14 @@ impl Round<'_> {
         let mut statement = self.connection.prepare_cached(&self.sql.claim_candidates)?;
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let found = statement.query_map(
-            params![self.now, level, self.only, self.except, self.request.delivery_limit, limit],
+            params![
+                self.now,
+                level,
+                self.topics.only,
+                self.topics.except,
+                self.request.delivery_limit,
+                limit
+            ],
             |row| Ok(Candidate { seq: row.get(0)?, verdict: row.get(2)? }),
         )?;
         Ok(found.collect::<Result<_, _>>()?)

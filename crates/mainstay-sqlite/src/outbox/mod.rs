@@ -16,7 +16,7 @@ use mainstay_core::outbox::{
     Enqueued, MessageFilter, OutboxMessage, OutboxStats, Page, PreparedMessage, Retention,
 };
 use mainstay_core::queue::{ClaimBatch, ClaimHandle, ClaimRequest, Settled, Settlement};
-use mainstay_core::store::{Capabilities, OutboxStore, QueueStore, StoreTransaction, Wake};
+use mainstay_core::store::{Capabilities, OutboxStore, QueueStore, StoreTransaction, WaitRequest, Wake};
 use mainstay_core::{OwnerToken, Result, WorkItemId};
 
 use crate::database::Database;
@@ -24,6 +24,7 @@ use crate::transaction::SqliteTransaction;
 use crate::wake;
 use crate::writer::Ticket;
 
+pub(crate) use claim::Topics;
 pub(crate) use enqueue::enqueue;
 #[cfg(feature = "sqlx")]
 pub(crate) use enqueue::{ENQUEUE, id_taken, known_as, when};
@@ -85,8 +86,12 @@ impl QueueStore for SqliteOutbox {
         self.database.write("outbox.reap", settle::reap).await
     }
 
-    async fn wait(&self, _consumer: OwnerToken, timeout: Duration) -> Result<Wake> {
-        wake::wait(&self.database, timeout).await
+    async fn wait(&self, request: &WaitRequest) -> Result<Wake> {
+        wake::wait(&self.database, request).await
+    }
+
+    async fn leave(&self, _consumer: OwnerToken) {
+        // Nobody is told of waiters: signals and looks at the file find them.
     }
 
     async fn begin(&self) -> Result<Box<dyn StoreTransaction>> {

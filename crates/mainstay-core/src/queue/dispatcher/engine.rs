@@ -12,7 +12,7 @@ use crate::error::{ErrorKind, Result};
 use crate::id::OwnerToken;
 use crate::outbox::Outbox;
 use crate::queue::{ClaimHandle, ClaimRequest, Claimed, Context, DispatcherOptions, Registry, Settled};
-use crate::store::Wake;
+use crate::store::{WaitRequest, Wake};
 use crate::telemetry;
 
 use super::admission::Admission;
@@ -21,7 +21,7 @@ use super::in_flight::{InFlight, LeaseTimes};
 use super::renewing::Renewing;
 use super::settling::Settling;
 use super::source::{ClaimAnswer, Pause, Source, SourceEvent};
-use super::stopping::Stopping;
+use super::stopping::{self, Stopping};
 
 /// The pause after a failed database call, first and longest.
 const TROUBLE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
@@ -47,7 +47,7 @@ pub(super) struct Engine {
     blocked: Pause,
     /// Whether the last wait ended because something was said to be due.
     woken_for_due: bool,
-    /// Topics the last claim left out because they had enough.
+    /// Topics the last claim or wait left out because they had enough.
     left_out: HashSet<String>,
     settling: Settling,
     renewing: Renewing,
@@ -93,7 +93,7 @@ impl Engine {
             self.renewing.start(&mut self.in_flight, &self.outbox, self.owner);
             self.start_claim();
             if self.is_finished() {
-                return;
+                return stopping::leave(self.outbox.store().leave(self.owner)).await;
             }
             let tick = self.next_tick();
             tokio::select! {
@@ -186,8 +186,8 @@ impl Engine {
                 self.start_wait();
             }
         } else if std::mem::take(&mut self.woken_for_due) {
-            // Something is due, but not for us: blocked behind its key, or of a topic left out. Waiting would end
-            // at once, over and over.
+            // Something is due, but not for us: blocked behind its key, or others have it. Waiting would end at once,
+            // over and over.
             self.source = Source::Paused(Instant::now() + self.blocked.step());
         } else {
             self.start_wait();
@@ -208,10 +208,18 @@ impl Engine {
         }
     }
 
+    /// Waits for what the last claim could not bring. A topic that has become saturated by that claim would end the wait
+    /// at once, and one that has run dry since must not be left out of it.
     fn start_wait(&mut self) {
-        let timeout = self.poll.step();
-        let (outbox, owner) = (self.outbox.clone(), self.owner);
-        let wait = async move { outbox.store().wait(owner, timeout).await };
+        if self.left_out_runs_dry() {
+            return;
+        }
+        self.left_out.extend(self.admission.saturated_topics(&self.in_flight));
+        let request = WaitRequest::new(self.owner)
+            .timeout(self.poll.step())
+            .except_topics(self.left_out.iter().cloned().collect());
+        let outbox = self.outbox.clone();
+        let wait = async move { outbox.store().wait(&request).await };
         self.source = Source::Waiting(AbortOnDropHandle::new(tokio::spawn(wait)));
     }
 
@@ -267,11 +275,13 @@ impl Engine {
 
     fn forget(&mut self, claim: ClaimHandle) {
         let keyed = self.in_flight.remove(claim);
-        let room_for_left_out =
-            self.left_out.iter().any(|topic| self.admission.runs_dry(&self.in_flight, topic));
-        if keyed || room_for_left_out {
+        if keyed || self.left_out_runs_dry() {
             self.claim_soon();
         }
+    }
+
+    fn left_out_runs_dry(&self) -> bool {
+        self.left_out.iter().any(|topic| self.admission.runs_dry(&self.in_flight, topic))
     }
 
     // ---- settling and renewing
