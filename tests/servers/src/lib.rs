@@ -21,5 +21,5 @@ pub use bouncer::Bouncer;
 pub use cluster::{Cluster, ClusterOptions};
 pub use error::{Error, Result};
 pub use process::Group;
-pub use programs::{find_faketime, find_openssl, find_pgbouncer, find_postgres};
+pub use programs::{Programs, find_faketime, find_openssl, find_pgbouncer, find_postgres};
 pub use shared::SharedServers;
