@@ -98,6 +98,7 @@ macro_rules! suite {
         $crate::handlers_cases!($fixture);
         $crate::input_cases!($fixture);
         $crate::limits_cases!($fixture);
+        $crate::mishaps_cases!($fixture);
         $crate::observability_cases!($fixture);
         $crate::ordering_cases!($fixture);
         $crate::reap_cases!($fixture);

@@ -1,9 +1,9 @@
-//! A provider that passes everything on and keeps what a worker asks its waits for, with how they ended.
+//! A provider that passes everything on and keeps what a worker asks for: its waits, with how they ended, and its settles.
 //!
-//! It changes no answer: the worker under it works on the real database.
+//! The worker under it works on the real database. It changes no answer, unless it is told to refuse to settle a message.
 
 use std::any::Any;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -15,25 +15,53 @@ use mainstay_core::queue::{ClaimBatch, ClaimHandle, ClaimRequest, Settled, Settl
 use mainstay_core::store::{
     Capabilities, OutboxStore, Provider, QueueStore, SchemaStore, StoreTransaction, WaitRequest, Wake,
 };
-use mainstay_core::{OwnerToken, Result, WorkItemId};
+use mainstay_core::{Error, OwnerToken, Result, WorkItemId};
 
 /// A wait that has ended: how long it was to be at most, and why it ended.
 pub(crate) type Waited = (Duration, Wake);
 
+/// What was heard so far, each in its order.
+#[derive(Default)]
+struct Heard {
+    waits: Vec<Waited>,
+    left_out: Vec<Vec<String>>,
+    settles: Vec<Vec<WorkItemId>>,
+    refused: Option<WorkItemId>,
+}
+
 /// The provider.
 pub(crate) struct Overheard {
     inner: Arc<dyn Provider>,
-    waits: Arc<Mutex<Vec<Waited>>>,
+    heard: Arc<Mutex<Heard>>,
 }
 
 impl Overheard {
     pub(crate) fn new(inner: Arc<dyn Provider>) -> Self {
-        Self { inner, waits: Arc::default() }
+        Self { inner, heard: Arc::default() }
     }
 
-    /// The waits so far, in order.
+    fn heard(&self) -> MutexGuard<'_, Heard> {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The waits that have ended.
     pub(crate) fn waits(&self) -> Vec<Waited> {
-        self.waits.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.heard().waits.clone()
+    }
+
+    /// The topics that each wait left out, from its beginning.
+    pub(crate) fn left_out(&self) -> Vec<Vec<String>> {
+        self.heard().left_out.clone()
+    }
+
+    /// The messages of each settle.
+    pub(crate) fn settles(&self) -> Vec<Vec<WorkItemId>> {
+        self.heard().settles.clone()
+    }
+
+    /// From now on refuses every settle with this message in it, as a whole.
+    pub(crate) fn refuse(&self, id: Option<WorkItemId>) {
+        self.heard().refused = id;
     }
 }
 
@@ -46,7 +74,7 @@ impl Provider for Overheard {
         self.inner.capabilities()
     }
     fn outbox(&self) -> Arc<dyn OutboxStore> {
-        Arc::new(OverheardStore { inner: self.inner.outbox(), waits: Arc::clone(&self.waits) })
+        Arc::new(OverheardStore { inner: self.inner.outbox(), heard: Arc::clone(&self.heard) })
     }
     fn schema(&self) -> Arc<dyn SchemaStore> {
         self.inner.schema()
@@ -61,7 +89,22 @@ impl Provider for Overheard {
 
 struct OverheardStore {
     inner: Arc<dyn OutboxStore>,
-    waits: Arc<Mutex<Vec<Waited>>>,
+    heard: Arc<Mutex<Heard>>,
+}
+
+impl OverheardStore {
+    fn heard(&self) -> MutexGuard<'_, Heard> {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes a settle. True when it is to be refused.
+    fn refuses(&self, settlements: &[Settlement]) -> bool {
+        let ids: Vec<_> = settlements.iter().map(|settlement| settlement.claim.id()).collect();
+        let mut heard = self.heard();
+        let refused = heard.refused.is_some_and(|refused| ids.contains(&refused));
+        heard.settles.push(ids);
+        refused
+    }
 }
 
 #[async_trait]
@@ -76,6 +119,9 @@ impl QueueStore for OverheardStore {
         self.inner.claim(request).await
     }
     async fn settle(&self, owner: OwnerToken, settlements: &[Settlement]) -> Result<Settled> {
+        if self.refuses(settlements) {
+            return Err(Error::invalid("outbox.settle", "outcome", "is refused by this store"));
+        }
         self.inner.settle(owner, settlements).await
     }
     async fn renew(&self, owner: OwnerToken, claims: &[ClaimHandle], lease: Duration) -> Result<Settled> {
@@ -85,8 +131,9 @@ impl QueueStore for OverheardStore {
         self.inner.reap_expired().await
     }
     async fn wait(&self, request: &WaitRequest) -> Result<Wake> {
+        self.heard().left_out.push(request.except_topics.clone());
         let wake = self.inner.wait(request).await?;
-        self.waits.lock().unwrap_or_else(PoisonError::into_inner).push((request.timeout, wake));
+        self.heard().waits.push((request.timeout, wake));
         Ok(wake)
     }
     async fn leave(&self, consumer: OwnerToken) {

@@ -16,6 +16,7 @@ mod fuzz;
 mod handlers;
 mod input;
 mod limits;
+mod mishaps;
 mod observability;
 mod ordering;
 mod reap;
@@ -45,6 +46,7 @@ pub fn all() -> Vec<Case> {
         handlers::CASES,
         input::CASES,
         limits::CASES,
+        mishaps::CASES,
         observability::CASES,
         ordering::CASES,
         reap::CASES,

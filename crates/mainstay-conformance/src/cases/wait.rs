@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use mainstay_core::OwnerToken;
 use mainstay_core::outbox::Message;
+use mainstay_core::queue::ClaimRequest;
 use mainstay_core::store::{WaitRequest, Wake};
 
 use crate::case::cases;
@@ -15,6 +16,7 @@ cases! { $ wait_cases:
     obx_103_a_wait_is_woken_by_an_enqueue ["OBX-103"],
     obx_103_a_wait_ends_when_a_message_becomes_due ["OBX-103"],
     obx_103_a_wait_without_work_times_out ["OBX-103"],
+    obx_103_a_wait_is_for_the_topics_asked_for ["OBX-103"],
 }
 
 /// Much longer than any of the waits below take: only a wait that misses its reason gets there.
@@ -96,5 +98,45 @@ async fn obx_103_a_wait_without_work_times_out(fx: &dyn Fixture) {
         }
         // A wait that was dropped leaves nothing behind that would harm the next one.
         interrupted(5, world.outbox.store().wait(&WaitRequest::new(owner).timeout(LONG))).await;
+    }
+}
+
+/// Waits shortly, over and over while that ends for nothing: a wake-up too many is allowed, a stream of them is not.
+async fn times_out(world: &World<'_>, request: &WaitRequest) -> bool {
+    let request = request.clone().timeout(Duration::from_millis(50));
+    for _ in 0..20 {
+        if world.outbox.store().wait(&request).await.unwrap() == Wake::TimedOut {
+            return true;
+        }
+    }
+    false
+}
+
+async fn obx_103_a_wait_is_for_the_topics_asked_for(fx: &dyn Fixture) {
+    let world = World::open(fx).await;
+    let request = WaitRequest::new(OwnerToken::new());
+    let topics = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+    world.enqueue(Message::new("slow", "")).await;
+    world.enqueue(Message::new("slow", "").priority(5)).await;
+    let (without, only) =
+        (request.clone().except_topics(topics(&["slow"])), request.clone().only_topics(topics(&["fast"])));
+    assert!(times_out(&world, &without).await, "what is left out ends no wait");
+    assert!(times_out(&world, &only).await);
+    assert!(!times_out(&world, &request).await, "but it is due");
+    // The same for a lease that has lapsed.
+    assert_eq!(world.claim(OwnerToken::new(), 50).await.len(), 2);
+    world.advance(LEASE * 2).await;
+    assert!(times_out(&world, &without).await);
+    assert!(!times_out(&world, &request).await);
+    // What is wanted ends a wait, though there is more of the other.
+    world.enqueue(Message::new("fast", "")).await;
+    for request in [&without, &only] {
+        let request = request.clone().timeout(LONG);
+        assert_ne!(world.outbox.store().wait(&request).await.unwrap(), Wake::TimedOut);
+        let claim = ClaimRequest::new(OwnerToken::new()).lease(Duration::from_millis(1));
+        let claim = claim.only_topics(request.only_topics).except_topics(request.except_topics);
+        let claimed = world.claim_batch(&claim).await.items;
+        assert_eq!(claimed.iter().map(|item| item.topic.as_str()).collect::<Vec<_>>(), ["fast"]);
+        world.advance(LEASE).await;
     }
 }

@@ -38,6 +38,8 @@ const OPEN: u8 = 0;
 const COMPLETING: u8 = 1;
 /// The ack has been committed in the handler's own transaction.
 const COMPLETED: u8 = 2;
+/// The handler's transaction found the claim gone, and that has been reported.
+const LOST: u8 = 3;
 
 impl Context {
     pub(crate) fn new(
@@ -125,7 +127,12 @@ impl Context {
 
     /// Whether the handler's own transaction has begun to ack.
     pub(crate) fn is_completing(&self) -> bool {
-        self.0.completion.load(Ordering::Acquire) != OPEN
+        matches!(self.0.completion.load(Ordering::Acquire), COMPLETING | COMPLETED)
+    }
+
+    /// Whether the handler's own transaction found the claim gone. There is nothing left to settle.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.0.completion.load(Ordering::Acquire) == LOST
     }
 
     fn set_completion(&self, state: u8) {
@@ -139,7 +146,7 @@ impl fmt::Debug for Context {
     }
 }
 
-/// Marks a delivery as completing while it lives, and as completed if it succeeds.
+/// Marks a delivery as completing while it lives, unless it has come to an end by then.
 struct Completing(Context);
 
 impl Completing {
@@ -155,9 +162,9 @@ impl Completing {
 
 impl Drop for Completing {
     fn drop(&mut self) {
-        if !self.0.is_completed() {
-            self.0.set_completion(OPEN);
-        }
+        let state = &self.0.0.completion;
+        // An end that was reached stays.
+        let _ = state.compare_exchange(COMPLETING, OPEN, Ordering::AcqRel, Ordering::Acquire);
     }
 }
 
@@ -208,6 +215,7 @@ impl<T: StoreTransaction> HandlerTransaction<T> {
         if settled.changed.is_empty() {
             self.inner.rollback().await?;
             telemetry::settled(self.context.outbox().store().identifier(), &settlement, &settled);
+            self.context.set_completion(LOST);
             return Err(Error::new(
                 ErrorKind::ClaimLost,
                 "handler.complete",

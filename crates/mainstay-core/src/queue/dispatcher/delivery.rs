@@ -1,5 +1,6 @@
 //! One delivery: the handler run to its end, whatever that end is.
 
+use std::any::Any;
 use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant};
 
@@ -25,6 +26,8 @@ pub(super) enum End {
     Settle(Outcome),
     /// The handler's own transaction has settled it.
     Completed,
+    /// The handler's own transaction found the claim gone, and has said so.
+    Lost,
     /// The handler was dropped before its end: the claim was lost, or the grace period is over.
     Cancelled,
 }
@@ -36,12 +39,16 @@ pub(super) async fn run(
     attempts: u32,
     cancel: CancellationToken,
 ) -> Ended {
-    let claim = context.message().handle;
+    let started = Instant::now();
+    let delivery = deliver(context.clone(), registered, attempts, cancel);
     // A policy's own code may panic too, and so may the drop of a handler.
-    let ended = AssertUnwindSafe(deliver(context, registered, attempts, cancel)).catch_unwind().await;
+    let ended = AssertUnwindSafe(delivery).catch_unwind().await;
     ended.unwrap_or_else(|panic| {
-        let error = Some(format!("the delivery panicked: {}", panic_text(&*panic)));
-        Ended { claim, end: End::Settle(Outcome::Abandon { delay: None, error }) }
+        let error = Some(format!("the delivery panicked: {}", panic_text(panic)));
+        let outcome = Outcome::Abandon { delay: None, error };
+        let (store, message) = (context.outbox().store().identifier(), context.message());
+        telemetry::handler_ended(store, &message.topic, message.message_id, &outcome, started.elapsed());
+        Ended { claim: message.handle, end: End::Settle(outcome) }
     })
 }
 
@@ -74,7 +81,8 @@ async fn deliver(
         Some(result) => {
             let outcome = outcome(result, &context, &registered, attempts);
             ended(&outcome);
-            End::Settle(outcome)
+            // Settling it would only be found stale, and counted, once more.
+            if context.is_lost() { End::Lost } else { End::Settle(outcome) }
         }
     };
     Ended { claim, end }
@@ -108,14 +116,22 @@ async fn call(context: &Context, registered: &Registered) -> HandlerResult {
     };
     match limited.await {
         Ok(Ok(result)) => result,
-        Ok(Err(panic)) => Err(HandlerError::Retry(format!("the handler panicked: {}", panic_text(&*panic)))),
+        Ok(Err(panic)) => Err(HandlerError::Retry(format!("the handler panicked: {}", panic_text(panic)))),
         Err(timeout) => Err(HandlerError::Retry(format!("the handler did not end within {timeout:?}"))),
     }
 }
 
-fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
+/// The text of a panic, whose payload ends here.
+fn panic_text(panic: Box<dyn Any + Send>) -> String {
     let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("(no text)")
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    let text = text.unwrap_or("(no text)").to_owned();
+    // A payload can be anything, also something that panics when dropped. What that leaves behind is better leaked
+    // than dropped in turn, without end.
+    if let Err(again) = std::panic::catch_unwind(AssertUnwindSafe(|| drop(panic))) {
+        std::mem::forget(again);
+    }
+    text
 }
 
 /// What becomes of a message whose handler has answered.

@@ -265,7 +265,7 @@ impl Engine {
         let Ok(Ended { claim, end }) = ended else { return };
         let lost = self.in_flight.set_ended(claim);
         match end {
-            End::Completed => self.forget(claim),
+            End::Completed | End::Lost => self.forget(claim),
             End::Cancelled if lost => self.forget(claim),
             End::Cancelled => self.settling.release(claim),
             // A lost claim is settled all the same: the database decides, and says so when it is stale.
