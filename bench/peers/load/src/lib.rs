@@ -18,4 +18,4 @@ pub use request::{Request, Work};
 pub use work::main;
 
 /// What all programs fail with.
-pub type Result<T> = anyhow::Result<T>;
+pub type Result<T, E = anyhow::Error> = std::result::Result<T, E>;

@@ -12,7 +12,8 @@ use mainstay::store::Provider;
 use mainstay::{Context, Mainstay, Message, Outbox, RunningMainstay};
 
 const TOPIC: &str = "noop";
-const CONNECTIONS: usize = 16;
+/// As many as the others have: callers and dispatchers share them.
+const CONNECTIONS: usize = 32;
 
 #[derive(Clone)]
 struct Program {
