@@ -15,7 +15,7 @@ mod url;
 mod wait;
 
 pub use cluster::OwnCluster;
-pub use logs::{CapturedLogs, LogRecord, RecordKind};
+pub use logs::{CapturedLogs, LogRecord};
 pub use mainstay_servers::ClusterOptions;
 pub use postgres::{TestDatabase, TestPostgres, connect};
 pub use proxy::FaultProxy;

@@ -20,8 +20,8 @@ pub struct CapturedLogs {
 /// One thing that was logged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogRecord {
-    /// Whether it is an event or a span.
-    pub kind: RecordKind,
+    /// Whether it is a span, or fields a span got later; otherwise it is an event: a line in a log.
+    pub is_span: bool,
     /// How important it is.
     pub level: Level,
     /// Where it comes from.
@@ -32,27 +32,20 @@ pub struct LogRecord {
     pub fields: BTreeMap<String, String>,
 }
 
-/// What kind of thing was logged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RecordKind {
-    /// An event: a line in a log.
-    Event,
-    /// A span, or fields a span got later.
-    Span,
-}
-
 impl LogRecord {
-    fn new(kind: RecordKind, metadata: &Metadata<'_>) -> Self {
+    fn new(is_span: bool, metadata: &Metadata<'_>) -> Self {
         Self {
-            kind,
+            is_span,
             level: *metadata.level(),
             target: metadata.target().to_owned(),
-            message: match kind {
-                RecordKind::Event => String::new(),
-                RecordKind::Span => metadata.name().to_owned(),
-            },
+            message: if is_span { metadata.name().to_owned() } else { String::new() },
             fields: BTreeMap::new(),
         }
+    }
+
+    /// The text of a field, empty when there is none.
+    pub fn field(&self, name: &str) -> &str {
+        self.fields.get(name).map_or("", String::as_str)
     }
 
     /// Whether its text or one of its fields contains `text`.
@@ -82,9 +75,25 @@ impl CapturedLogs {
     /// Captures nothing until it is [installed](Self::install) or [wrapped](Self::capture)
     /// around something.
     pub fn new() -> Self {
+        Self::only(|_| true)
+    }
+
+    /// The same, but captures only what is `wanted`. That is decided by where the line stands in the code, before its
+    /// text is made.
+    pub fn only(wanted: fn(&Metadata<'_>) -> bool) -> Self {
         let records = Arc::default();
-        let layer = CaptureLayer { records: Arc::clone(&records) };
+        let layer = CaptureLayer { records: Arc::clone(&records), wanted };
         Self { records, dispatch: Dispatch::new(Registry::default().with(layer)) }
+    }
+
+    /// Captures what is logged in this process from now on to its end, on all threads that have nothing else installed.
+    ///
+    /// # Panics
+    ///
+    /// If something else is installed for the whole process.
+    pub fn install_everywhere(&self) {
+        let installed = tracing::dispatcher::set_global_default(self.dispatch.clone());
+        installed.expect("nothing else reads the logs of the whole process");
     }
 
     /// Captures what this thread logs while the guard lives: everything, in a test whose
@@ -112,7 +121,7 @@ impl CapturedLogs {
     /// The captured events, in order.
     pub fn events(&self) -> Vec<LogRecord> {
         let mut records = self.records();
-        records.retain(|record| record.kind == RecordKind::Event);
+        records.retain(|record| !record.is_span);
         records
     }
 
@@ -120,6 +129,13 @@ impl CapturedLogs {
     pub fn at(&self, level: Level) -> Vec<LogRecord> {
         let mut events = self.events();
         events.retain(|event| event.level == level);
+        events
+    }
+
+    /// The captured events of exactly this level that say `text`, in order.
+    pub fn find(&self, level: Level, text: &str) -> Vec<LogRecord> {
+        let mut events = self.at(level);
+        events.retain(|event| event.message.contains(text));
         events
     }
 
@@ -152,17 +168,22 @@ fn lock(records: &Mutex<Vec<LogRecord>>) -> MutexGuard<'_, Vec<LogRecord>> {
 
 struct CaptureLayer {
     records: Arc<Mutex<Vec<LogRecord>>>,
+    wanted: fn(&Metadata<'_>) -> bool,
 }
 
 impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for CaptureLayer {
+    fn enabled(&self, metadata: &Metadata<'_>, _: Context<'_, S>) -> bool {
+        (self.wanted)(metadata)
+    }
+
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
-        let mut record = LogRecord::new(RecordKind::Event, event.metadata());
+        let mut record = LogRecord::new(false, event.metadata());
         event.record(&mut FieldsOf(&mut record));
         lock(&self.records).push(record);
     }
 
     fn on_new_span(&self, attributes: &Attributes<'_>, _: &Id, _: Context<'_, S>) {
-        let mut record = LogRecord::new(RecordKind::Span, attributes.metadata());
+        let mut record = LogRecord::new(true, attributes.metadata());
         attributes.record(&mut FieldsOf(&mut record));
         lock(&self.records).push(record);
     }
@@ -171,7 +192,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for CaptureLayer {
         let Some(metadata) = context.metadata(id) else {
             return;
         };
-        let mut record = LogRecord::new(RecordKind::Span, metadata);
+        let mut record = LogRecord::new(true, metadata);
         values.record(&mut FieldsOf(&mut record));
         lock(&self.records).push(record);
     }
@@ -218,6 +239,17 @@ mod tests {
         assert_eq!(warnings.len(), 1);
         assert_eq!(warnings[0].to_string(), "WARN here: job 7 failed attempt=3 kind=mail");
         assert_eq!(logs.events().len(), 2);
+    }
+
+    #[test]
+    fn what_is_not_wanted_is_not_captured() {
+        let logs = CapturedLogs::only(|metadata| metadata.fields().field("store").is_none());
+        let guard = logs.install();
+        tracing::info!(store = "a", "of a store");
+        tracing::info!("of none");
+        drop(guard);
+        assert_eq!(logs.find(Level::INFO, "of").len(), 1);
+        assert_eq!(logs.find(Level::INFO, "of none")[0].field("store"), "");
     }
 
     #[tokio::test]

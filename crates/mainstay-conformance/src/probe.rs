@@ -1,55 +1,36 @@
 //! Reads what the code under test logs and counts while a case runs. Works because a case's runtime has one thread.
 
 use std::collections::BTreeMap;
-use std::fmt::{Debug, Write};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::fmt::Write;
+use std::sync::LazyLock;
 
+pub(crate) use mainstay_tests::LogRecord as Line;
+
+use mainstay_tests::CapturedLogs;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
-use tracing::field::{Field, Visit};
-use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::DefaultGuard;
-use tracing::{Event, Level, Subscriber};
-use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
-
-/// One event or span, with its fields as text.
-#[derive(Debug, Clone)]
-pub(crate) struct Line {
-    pub(crate) level: Level,
-    pub(crate) message: String,
-    pub(crate) fields: BTreeMap<String, String>,
-    pub(crate) is_span: bool,
-    /// Where it was written: the path of the module.
-    pub(crate) target: String,
-}
-
-impl Line {
-    /// The field's text, empty when there is none.
-    pub(crate) fn field(&self, name: &str) -> &str {
-        self.fields.get(name).map_or("", String::as_str)
-    }
-}
+use tracing::{Level, Metadata};
 
 /// Everything logged on this thread from its making to its end, at every level, spans included.
 pub(crate) struct Logs {
-    lines: Arc<Mutex<Vec<Line>>>,
+    captured: CapturedLogs,
     _guard: DefaultGuard,
 }
 
 impl Logs {
     pub(crate) fn capture() -> Self {
-        let lines = Arc::<Mutex<Vec<Line>>>::default();
-        let subscriber = tracing_subscriber::registry().with(Capture { lines: Arc::clone(&lines) });
-        Self { lines, _guard: tracing::subscriber::set_default(subscriber) }
+        let captured = CapturedLogs::new();
+        let guard = captured.install();
+        Self { captured, _guard: guard }
     }
 
     pub(crate) fn all(&self) -> Vec<Line> {
-        self.lines.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.captured.records()
     }
 
     /// The events with this text and level, in order.
     pub(crate) fn find(&self, level: Level, text: &str) -> Vec<Line> {
-        let matches = |line: &Line| !line.is_span && line.level == level && line.message.contains(text);
-        self.all().into_iter().filter(matches).collect()
+        self.captured.find(level, text)
     }
 
     /// All of it as one text, to search for what must not be there.
@@ -57,58 +38,52 @@ impl Logs {
         let mut text = String::new();
         for line in self.all() {
             // Writing to a String can't fail.
-            let _ = writeln!(text, "{} {} {:?}", line.level, line.message, line.fields);
+            let _ = writeln!(text, "{line}");
         }
         text
     }
 }
 
-struct Capture {
-    lines: Arc<Mutex<Vec<Line>>>,
+/// Whether a line is this project's.
+pub(crate) fn is_own(line: &Line) -> bool {
+    line.target.starts_with("mainstay")
 }
 
-impl Capture {
-    fn push(&self, line: Line) {
-        self.lines.lock().unwrap_or_else(PoisonError::into_inner).push(line);
+/// What this project logs without naming a store, on any thread that has no capture of its own: those of the provider
+/// above all. Listens to the whole process from the first use on, since a provider's threads can't be told apart by case.
+pub(crate) struct Nameless {
+    captured: CapturedLogs,
+}
+
+impl Nameless {
+    /// Begins to listen, unless somebody has.
+    pub(crate) fn listen() -> &'static Self {
+        static LISTENER: LazyLock<Nameless> = LazyLock::new(|| {
+            let captured = CapturedLogs::only(is_nameless);
+            captured.install_everywhere();
+            Nameless { captured }
+        });
+        &LISTENER
+    }
+
+    /// What was heard so far, whichever case it comes from.
+    pub(crate) fn heard(&self) -> Vec<Line> {
+        let mut lines = self.captured.records();
+        lines.retain(|line| line.target != TRIAL);
+        lines
+    }
+
+    /// Whether a line that a thread of its own logs is really heard.
+    pub(crate) fn hears(&self) -> bool {
+        let trial = std::thread::spawn(|| tracing::debug!(target: TRIAL, "of no store"));
+        trial.join().is_ok() && self.captured.records().iter().any(|line| line.target == TRIAL)
     }
 }
 
-impl<S: Subscriber> Layer<S> for Capture {
-    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
-        let mut fields = Fields::default();
-        event.record(&mut fields);
-        let message = fields.0.remove("message").unwrap_or_default();
-        let (level, target) = (*event.metadata().level(), event.metadata().target().to_owned());
-        self.push(Line { level, message, fields: fields.0, is_span: false, target });
-    }
+const TRIAL: &str = "mainstay_conformance::trial";
 
-    fn on_new_span(&self, attributes: &Attributes<'_>, _: &Id, _: Context<'_, S>) {
-        let mut fields = Fields::default();
-        attributes.record(&mut fields);
-        let metadata = attributes.metadata();
-        let (message, target) = (metadata.name().to_owned(), metadata.target().to_owned());
-        self.push(Line { level: *metadata.level(), message, fields: fields.0, is_span: true, target });
-    }
-
-    fn on_record(&self, _: &Id, values: &Record<'_>, _: Context<'_, S>) {
-        let mut fields = Fields::default();
-        values.record(&mut fields);
-        let (message, target) = (String::new(), String::new());
-        self.push(Line { level: Level::TRACE, message, fields: fields.0, is_span: true, target });
-    }
-}
-
-#[derive(Default)]
-struct Fields(BTreeMap<String, String>);
-
-impl Visit for Fields {
-    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        self.0.insert(field.name().to_owned(), format!("{value:?}"));
-    }
-
-    fn record_str(&mut self, field: &Field, value: &str) {
-        self.0.insert(field.name().to_owned(), value.to_owned());
-    }
+fn is_nameless(metadata: &Metadata<'_>) -> bool {
+    metadata.target().starts_with("mainstay") && metadata.fields().field("store").is_none()
 }
 
 /// Everything counted on this thread while a [`Meter::install`] guard lives.

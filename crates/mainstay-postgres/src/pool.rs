@@ -166,6 +166,11 @@ impl Connections {
         &self.pool
     }
 
+    /// Names the database in logs, the way the identifiers of its stores begin.
+    pub(crate) fn store(&self) -> &str {
+        &self.store
+    }
+
     pub(crate) fn close(&self) {
         self.pool.close();
         self.transactions.close();

@@ -63,13 +63,16 @@ pub struct PostgresSchema {
     connections: Connections,
     names: Names,
     statements: SchemaStatements,
+    /// Names the outbox in logs.
+    store: String,
 }
 
 impl PostgresSchema {
     pub(crate) fn new(connections: Connections, names: Names) -> Result<Self> {
         check_names(&names)?;
         let statements = SchemaStatements::new(&names)?;
-        Ok(Self { connections, names, statements })
+        let store = format!("{}/{}.{}", connections.store(), names.schema(), names.outbox());
+        Ok(Self { connections, names, statements, store })
     }
 
     /// A name as an identifier, the way `to_regclass` and its like read it.
@@ -133,6 +136,7 @@ impl PostgresSchema {
         for step in &plan.steps {
             execute(client, &render(step.sql, &self.names)).await?;
             self.record(client, step.version, step.name, &checksum(step.sql)).await?;
+            tracing::info!(store = self.store, version = step.version, step = step.name, "deployed");
         }
         // Whatever is there: one that somebody dropped comes back.
         self.replace_functions(client).await?;

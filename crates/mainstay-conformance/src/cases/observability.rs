@@ -5,12 +5,13 @@ use std::time::Duration;
 use mainstay_core::OwnerToken;
 use mainstay_core::outbox::{Message, OnFailure, OutboxStats, Retention};
 use mainstay_core::queue::{ClaimRequest, Context, HandlerError, HandlerResult};
+use mainstay_core::store::Names;
 use mainstay_core::telemetry::{gauges, names};
 use tracing::Level;
 
 use crate::case::cases;
 use crate::fixture::{End, Fixture};
-use crate::probe::{Line, Logs, Meter};
+use crate::probe::{Line, Logs, Meter, Nameless, is_own};
 use crate::world::{LEASE, TOPIC, World, handles};
 
 cases! { $ observability_cases:
@@ -75,6 +76,8 @@ async fn obx_090_every_line_names_its_store(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let identifier = world.outbox.store().identifier().to_owned();
     assert!(!identifier.is_empty());
+    let nameless = Nameless::listen();
+    assert!(nameless.hears(), "a provider's own threads would not be heard");
     let logs = Logs::capture();
     let owner = OwnerToken::new();
     world.provider.schema().deploy().await.unwrap();
@@ -97,6 +100,16 @@ async fn obx_090_every_line_names_its_store(fx: &dyn Fixture) {
     for line in lines {
         assert_eq!(line.field("store"), identifier, "{line:?}");
     }
+    // A deployment from nothing has more to tell, and part of it all is told by the provider's own threads.
+    let before = logs.all().len();
+    let elsewhere = World::named(fx, Names::default().with_schema("elsewhere").unwrap()).await;
+    elsewhere.enqueue_some(1).await;
+    for line in logs.all().iter().skip(before).filter(|line| is_own(line)) {
+        let store = line.field("store");
+        // What is about the connections names the database alone.
+        assert!(!store.is_empty() && elsewhere.outbox.store().identifier().starts_with(store), "{line:?}");
+    }
+    assert_eq!(nameless.heard(), [], "these name no store");
     let second = fx.second().await.outbox();
     assert_eq!(second.identifier(), identifier, "the same store has the same name everywhere");
 }
@@ -117,8 +130,7 @@ async fn work_of_all_kinds(world: &World<'_>, logs: &Logs) -> Vec<Line> {
         .await;
     world.until_idle().await;
     running.stop().await.unwrap();
-    let own = |line: &Line| line.target.starts_with("mainstay");
-    logs.all().into_iter().filter(own).collect()
+    logs.all().into_iter().filter(is_own).collect()
 }
 
 async fn r4_a_stale_settle_is_logged_and_counted(fx: &dyn Fixture) {
