@@ -8,10 +8,32 @@ use mainstay_tests::TestDatabase;
 use program::Program;
 use serde_json::Value;
 
+/// What SQLite has too.
+const EVERYWHERE: [&str; 16] = [
+    "enqueue_1",
+    "enqueue_16",
+    "enqueue_256",
+    "enqueue_in_tx_16",
+    "bulk",
+    "drain",
+    "end_to_end",
+    "latency_p50_ms",
+    "latency_p99_ms",
+    "limit_insert_1",
+    "limit_insert_16",
+    "limit_insert_in_tx_16",
+    "limit_shared_commit_16",
+    "limit_shared_commit_256",
+    "limit_copy",
+    "limit_claim_settle",
+];
+/// What only PostgreSQL has.
+const POSTGRES: [&str; 4] =
+    ["limit_latency_p50_ms", "limit_latency_p99_ms", "wal_bytes_per_message", "dead_tuples_per_message"];
+
 #[track_caller]
-fn assert_measured(results: &Value) {
-    for name in ["enqueue_1", "enqueue_16", "bulk", "drain", "end_to_end", "latency_p50_ms", "latency_p99_ms"]
-    {
+fn assert_measured(results: &Value, names: &[&str]) {
+    for name in names {
         assert!(results[name].as_f64() > Some(0.0), "{name}: {results}");
     }
 }
@@ -19,9 +41,24 @@ fn assert_measured(results: &Value) {
 #[test]
 fn a_temporary_file_is_measured() {
     let program = Program::new();
-    assert_measured(&program.run(&["bench", "--messages", "200", "--json"]).succeeded().json());
-    let table = program.run(&["bench", "--messages", "100", "-q"]).succeeded();
-    assert!(table.stdout.contains("enqueue, 16 callers"), "{}", table.stdout);
+    let results = program.run(&["bench", "--quick", "--messages", "200", "--json"]).succeeded().json();
+    assert_measured(&results, &EVERYWHERE);
+    assert!(results["bulk_to_limit"].as_f64() > Some(0.0), "{results}");
+    for name in POSTGRES.iter().chain(&["idle_queries_per_s"]) {
+        assert!(results.get(name).is_some_and(Value::is_null), "{name}: {results}");
+    }
+}
+
+#[test]
+fn only_what_is_asked_for_is_measured() {
+    let program = Program::new();
+    let only = ["bench", "--quick", "--messages", "200", "--only", "bulk,limit_copy"];
+    let results = program.run(&[&only[..], &["--json"]].concat()).succeeded().json();
+    assert_measured(&results, &["bulk", "limit_copy", "bulk_to_limit"]);
+    assert!(results.get("drain").is_none(), "{results}");
+    let table = program.run(&[&only[..], &["-q"]].concat()).succeeded();
+    assert!(table.stdout.contains("enqueue in bulk"), "{}", table.stdout);
+    assert!(!table.stdout.contains("drain"), "{}", table.stdout);
     assert_eq!(table.stderr, "");
 }
 
@@ -36,7 +73,8 @@ fn a_file_of_the_user_is_left_as_it_was() {
         names.collect::<Result<Vec<_>, _>>().unwrap()
     };
     let before = tables();
-    assert_measured(&program.run(&["bench", "--messages", "200", "--json"]).succeeded().json());
+    let ran = program.run(&["bench", "--quick", "--messages", "200", "--json"]);
+    assert_measured(&ran.succeeded().json(), &EVERYWHERE);
     assert_eq!(tables(), before);
     assert_eq!(program.run(&["outbox", "stats", "--json"]).succeeded().json()["ready"], 1);
 }
@@ -45,8 +83,12 @@ fn a_file_of_the_user_is_left_as_it_was() {
 async fn a_postgres_database_is_left_as_it_was() {
     let database = TestDatabase::create(None).await;
     let program = Program::new();
-    let ran = program.run(&["bench", "--messages", "200", "--json", "--database", &database.url()]);
-    assert_measured(&ran.succeeded().json());
+    let ran =
+        program.run(&["bench", "--quick", "--messages", "200", "--json", "--database", &database.url()]);
+    let results = ran.succeeded().json();
+    assert_measured(&results, &EVERYWHERE);
+    assert_measured(&results, &POSTGRES);
+    assert!(results["idle_queries_per_s"].is_number(), "{results}");
     let client = database.client().await;
     let left = "select count(*) from pg_namespace where nspname like 'mainstay%'";
     assert_eq!(client.query_one(left, &[]).await.unwrap().get::<_, i64>(0), 0);

@@ -1,239 +1,215 @@
-//! The measurements, one after the other on the same outbox.
+//! The measurements, one after the other; each limit right beside what is compared with it, and every one that needs an
+//! outbox on an empty one of its own.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use anyhow::Context as _;
-use mainstay::store::Provider;
-use mainstay::{Context, Mainstay, Message, Outbox, RunningMainstay};
-use tokio::task::JoinSet;
-use tokio::time::MissedTickBehavior;
-
-use super::Progress;
-use crate::failure::Failure;
-use crate::histogram::Histogram;
+use super::limits::Limits;
+use super::scratch::Stage;
+use super::{Plan, Progress, Results, Scratch, cost, enqueue, handle};
 use crate::meter::Meter;
-use crate::text::count;
 
-const TOPIC: &str = "bench.work";
-const LATENCY_TOPIC: &str = "bench.latency";
-/// A payload of a common size.
-pub(crate) const PAYLOAD_BYTES: usize = 200;
 /// Callers at once, where there are many.
-pub(crate) const CALLERS: u64 = 16;
-/// Messages per call of the bulk enqueue.
-pub(crate) const BULK: u64 = 1_000;
-/// The pace of the latency measurement: a queue that is busy, but keeps up.
-pub(crate) const PACE: Duration = Duration::from_millis(10);
-/// Messages of the latency measurement at most.
-const LATENCY_MESSAGES: u64 = 500;
-/// A slow database ends a measurement by time, not by count.
-const ENQUEUE_LIMIT: Duration = Duration::from_secs(5);
-/// A dispatcher that makes no progress for this long has failed.
-const STUCK: Duration = Duration::from_secs(30);
+const CALLERS: usize = 16;
+const MANY_CALLERS: usize = 256;
 
-/// Messages per second, and latencies.
-pub(crate) struct Results {
-    pub(crate) enqueue_1: f64,
-    pub(crate) enqueue_16: f64,
-    pub(crate) bulk: f64,
-    pub(crate) drain: f64,
-    pub(crate) end_to_end: f64,
-    pub(crate) latency_p50: Duration,
-    pub(crate) latency_p99: Duration,
-}
-
-/// Measures everything.
+/// Measures what is wanted.
 pub(crate) async fn measure(
-    provider: &Arc<dyn Provider>,
-    messages: u64,
+    scratch: &Scratch,
+    plan: &Plan,
     progress: &mut Progress,
 ) -> anyhow::Result<Results> {
-    provider.schema().deploy().await.context("the scratch schema can't be made")?;
-    let meter = Meter::install();
-    let outbox = Outbox::new(provider.outbox());
-
-    let enqueue_1 = enqueue(progress, "enqueue, 1 caller", &outbox, messages, 1, 1).await?;
-    let enqueue_16 = enqueue(progress, "enqueue, 16 callers", &outbox, messages, CALLERS, 1).await?;
-    let bulk = enqueue(progress, "enqueue in bulk", &outbox, messages, 1, BULK).await?;
-
-    let latencies = Arc::new(Histogram::default());
-    let base = Instant::now();
-    let waiting = meter.read().enqueued;
-    let started = Instant::now();
-    let running = start(provider, base, Arc::clone(&latencies)).await?;
-    let drain = drained(progress, "drain", &meter, waiting, started).await?;
-
-    let end_to_end = end_to_end(progress, &outbox, &meter, messages).await?;
-    latency(progress, &outbox, &meter, messages.min(LATENCY_MESSAGES), base).await?;
-    running.stop().await?;
-    let percentile =
-        |part| latencies.percentile(part).context("no message of the latency measurement arrived");
-    Ok(Results {
-        enqueue_1,
-        enqueue_16,
-        bulk,
-        drain,
-        end_to_end,
-        latency_p50: percentile(0.5)?,
-        latency_p99: percentile(0.99)?,
-    })
+    // Before anything else: a database that can't be used is told by what an application would be told.
+    let stage = scratch.stage().await?;
+    scratch.clear(stage).await?;
+    let limits = Limits::make(scratch).await?;
+    let bench = Bench { scratch, plan, limits, meter: Meter::install() };
+    let mut results = Results::default();
+    bench.enqueue(progress, &mut results).await?;
+    bench.bulk(progress, &mut results).await?;
+    bench.drain(progress, &mut results).await?;
+    bench.end_to_end(progress, &mut results).await?;
+    bench.latency(progress, &mut results).await?;
+    bench.idle(progress, &mut results).await?;
+    Ok(results)
 }
 
-/// Mainstay with its defaults, and handlers that do nothing but note when they were reached.
-async fn start(
-    provider: &Arc<dyn Provider>,
-    base: Instant,
-    latencies: Arc<Histogram>,
-) -> anyhow::Result<RunningMainstay> {
-    let mainstay = Mainstay::builder_over(Arc::clone(provider))
-        .outbox(|outbox| {
-            outbox.raw_handler(TOPIC, async |_: Context| {}).raw_handler(
-                LATENCY_TOPIC,
-                move |context: Context| {
-                    // The payload is the moment before the enqueue, on this process's own clock.
-                    if let Ok(sent) = context.payload().parse() {
-                        latencies.record(base.elapsed().saturating_sub(Duration::from_nanos(sent)));
-                    }
-                    std::future::ready(())
-                },
-            )
-        })
-        .build()?;
-    Ok(mainstay.start().await?)
+struct Bench<'a> {
+    scratch: &'a Scratch,
+    plan: &'a Plan,
+    limits: Limits,
+    meter: Meter,
 }
 
-/// Enqueues up to `messages`, `batch` per call, by callers that each wait for their call to be durable.
-async fn enqueue(
-    progress: &mut Progress,
-    name: &str,
-    outbox: &Outbox,
-    messages: u64,
-    callers: u64,
-    batch: u64,
-) -> anyhow::Result<f64> {
-    let counter = Arc::new(AtomicU64::new(0));
-    let work = call(outbox, Arc::clone(&counter), messages, callers, batch);
-    let took = progress.watch(name, messages, &counter, work).await?;
-    let rate = counter.load(Ordering::Relaxed) as f64 / took.as_secs_f64().max(1e-9);
-    progress.finish(name, &format!("{}/s", count(rate as u64)));
-    Ok(rate)
-}
-
-async fn call(
-    outbox: &Outbox,
-    counter: Arc<AtomicU64>,
-    messages: u64,
-    callers: u64,
-    batch: u64,
-) -> anyhow::Result<Duration> {
-    let taken = Arc::new(AtomicU64::new(0));
-    let payload: Arc<str> = "x".repeat(PAYLOAD_BYTES).into();
-    let started = Instant::now();
-    let mut tasks: JoinSet<mainstay::Result<()>> = JoinSet::new();
-    for _ in 0..callers {
-        let (outbox, counter, taken) = (outbox.clone(), Arc::clone(&counter), Arc::clone(&taken));
-        let payload = Arc::clone(&payload);
-        tasks.spawn(async move {
-            while started.elapsed() < ENQUEUE_LIMIT {
-                let from = taken.fetch_add(batch, Ordering::Relaxed);
-                let size = batch.min(messages.saturating_sub(from));
-                match size {
-                    0 => break,
-                    1 => drop(outbox.enqueue(Message::new(TOPIC, &*payload)).await?),
-                    _ => {
-                        let each = (0..size).map(|_| Message::new(TOPIC, &*payload));
-                        drop(outbox.enqueue_many(each.collect()).await?);
-                    }
-                }
-                counter.fetch_add(size, Ordering::Relaxed);
-            }
-            Ok(())
-        });
+impl Bench<'_> {
+    fn wants(&self, name: &str) -> bool {
+        self.plan.wants(&[name])
     }
-    while let Some(ended) = tasks.join_next().await {
-        ended?.context("a message could not be enqueued")?;
+
+    async fn stage(&self) -> anyhow::Result<Stage> {
+        self.scratch.stage().await
     }
-    Ok(started.elapsed())
-}
 
-/// Waits until `messages` more are done than were at the start; gives their rate.
-async fn drained(
-    progress: &mut Progress,
-    name: &str,
-    meter: &Meter,
-    messages: u64,
-    started: Instant,
-) -> anyhow::Result<f64> {
-    let counter = AtomicU64::new(0);
-    progress.watch(name, messages, &counter, until_done(meter, 0, messages, &counter)).await?;
-    let rate = messages as f64 / started.elapsed().as_secs_f64().max(1e-9);
-    progress.finish(name, &format!("{}/s", count(rate as u64)));
-    Ok(rate)
-}
+    async fn enqueue(&self, progress: &mut Progress, results: &mut Results) -> anyhow::Result<()> {
+        let (limits, time) = (&self.limits, self.plan.time);
+        if self.wants("limit_insert_1") {
+            results.set("limit_insert_1", limits.insert(progress, "insert, 1 connection", time, 1).await?);
+        }
+        self.standalone(progress, results, "enqueue_1", "enqueue, 1 caller", 1).await?;
 
-async fn until_done(meter: &Meter, before: u64, messages: u64, counter: &AtomicU64) -> anyhow::Result<()> {
-    let mut last = (Instant::now(), 0);
-    loop {
-        let done = meter.read().done - before;
-        counter.store(done, Ordering::Relaxed);
-        if done >= messages {
+        if self.wants("limit_insert_16") {
+            let rate = limits.insert(progress, "insert, 16 connections", time, CALLERS).await?;
+            results.set("limit_insert_16", rate);
+        }
+        if self.wants("limit_shared_commit_16") {
+            let rate = limits.shared_commit(progress, "16 callers share a commit", time, CALLERS).await?;
+            results.set("limit_shared_commit_16", rate);
+        }
+        self.standalone(progress, results, "enqueue_16", "enqueue, 16 callers", CALLERS).await?;
+
+        if self.wants("limit_shared_commit_256") {
+            let title = "256 callers share a commit";
+            let rate = limits.shared_commit(progress, title, time, MANY_CALLERS).await?;
+            results.set("limit_shared_commit_256", rate);
+        }
+        self.standalone(progress, results, "enqueue_256", "enqueue, 256 callers", MANY_CALLERS).await?;
+
+        if self.wants("limit_insert_in_tx_16") {
+            let title = "insert in a transaction";
+            let rate = limits.insert_in_tx(progress, title, time, CALLERS).await?;
+            results.set("limit_insert_in_tx_16", rate);
+        }
+        if self.wants("enqueue_in_tx_16") {
+            let (stage, title) = (self.stage().await?, "enqueue in a transaction");
+            let outbox = &stage.outbox;
+            let rate =
+                enqueue::in_transaction(progress, title, self.scratch, outbox, self.plan, CALLERS).await?;
+            rate.into_iter().for_each(|rate| results.set("enqueue_in_tx_16", rate));
+            self.scratch.clear(stage).await?;
+        }
+        Ok(())
+    }
+
+    async fn standalone(
+        &self,
+        progress: &mut Progress,
+        results: &mut Results,
+        name: &'static str,
+        title: &str,
+        callers: usize,
+    ) -> anyhow::Result<()> {
+        if self.wants(name) {
+            let stage = self.stage().await?;
+            let rate = enqueue::standalone(progress, title, &stage.outbox, self.plan, callers).await?;
+            results.set(name, rate);
+            self.scratch.clear(stage).await?;
+        }
+        Ok(())
+    }
+
+    async fn bulk(&self, progress: &mut Progress, results: &mut Results) -> anyhow::Result<()> {
+        if self.wants("limit_copy") {
+            results.set("limit_copy", self.limits.copy(progress, "COPY", self.plan).await?);
+        }
+        if self.wants("bulk") {
+            let stage = self.stage().await?;
+            let messages = self.plan.messages;
+            results.set("bulk", enqueue::bulk(progress, "enqueue in bulk", &stage.outbox, messages).await?);
+            self.scratch.clear(stage).await?;
+        }
+        Ok(())
+    }
+
+    /// A full outbox is emptied; what the server counted meanwhile is the cost of a message's whole life.
+    async fn drain(&self, progress: &mut Progress, results: &mut Results) -> anyhow::Result<()> {
+        if self.wants("limit_claim_settle") {
+            let rate = self.limits.claim_settle(progress, "claim and settle by updates", self.plan).await?;
+            results.set("limit_claim_settle", rate);
+        }
+        if !self.plan.wants(&["drain", "wal_bytes_per_message", "dead_tuples_per_message"]) {
             return Ok(());
         }
-        if done > last.1 {
-            last = (Instant::now(), done);
-        } else if last.0.elapsed() > STUCK {
-            return Err(Failure::new("the dispatcher makes no progress")
-                .because(format!("{done} of {messages} messages were handled, and no more for {STUCK:?}"))
-                .hint("run it again with -v to see what it says")
-                .into());
+        let (stage, before) = (self.stage().await?, self.meter.read());
+        let plain = self.scratch.plain();
+        let log_before = match plain {
+            Some(plain) => cost::log_end(plain).await?,
+            None => None,
+        };
+        enqueue::bulk(progress, "filling the outbox", &stage.outbox, self.plan.messages).await?;
+        let messages = self.meter.read().enqueued - before.enqueued;
+        if let Some(plain) = plain {
+            let client = plain.pool().get().await?;
+            // As it would be after a while; and a role that may not do it measures without it.
+            let _refused = client.batch_execute("checkpoint").await;
         }
-        tokio::time::sleep(Duration::from_millis(1)).await;
+        let started = Instant::now();
+        let running = handle::Handlers::new().start(&stage.provider, self.plan.workers, true).await?;
+        results.set("drain", handle::drained(progress, &self.meter, before.done, messages, started).await?);
+        handle::stop(running).await?;
+        if let (Some(plain), Some(before)) = (plain, log_before)
+            && let Some(after) = cost::log_end(plain).await?
+        {
+            results.set("wal_bytes_per_message", (after - before) / messages as f64);
+        }
+        // Closed first, for the counts to be complete.
+        stage.provider.close().await;
+        if let Some(plain) = plain {
+            let dead = cost::dead_tuples(plain, self.scratch.schema()).await?;
+            results.set("dead_tuples_per_message", dead / messages as f64);
+        }
+        self.scratch.clear(stage).await
     }
-}
 
-/// Enqueues and handles at the same time, as fast as it goes.
-async fn end_to_end(
-    progress: &mut Progress,
-    outbox: &Outbox,
-    meter: &Meter,
-    messages: u64,
-) -> anyhow::Result<f64> {
-    const NAME: &str = "end to end";
-    let before = meter.read().done;
-    let (sent, counter) = (Arc::new(AtomicU64::new(0)), AtomicU64::new(0));
-    let started = Instant::now();
-    let work = async {
-        call(outbox, Arc::clone(&sent), messages, CALLERS, 1).await?;
-        until_done(meter, before, sent.load(Ordering::Relaxed), &counter).await
-    };
-    progress.watch(NAME, messages, &sent, work).await?;
-    let rate = sent.load(Ordering::Relaxed) as f64 / started.elapsed().as_secs_f64().max(1e-9);
-    progress.finish(NAME, &format!("{}/s", count(rate as u64)));
-    Ok(rate)
-}
-
-/// Sends messages at an easy pace; their handlers note the time.
-async fn latency(
-    progress: &mut Progress,
-    outbox: &Outbox,
-    meter: &Meter,
-    messages: u64,
-    base: Instant,
-) -> anyhow::Result<()> {
-    let before = meter.read().done;
-    let counter = AtomicU64::new(0);
-    let work = async {
-        let mut ticks = tokio::time::interval(PACE);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        for _ in 0..messages {
-            ticks.tick().await;
-            let payload = base.elapsed().as_nanos().to_string();
-            outbox.enqueue(Message::new(LATENCY_TOPIC, payload)).await?;
-            counter.fetch_add(1, Ordering::Relaxed);
+    async fn end_to_end(&self, progress: &mut Progress, results: &mut Results) -> anyhow::Result<()> {
+        if !self.wants("end_to_end") {
+            return Ok(());
         }
-        until_done(meter, before, messages, &AtomicU64::new(0)).await
-    };
-    progress.watch("latency", messages, &counter, work).await
+        let stage = self.stage().await?;
+        // Connections of their own for the dispatchers, as a worker's process has. In memory there is no other way in.
+        let apart = match self.scratch.plain() {
+            Some(_) => Some(self.scratch.connect().await?),
+            None => None,
+        };
+        let provider = apart.as_ref().unwrap_or(&stage.provider);
+        let running = handle::Handlers::new().start(provider, self.plan.workers, true).await?;
+        let rate = handle::end_to_end(progress, "end to end", &stage.outbox, &self.meter, self.plan).await?;
+        results.set("end_to_end", rate);
+        handle::stop(running).await?;
+        if let Some(apart) = &apart {
+            apart.close().await;
+        }
+        self.scratch.clear(stage).await
+    }
+
+    async fn latency(&self, progress: &mut Progress, results: &mut Results) -> anyhow::Result<()> {
+        if self.plan.wants(&["limit_latency_p50_ms", "limit_latency_p99_ms"])
+            && let Some((p50, p99)) =
+                self.limits.latency(progress, "latency of a notification", self.plan).await?
+        {
+            results.set("limit_latency_p50_ms", p50);
+            results.set("limit_latency_p99_ms", p99);
+        }
+        if self.plan.wants(&["latency_p50_ms", "latency_p99_ms"]) {
+            let stage = self.stage().await?;
+            let handlers = handle::Handlers::new();
+            let running = handlers.start(&stage.provider, 1, false).await?;
+            let (p50, p99) = handlers.latency(progress, &stage.outbox, &self.meter, self.plan).await?;
+            results.set("latency_p50_ms", p50);
+            results.set("latency_p99_ms", p99);
+            handle::stop(running).await?;
+            self.scratch.clear(stage).await?;
+        }
+        Ok(())
+    }
+
+    async fn idle(&self, progress: &mut Progress, results: &mut Results) -> anyhow::Result<()> {
+        if let Some(plain) = self.scratch.plain()
+            && self.wants("idle_queries_per_s")
+        {
+            let stage = self.stage().await?;
+            let rate = cost::idle(progress, self.scratch, plain, self.plan).await?;
+            results.set("idle_queries_per_s", rate);
+            self.scratch.clear(stage).await?;
+        }
+        Ok(())
+    }
 }

@@ -9,6 +9,15 @@ use crate::text::count;
 const TICK: Duration = Duration::from_millis(100);
 const BAR: usize = 24;
 
+/// When a measurement is at its end.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Goal {
+    /// When the counter is there.
+    Count(u64),
+    /// When the time is over.
+    Time(Duration),
+}
+
 /// The results so far, and where they are shown.
 pub(crate) struct Progress {
     screen: Option<Screen>,
@@ -17,16 +26,16 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// In place on a terminal, if `in_place`; otherwise a line on stderr as each measurement begins.
+    /// In place on a terminal, if `in_place`; otherwise a line on stderr for each measurement.
     pub(crate) fn new(in_place: bool, quiet: bool) -> Self {
         Self { screen: if in_place { Screen::on_terminal() } else { None }, quiet, finished: Vec::new() }
     }
 
-    /// Shows how `counter` comes closer to `goal` while `work` runs.
+    /// Shows how `counter` comes closer to the goal while `work` runs.
     pub(crate) async fn watch<T>(
         &mut self,
         name: &str,
-        goal: u64,
+        goal: Goal,
         counter: &AtomicU64,
         work: impl Future<Output = anyhow::Result<T>>,
     ) -> anyhow::Result<T> {
@@ -47,7 +56,7 @@ impl Progress {
 
     /// Keeps a result in view.
     pub(crate) fn finish(&mut self, name: &str, result: &str) {
-        self.finished.push(format!("  {name:<24} {}", bold(result)));
+        self.finished.push(format!("  {name:<40} {}", bold(result)));
     }
 
     /// Clears the view away; the results take its place.
@@ -57,15 +66,20 @@ impl Progress {
         }
     }
 
-    fn draw(&mut self, name: &str, goal: u64, reached: u64, elapsed: Duration) {
+    fn draw(&mut self, name: &str, goal: Goal, reached: u64, elapsed: Duration) {
         let Some(screen) = &mut self.screen else { return };
-        let part = if goal == 0 { 0.0 } else { (reached as f64 / goal as f64).min(1.0) };
+        let part = match goal {
+            Goal::Count(0) => 0.0,
+            Goal::Count(goal) => reached as f64 / goal as f64,
+            Goal::Time(time) => elapsed.as_secs_f64() / time.as_secs_f64().max(1e-3),
+        };
+        let part = part.min(1.0);
         let filled = (part * BAR as f64) as usize;
         let rate = reached as f64 / elapsed.as_secs_f64().max(0.001);
         let mut lines = vec!["mainstay bench; Ctrl-C stops it and tidies up".to_owned(), String::new()];
         lines.extend(self.finished.iter().cloned());
         lines.push(format!(
-            "  {name:<24} {}{} {:>3.0} %  {}/s",
+            "  {name:<40} {}{} {:>3.0} %  {}/s",
             "█".repeat(filled),
             "░".repeat(BAR - filled),
             part * 100.0,

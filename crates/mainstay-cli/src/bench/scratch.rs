@@ -1,9 +1,14 @@
 //! A place of the benchmark's own in the database, and its removal.
+//!
+//! Two schemas (on SQLite prefixes) that nobody else uses: one for the outbox, made anew for every measurement, and one for
+//! the plain tables of the limits. One that is already there is never used.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
+use mainstay::Outbox;
 use mainstay::postgres::Postgres;
 use mainstay::store::{Names, Provider};
 use tempfile::TempDir;
@@ -11,90 +16,167 @@ use uuid::Uuid;
 
 use crate::database::{Database, IfMissing, connect_postgres};
 
-/// Connections to PostgreSQL: one per caller, and some for the dispatcher.
+/// Connections to PostgreSQL: one per caller, and some for the dispatchers.
 const POOL: usize = 24;
+/// What is still running when a run is given up can be in the way of the removal for a moment.
+const REMOVALS: u32 = 5;
 
-/// A schema, or on SQLite a prefix, that nobody else uses.
+/// Where the benchmark does its work.
 pub(crate) struct Scratch {
-    pub(crate) provider: Arc<dyn Provider>,
+    pub(super) place: Place,
     pub(crate) location: String,
     schema: String,
-    place: Place,
 }
 
-enum Place {
-    /// Gone with the folder.
-    Temporary {
-        _folder: TempDir,
-    },
-    /// Gone with the process.
+pub(super) enum Place {
+    /// Each stage has one of its own, gone with it.
     Memory,
-    File(PathBuf),
-    Postgres(Postgres),
+    /// A file of the user's, or a temporary one that goes with its folder.
+    File { path: PathBuf, _folder: Option<TempDir> },
+    /// The connections are those of the limits.
+    Postgres { url: String, plain: Postgres },
+}
+
+/// An empty outbox with connections of its own.
+pub(super) struct Stage {
+    pub(super) provider: Arc<dyn Provider>,
+    pub(super) outbox: Outbox,
 }
 
 impl Scratch {
-    /// Makes a place of its own in the database, or in a temporary SQLite file.
+    /// A place of its own in the database, or in a temporary SQLite file. Nothing is made in a database yet.
     pub(crate) async fn make(database: Option<Database>) -> anyhow::Result<Self> {
         let schema = format!("mainstay_bench_{:08x}", Uuid::new_v4().as_fields().0);
-        let names = Names::default().with_schema(&schema)?;
-        let (provider, location, place): (Arc<dyn Provider>, _, _) = match database {
+        let location = database.as_ref().map(ToString::to_string);
+        let place = match database {
             Some(Database::Postgres(url)) => {
-                let postgres = connect_postgres(&url, names, POOL).await?;
-                let location = Database::Postgres(url).to_string();
-                (Arc::new(postgres.clone()), location, Place::Postgres(postgres))
+                let plain = connect_postgres(&url, Names::default(), POOL).await?;
+                Place::Postgres { url, plain }
             }
-            Some(database @ Database::SqliteMemory) => {
-                (database.open(names, IfMissing::Create).await?, database.to_string(), Place::Memory)
-            }
+            Some(Database::SqliteMemory) => Place::Memory,
             Some(Database::SqliteFile(path)) => {
-                let database = Database::SqliteFile(path.clone());
                 // Only the user's own database is of interest; a mistyped path is not.
-                (database.open(names, IfMissing::Refuse).await?, database.to_string(), Place::File(path))
+                let database = Database::SqliteFile(path.clone());
+                database.open(Names::default(), IfMissing::Refuse).await?.close().await;
+                Place::File { path, _folder: None }
             }
             None => {
                 let folder = tempfile::Builder::new().prefix("mainstay-bench-").tempdir();
                 let folder = folder.context("no temporary folder can be made")?;
-                let database = Database::SqliteFile(folder.path().join("bench.db"));
-                let provider = database.open(names, IfMissing::Create).await?;
-                (provider, "a temporary SQLite file".to_owned(), Place::Temporary { _folder: folder })
+                Place::File { path: folder.path().join("bench.db"), _folder: Some(folder) }
             }
         };
-        Ok(Self { provider, location, schema, place })
+        let location = location.unwrap_or_else(|| "a temporary SQLite file".to_owned());
+        Ok(Self { place, location, schema })
     }
 
-    /// What a person would have to remove if this process were killed.
+    /// What a person would have to remove if this process were killed: what begins with this.
     pub(crate) fn schema(&self) -> &str {
         &self.schema
     }
 
+    /// The schema, or the prefix, of the plain tables.
+    pub(super) fn plain_schema(&self) -> String {
+        format!("{}_limit", self.schema)
+    }
+
+    pub(crate) fn kind(&self) -> &'static str {
+        match self.place {
+            Place::Postgres { .. } => "postgres",
+            Place::Memory | Place::File { .. } => "sqlite",
+        }
+    }
+
+    /// PostgreSQL, when it is that.
+    pub(super) fn plain(&self) -> Option<&Postgres> {
+        match &self.place {
+            Place::Postgres { plain, .. } => Some(plain),
+            Place::Memory | Place::File { .. } => None,
+        }
+    }
+
+    /// Makes an empty outbox.
+    pub(super) async fn stage(&self) -> anyhow::Result<Stage> {
+        let provider = self.connect().await?;
+        if let Some(plain) = self.plain() {
+            let client = plain.pool().get().await.context("PostgreSQL can't be reached")?;
+            // Without `if not exists`: what is there is somebody else's.
+            client.batch_execute(&format!("create schema \"{}\"", self.schema)).await?;
+        }
+        provider.schema().deploy().await.context("the scratch schema can't be made")?;
+        Ok(Stage { outbox: Outbox::new(provider.outbox()), provider })
+    }
+
+    /// The provider of a stage once more, with other connections.
+    pub(super) async fn connect(&self) -> anyhow::Result<Arc<dyn Provider>> {
+        let names = Names::default().with_schema(&self.schema)?;
+        Ok(match &self.place {
+            Place::Postgres { url, .. } => Arc::new(connect_postgres(url, names, POOL).await?),
+            Place::Memory => Database::SqliteMemory.open(names, IfMissing::Create).await?,
+            Place::File { path, .. } => {
+                Database::SqliteFile(path.clone()).open(names, IfMissing::Create).await?
+            }
+        })
+    }
+
+    /// Removes a stage.
+    pub(super) async fn clear(&self, stage: Stage) -> anyhow::Result<()> {
+        stage.provider.close().await;
+        self.drop_all(&self.schema).await
+    }
+
     /// Removes everything that was made.
     pub(crate) async fn remove(self) -> anyhow::Result<()> {
+        let removed = match self.drop_all(&self.plain_schema()).await {
+            Ok(()) => self.drop_all(&self.schema).await,
+            failed => failed,
+        };
+        if let Some(plain) = self.plain() {
+            plain.close().await;
+        }
+        removed
+    }
+
+    async fn drop_all(&self, schema: &str) -> anyhow::Result<()> {
         let failed = || {
             format!(
-                "the scratch schema {} could not be removed from {}; remove it by hand",
-                self.schema, self.location
+                "the scratch schema {schema} could not be removed from {}; remove it by hand",
+                self.location
             )
         };
-        if let Place::Postgres(postgres) = &self.place {
-            let drop = format!("drop schema if exists \"{}\" cascade", self.schema);
-            let client = postgres.pool().get().await.with_context(failed)?;
-            client.batch_execute(&drop).await.with_context(failed)?;
+        match &self.place {
+            Place::Postgres { plain, .. } => drop_schema(plain, schema).await.with_context(failed),
+            Place::Memory => Ok(()),
+            Place::File { path, .. } => {
+                let (path, prefix) = (path.clone(), schema.to_owned());
+                let drop = tokio::task::spawn_blocking(move || drop_tables(&path, &prefix));
+                drop.await?.with_context(failed)
+            }
         }
-        self.provider.close().await;
-        if let Place::File(path) = &self.place {
-            let (path, schema) = (path.clone(), self.schema.clone());
-            let drop = tokio::task::spawn_blocking(move || drop_tables(&path, &schema));
-            drop.await?.with_context(failed)?;
+    }
+}
+
+async fn drop_schema(plain: &Postgres, schema: &str) -> anyhow::Result<()> {
+    let drop = format!("drop schema if exists \"{schema}\" cascade");
+    let mut tries = 0;
+    loop {
+        let client = plain.pool().get().await?;
+        match client.batch_execute(&drop).await {
+            Ok(()) => return Ok(()),
+            // A deadlock, for one, with a claim that is still under way.
+            Err(_) if tries < REMOVALS => {
+                tries += 1;
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+            Err(error) => return Err(error.into()),
         }
-        Ok(())
     }
 }
 
 /// Removes the tables and views whose names begin with the prefix; indexes and triggers go with them.
 fn drop_tables(path: &Path, prefix: &str) -> rusqlite::Result<()> {
     let mut connection = rusqlite::Connection::open(path)?;
-    connection.busy_timeout(std::time::Duration::from_secs(30))?;
+    connection.busy_timeout(Duration::from_secs(30))?;
     // Or the order of the tables would matter.
     connection.execute_batch("pragma foreign_keys = off")?;
     let tx = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;

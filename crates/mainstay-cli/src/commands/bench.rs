@@ -1,102 +1,138 @@
-//! `mainstay bench`: a first measurement on the user's own database.
+//! `mainstay bench`: a measurement on the user's own database.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Args;
 use comfy_table::Cell;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::bench::{Progress, Results, Scratch, measure};
+use crate::bench::{KEYS, Plan, Progress, Results, Scratch, find, measure, shown};
 use crate::failure::Failure;
 use crate::output::{self, number};
 use crate::screen;
 use crate::settings::Settings;
 use crate::signals::Signals;
-use crate::text::{count, millis, milliseconds};
 
 const DETAILS: &str = "\
 Examples:
   mainstay bench                                  On a temporary SQLite file
   mainstay bench --database postgres://me@localhost/shop
-  mainstay bench --messages 50000 --json
+  mainstay bench --quick --json
+  mainstay bench --only drain,limit_claim_settle --messages 1000000
 
-Measured, with payloads of 200 bytes and the dispatcher at its defaults:
-  enqueue_1    messages per second by one caller, each durable before the next
-  enqueue_16   the same by 16 callers at once
-  bulk         messages per second in calls of 1,000
-  drain        messages per second claimed, handled and settled from a full outbox
-  end_to_end   messages per second when 16 callers enqueue while the dispatcher drains
-  latency_*    from the call of enqueue to the handler, at 100 messages per second
+Measured, with payloads of 200 bytes:
+  enqueue_1, _16, _256      messages per second by so many callers, each durable before the next
+  enqueue_in_tx_16          the same by 16 callers, each in a transaction of its own
+  bulk                      messages per second in calls of 5,000
+  drain                     messages per second claimed, handled and settled from a full outbox
+  end_to_end                messages per second when 16 callers enqueue while dispatchers handle, until
+                            the last is settled
+  latency_p50_ms, _p99_ms   from just before the call of enqueue to the start of the handler, at 50
+                            messages per second
+  idle_queries_per_s        transactions per second of a process with nothing to do
+  wal_bytes_per_message     what PostgreSQL logs for a message from enqueue to its end
+  dead_tuples_per_message   row versions it leaves behind for vacuum
+  limit_*                   the same database without Mainstay: plain statements on plain tables with
+                            rows of the same size, in the same run
+  *_to_limit                how a figure stands to its limit: part of the rate, times the latency
 
-All of it happens in a schema of its own, mainstay_bench_… (a prefix on SQLite), which is removed
-at the end, on Ctrl-C too. A slow database ends a measurement by time, so fewer messages count.";
+The drain and end_to_end have --workers dispatchers of 64 handlers that claim 500 at once, latency and
+idle one dispatcher at its defaults. What a database has no such thing for is null. The WAL and the
+transactions are those of the whole server and the whole database: they tell something where nobody
+else is at work.
+
+All of it happens in schemas of its own, mainstay_bench_… (prefixes on SQLite), which are removed at
+the end, on Ctrl-C too.";
 
 /// Measure the outbox on your own database
 #[derive(Debug, Args)]
 #[command(after_help = DETAILS)]
 pub(crate) struct BenchArgs {
-    /// Messages per measurement
-    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(100..=10_000_000))]
-    messages: u64,
+    /// Messages of a measurement that a number ends: bulk, drain [default: 100000, quick: 10000]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(100..=10_000_000))]
+    messages: Option<u64>,
+    /// Seconds of a measurement that time ends: all others [default: 5, quick: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=3_600))]
+    seconds: Option<u64>,
+    /// Dispatchers in this process that drain
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=64))]
+    workers: u16,
+    /// Only these figures
+    #[arg(long, value_name = "KEY,...", value_delimiter = ',', value_parser = KEYS.map(|key| key.name))]
+    only: Option<Vec<String>>,
+    /// Less of everything: a first impression in less than a minute
+    #[arg(long)]
+    quick: bool,
+}
+
+impl BenchArgs {
+    fn plan(&self) -> Plan {
+        let (messages, seconds) = if self.quick { (10_000, 1) } else { (100_000, 5) };
+        let wanted = |only: &Vec<String>| only.iter().filter_map(|name| find(name)).collect();
+        Plan {
+            only: self.only.as_ref().map(wanted),
+            time: Duration::from_secs(self.seconds.unwrap_or(seconds)),
+            messages: self.messages.unwrap_or(messages),
+            workers: usize::from(self.workers),
+        }
+    }
 }
 
 pub(crate) async fn run(arguments: BenchArgs, settings: &Settings) -> anyhow::Result<ExitCode> {
+    let plan = arguments.plan();
     let scratch = Scratch::make(settings.database()?).await?;
     let schema = scratch.schema().to_owned();
     let mut signals = Signals::watch(move || {
         screen::restore();
-        eprintln!("quit; the scratch schema {schema} may be left behind");
+        eprintln!("quit; what begins with {schema} may be left behind");
     });
     let mut progress = Progress::new(settings.may_draw(), settings.quiet);
     let measured = tokio::select! {
-        measured = measure(&scratch.provider, arguments.messages, &mut progress) => measured,
-        () = signals.stop() => Err(Failure::new("interrupted; the scratch schema was removed").into()),
+        measured = measure(&scratch, &plan, &mut progress) => measured,
+        () = signals.stop() => Err(Failure::new("interrupted; the scratch schemas were removed").into()),
     };
     progress.end();
-    let (kind, location) = (scratch.provider.kind(), scratch.location.clone());
+    let (kind, location) = (scratch.kind(), scratch.location.clone());
     // Tidied up first, whatever came of it; but what went wrong first is what is told.
     let removed = scratch.remove().await;
     let results = measured?;
     removed?;
     if settings.json {
-        tell_json(&results, kind, &location, arguments.messages)?;
+        tell_json(&results, &plan, kind, &location)?;
     } else {
-        tell_table(&results, &location)?;
+        tell_table(&results, &plan, &location)?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn tell_json(results: &Results, kind: &str, location: &str, messages: u64) -> anyhow::Result<()> {
-    let rate = |rate: f64| rate.round();
-    output::json(&json!({
+fn tell_json(results: &Results, plan: &Plan, kind: &str, location: &str) -> anyhow::Result<()> {
+    let mut object = json!({
         "database": kind,
         "location": location,
-        "messages": messages,
-        "enqueue_1": rate(results.enqueue_1),
-        "enqueue_16": rate(results.enqueue_16),
-        "bulk": rate(results.bulk),
-        "drain": rate(results.drain),
-        "end_to_end": rate(results.end_to_end),
-        "latency_p50_ms": millis(results.latency_p50),
-        "latency_p99_ms": millis(results.latency_p99),
-    }))
+        "messages": plan.messages,
+        "seconds": plan.time.as_secs(),
+        "workers": plan.workers,
+    });
+    if let Value::Object(object) = &mut object {
+        object.extend(results.json(plan));
+    }
+    output::json(&object)
 }
 
-fn tell_table(results: &Results, location: &str) -> anyhow::Result<()> {
+fn tell_table(results: &Results, plan: &Plan, location: &str) -> anyhow::Result<()> {
     output::line(format_args!("On {location}, from this machine:"))?;
-    let mut table = output::table(["", "messages per second"]);
-    for (name, rate) in [
-        ("enqueue, 1 caller", results.enqueue_1),
-        ("enqueue, 16 callers", results.enqueue_16),
-        ("enqueue in bulk", results.bulk),
-        ("drain", results.drain),
-        ("end to end", results.end_to_end),
-    ] {
-        table.add_row([Cell::new(name), number(count(rate as u64))]);
+    let mut table = output::table(["", "measured", "limit", "measured / limit"]);
+    for key in KEYS.iter().filter(|key| plan.wants(&[key.name])) {
+        let Some(figure) = results.get(key) else { continue };
+        let limit = key.limit.and_then(|name| results.named(name)).map(|limit| shown(limit, key.unit));
+        let ratio = results.to_limit(key).map(|ratio| format!("{ratio:.2}"));
+        table.add_row([
+            Cell::new(key.title),
+            number(shown(figure, key.unit)),
+            number(limit.unwrap_or_default()),
+            number(ratio.unwrap_or_default()),
+        ]);
     }
-    output::print(&table)?;
-    let (p50, p99) = (milliseconds(results.latency_p50), milliseconds(results.latency_p99));
-    output::line(format_args!(
-        "Latency from enqueue to handler at 100 messages per second: p50 {p50}, p99 {p99}"
-    ))
+    output::print(&table)
 }
