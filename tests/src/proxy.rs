@@ -1,5 +1,5 @@
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -10,7 +10,7 @@ use tokio::task::{AbortHandle, JoinSet};
 
 use crate::url::PostgresUrl;
 
-/// A TCP proxy on a loopback port whose connections can be cut, refused and stalled.
+/// A TCP proxy on a loopback port whose connections can be cut, refused and stalled, and whose round trips are counted.
 ///
 /// It runs in the runtime it was started in and ends, with all its connections, on drop.
 #[derive(Debug)]
@@ -26,6 +26,7 @@ struct Shared {
     refuse: AtomicBool,
     stalled: watch::Sender<bool>,
     live: AtomicUsize,
+    round_trips: AtomicU64,
     connections: Mutex<JoinSet<()>>,
 }
 
@@ -43,6 +44,7 @@ impl FaultProxy {
             refuse: AtomicBool::new(false),
             stalled: watch::Sender::new(false),
             live: AtomicUsize::new(0),
+            round_trips: AtomicU64::new(0),
             connections: Mutex::new(JoinSet::new()),
         });
         let accepting = tokio::spawn(accept(listener, Arc::clone(&shared))).abort_handle();
@@ -74,6 +76,12 @@ impl FaultProxy {
     /// How many connections are open.
     pub fn connections(&self) -> usize {
         self.shared.live.load(Ordering::SeqCst)
+    }
+
+    /// How often a client has sent something after the server's last word: once for all that is sent without waiting for
+    /// an answer. The ones that make and end a connection are among them.
+    pub fn round_trips(&self) -> u64 {
+        self.shared.round_trips.load(Ordering::SeqCst)
     }
 
     /// Drops all open connections, towards both sides. They are closed on return.
@@ -146,10 +154,17 @@ async fn serve(mut client: TcpStream, counted: Counted) {
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
     let (client_read, client_write) = client.split();
     let (server_read, server_write) = server.split();
+    let answered = AtomicBool::new(true);
+    let asked = || {
+        if answered.swap(false, Ordering::SeqCst) {
+            shared.round_trips.fetch_add(1, Ordering::SeqCst);
+        }
+    };
     // An error in one direction ends both, the end of one direction only that.
     let _ = tokio::try_join!(
-        pump(client_read, server_write, shared.stalled.subscribe()),
-        pump(server_read, client_write, shared.stalled.subscribe()),
+        pump(client_read, server_write, shared.stalled.subscribe(), asked),
+        pump(server_read, client_write, shared.stalled.subscribe(), || answered
+            .store(true, Ordering::SeqCst)),
     );
 }
 
@@ -157,6 +172,7 @@ async fn pump(
     mut from: ReadHalf<'_>,
     mut to: WriteHalf<'_>,
     mut stalled: watch::Receiver<bool>,
+    passing: impl Fn(),
 ) -> std::io::Result<()> {
     let mut buffer = vec![0; 16 * 1024];
     loop {
@@ -166,6 +182,7 @@ async fn pump(
         if count == 0 {
             return to.shutdown().await;
         }
+        passing();
         to.write_all(&buffer[..count]).await?;
     }
 }

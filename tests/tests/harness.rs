@@ -98,6 +98,20 @@ async fn the_proxy_refuses_connections() {
 }
 
 #[tokio::test]
+async fn the_proxy_counts_round_trips() {
+    let proxy = FaultProxy::for_url(&TestPostgres::url()).await;
+    let client = connect(&proxy.url(&TestPostgres::url())).await;
+    let before = proxy.round_trips();
+    assert!(before > 0, "connecting takes some");
+    client.batch_execute("SELECT 1").await.unwrap();
+    assert_eq!(proxy.round_trips(), before + 1);
+    // However much of it there is.
+    let long = format!("SELECT length('{}')", "x".repeat(1 << 20));
+    client.batch_execute(&format!("{long}; {long}")).await.unwrap();
+    assert_eq!(proxy.round_trips(), before + 2);
+}
+
+#[tokio::test]
 async fn the_proxy_stalls_connections() {
     let database = TestDatabase::create(None).await;
     let direct = database.client().await;

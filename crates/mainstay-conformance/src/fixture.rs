@@ -24,6 +24,14 @@ pub enum End {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lacking(pub &'static str);
 
+/// An instance whose visits to its database are counted.
+pub struct Metered {
+    /// The instance.
+    pub provider: Arc<dyn Provider>,
+    /// How often it has asked the database so far: round trips, or transactions where the database is in the same process.
+    pub visits: Box<dyn Fn() -> u64 + Send + Sync>,
+}
+
 /// One fresh database of a provider. Each case gets its own fixture.
 #[async_trait]
 pub trait Fixture: Send + Sync {
@@ -42,6 +50,9 @@ pub trait Fixture: Send + Sync {
     /// Another instance with connections of its own on the same database: another process, in effect. Where a
     /// database can't be shared, the same instance.
     async fn second(&self) -> Arc<dyn Provider>;
+
+    /// The same with its visits to the database counted.
+    async fn metered(&self) -> Metered;
 
     /// Another database, without a schema.
     async fn undeployed(&self) -> Arc<dyn Provider>;

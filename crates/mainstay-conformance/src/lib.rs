@@ -23,7 +23,7 @@ mod world;
 
 pub use case::{Case, Verdict};
 pub use cases::all;
-pub use fixture::{End, Fixture, Lacking};
+pub use fixture::{End, Fixture, Lacking, Metered};
 pub use run::run_case;
 
 #[doc(hidden)]

@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use mainstay_core::ErrorKind;
 use mainstay_core::OwnerToken;
 use mainstay_core::outbox::{Message, Outbox};
-use mainstay_core::queue::ClaimRequest;
+use mainstay_core::queue::{ClaimRequest, Outcome, Settled, Settlement};
 use mainstay_core::store::{Names, SchemaStatus};
 
 use crate::case::{Verdict, cases};
@@ -19,7 +19,8 @@ cases! { $ schema_cases:
     obx_093_deployment_is_idempotent_and_keeps_the_rows ["OBX-093", "PRIM-SCHEMA-001"],
     obx_094_the_table_and_its_indexes_exist ["OBX-094", "PRIM-SCHEMA-003", "OBX-100"],
     obx_100_a_claim_reads_what_it_takes_and_not_the_table ["OBX-100"],
-    obx_095_the_functions_exist ["OBX-095", "PRIM-SCHEMA-003", "OBX-101"],
+    obx_095_the_functions_exist ["OBX-095", "PRIM-SCHEMA-003"],
+    obx_101_a_claim_and_a_settle_are_one_round_trip_each ["OBX-101"],
     prim_schema_002_custom_names_place_everything_there ["PRIM-SCHEMA-002", "R28"],
     r28_many_instances_deploy_at_once ["R28", "PRIM-SCHEMA-001"],
     r28_the_script_is_the_whole_schema ["R28"],
@@ -157,6 +158,55 @@ async fn obx_095_the_functions_exist(fx: &dyn Fixture) -> Verdict {
         assert!(error.contains(named), "{function} should name {named}: {error}");
     }
     Verdict::Passed
+}
+
+async fn obx_101_a_claim_and_a_settle_are_one_round_trip_each(fx: &dyn Fixture) {
+    World::open(fx).await;
+    let metered = fx.metered().await;
+    let world = World::over(fx, metered.provider, Names::default());
+    let outbox = &world.outbox;
+    world.enqueue_some(40).await;
+    let owner = OwnerToken::new();
+    let request = ClaimRequest::new(owner).batch(20).lease(LEASE);
+    // What happens once, such as connecting, has happened now.
+    let first = outbox.claim(&request).await.unwrap().handles();
+    assert_eq!(outbox.ack(owner, &first).await.unwrap().changed.len(), 20);
+
+    let mut before = (metered.visits)();
+    let mut assert_one = |what: &str| {
+        let after = (metered.visits)();
+        assert_eq!(after - before, 1, "visits to the database for {what}");
+        before = after;
+    };
+    let claims = outbox.claim(&request).await.unwrap().handles();
+    assert_one("a claim of 20");
+    assert_eq!(claims.len(), 20);
+    let changed = |settled: Settled| assert!(settled.stale.is_empty() && !settled.changed.is_empty());
+    changed(outbox.renew(owner, &claims, LEASE).await.unwrap());
+    assert_one("a renewal of 20");
+    changed(outbox.ack(owner, &claims[..4]).await.unwrap());
+    assert_one("4 acks");
+    changed(outbox.abandon(owner, &claims[4..8], None, Some("later".to_owned())).await.unwrap());
+    assert_one("4 abandons");
+    changed(outbox.fail(owner, &claims[8..12], Some("no".to_owned())).await.unwrap());
+    assert_one("4 fails");
+    changed(outbox.release(owner, &claims[12..16], None).await.unwrap());
+    assert_one("4 releases");
+    let outcomes = [
+        Outcome::Ack,
+        Outcome::Abandon { delay: None, error: None },
+        Outcome::fail("no"),
+        Outcome::Release { delay: None, error: None },
+    ];
+    let mixed: Vec<_> = claims[16..]
+        .iter()
+        .zip(outcomes)
+        .map(|(claim, outcome)| Settlement { claim: *claim, outcome })
+        .collect();
+    changed(outbox.settle(owner, &mixed).await.unwrap());
+    assert_one("4 outcomes at once");
+    outbox.claim(&ClaimRequest::new(owner).only_topics(vec!["nobody's".to_owned()])).await.unwrap();
+    assert_one("a claim of nothing");
 }
 
 async fn prim_schema_002_custom_names_place_everything_there(fx: &dyn Fixture) {
