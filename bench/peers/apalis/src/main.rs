@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use apalis::prelude::{BoxDynError, TaskBuilder, WorkerBuilder, WorkerBuilderExt as _};
+use apalis::prelude::{BackendExt as _, BoxDynError, TaskBuilder, WorkerBuilder, WorkerBuilderExt as _};
 use apalis_postgres::{Config, PostgresStorage};
 use load::{Aim, Peer, Request, Result};
 use serde::{Deserialize, Serialize};
