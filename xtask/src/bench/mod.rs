@@ -5,10 +5,12 @@
 
 mod figures;
 mod ground;
+mod growth;
 mod machine;
 mod options;
 mod peers;
 mod programs;
+mod rot;
 
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
@@ -16,7 +18,12 @@ use crate::interrupt::Interrupt;
 pub(crate) const USAGE: &str = "\
 bench peers [--rounds <n>] [--quick] [--json] [--only <program>,...] [--work <work>,...]
     Put the same work through other queues and through Mainstay, alternating, on a
-    PostgreSQL started for it, and print medians, spread and ratios";
+    PostgreSQL started for it, and print medians, spread and ratios
+bench growth [--quick] [--json] [--only backlog,payload,workers,processes]
+    Show how cost grows: with 10 thousand to 5 million waiting, payloads of 100 bytes to
+    1 MiB, 1 to 16 dispatchers, 1 to 8 processes
+bench rot [--quick] [--rate <per second>] [--minutes <n>]
+    Let messages flow while one transaction is held open: claim latency, dead tuples, sizes";
 
 pub(crate) fn main(arguments: &[String]) -> Result<(), Failure> {
     let Some((name, rest)) = arguments.split_first() else {
@@ -25,6 +32,8 @@ pub(crate) fn main(arguments: &[String]) -> Result<(), Failure> {
     let interrupt = Interrupt::watch()?;
     match name.as_str() {
         "peers" => peers::main(rest, &interrupt),
+        "growth" => growth::main(rest, &interrupt),
+        "rot" => rot::main(rest, &interrupt),
         _ => Err(Failure::usage(format!("there is no measurement `{name}`"))),
     }
 }
