@@ -6,6 +6,7 @@
 mod figures;
 mod ground;
 mod growth;
+mod instructions;
 mod machine;
 mod options;
 mod peers;
@@ -23,7 +24,9 @@ bench growth [--quick] [--json] [--only backlog,payload,workers,processes]
     Show how cost grows: with 10 thousand to 5 million waiting, payloads of 100 bytes to
     1 MiB, 1 to 16 dispatchers, 1 to 8 processes
 bench rot [--quick] [--rate <per second>] [--minutes <n>]
-    Let messages flow while one transaction is held open: claim latency, dead tuples, sizes";
+    Let messages flow while one transaction is held open: claim latency, dead tuples, sizes
+bench instructions [--json] [--only enqueue,settle,dispatch]
+    Count the instructions per message that Mainstay itself takes, by callgrind";
 
 pub(crate) fn main(arguments: &[String]) -> Result<(), Failure> {
     let Some((name, rest)) = arguments.split_first() else {
@@ -33,6 +36,7 @@ pub(crate) fn main(arguments: &[String]) -> Result<(), Failure> {
     match name.as_str() {
         "peers" => peers::main(rest, &interrupt),
         "growth" => growth::main(rest, &interrupt),
+        "instructions" => instructions::main(rest, &interrupt),
         "rot" => rot::main(rest, &interrupt),
         _ => Err(Failure::usage(format!("there is no measurement `{name}`"))),
     }

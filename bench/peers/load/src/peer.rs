@@ -25,7 +25,7 @@ pub trait Peer: Clone + Send + Sync + 'static {
     type Workers: Send;
 
     /// Connects, and puts its schema into the empty database.
-    fn connect(request: &Request) -> impl Future<Output = Result<Self>> + Send;
+    fn connect(request: &Request) -> impl Future<Output = Result<Self>>;
 
     /// Enqueues one message, which is durable when this returns.
     fn enqueue(&self, id: i64) -> impl Future<Output = Result<()>> + Send;

@@ -1,0 +1,171 @@
+//! A store that hands out so many messages, takes everything, and keeps nothing: what is left is Mainstay's own work.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+use mainstay::outbox::{
+    Enqueued, MessageFilter, OutboxMessage, OutboxStats, Page, PreparedMessage, Retention,
+};
+use mainstay::queue::{ClaimBatch, ClaimHandle, ClaimRequest, Claimed, Settled, Settlement};
+use mainstay::store::{
+    Capabilities, OutboxStore, Provider, QueueStore, SchemaStatus, SchemaStore, StoreTransaction,
+    WaitRequest, Wake,
+};
+use mainstay::{Error, ErrorKind, MessageId, OwnerToken, Result, WorkItemId};
+use tokio::sync::Notify;
+
+pub(crate) const TOPIC: &str = "noop";
+
+/// A database without one.
+pub(crate) struct Nothing(Arc<Store>);
+
+struct Store {
+    /// Messages that can still be claimed, and that are not settled.
+    left: AtomicU64,
+    unsettled: AtomicU64,
+    settled: Notify,
+}
+
+impl Nothing {
+    pub(crate) fn with(messages: u64) -> Self {
+        let (left, unsettled) = (AtomicU64::new(messages), AtomicU64::new(messages));
+        Self(Arc::new(Store { left, unsettled, settled: Notify::new() }))
+    }
+
+    pub(crate) async fn until_settled(&self) {
+        while self.0.unsettled.load(Ordering::Relaxed) > 0 {
+            self.0.settled.notified().await;
+        }
+    }
+}
+
+fn unsupported<T>() -> Result<T> {
+    Err(Error::new(ErrorKind::Unsupported, "nothing", "there is no database"))
+}
+
+#[async_trait]
+impl Provider for Nothing {
+    fn kind(&self) -> &'static str {
+        "nothing"
+    }
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::none()
+    }
+    fn outbox(&self) -> Arc<dyn OutboxStore> {
+        Arc::clone(&self.0) as _
+    }
+    fn schema(&self) -> Arc<dyn SchemaStore> {
+        Arc::clone(&self.0) as _
+    }
+    async fn now(&self) -> Result<Timestamp> {
+        Ok(Timestamp::UNIX_EPOCH)
+    }
+    async fn close(&self) {}
+}
+
+#[async_trait]
+impl SchemaStore for Store {
+    async fn status(&self) -> Result<SchemaStatus> {
+        Ok(SchemaStatus::Current { version: 1 })
+    }
+    async fn deploy(&self) -> Result<SchemaStatus> {
+        self.status().await
+    }
+    fn script(&self) -> String {
+        String::new()
+    }
+}
+
+#[async_trait]
+impl QueueStore for Store {
+    fn identifier(&self) -> &str {
+        "nothing"
+    }
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::none()
+    }
+
+    async fn claim(&self, request: &ClaimRequest) -> Result<ClaimBatch> {
+        // One thread: nobody comes between.
+        let size = self.left.load(Ordering::Relaxed).min(u64::from(request.batch));
+        self.left.fetch_sub(size, Ordering::Relaxed);
+        let (now, until) = (Timestamp::UNIX_EPOCH, Timestamp::MAX);
+        let claimed = |_| {
+            let handle = ClaimHandle::new(WorkItemId::new(), 1);
+            Claimed::new(handle, MessageId::new(), TOPIC.to_owned(), "x".repeat(200), 1, now, until)
+        };
+        Ok(ClaimBatch { items: (0..size).map(claimed).collect(), ..ClaimBatch::default() })
+    }
+
+    async fn settle(&self, _owner: OwnerToken, settlements: &[Settlement]) -> Result<Settled> {
+        self.unsettled.fetch_sub(settlements.len() as u64, Ordering::Relaxed);
+        self.settled.notify_one();
+        let changed = settlements.iter().map(|settlement| settlement.claim.id()).collect();
+        Ok(Settled { changed, ..Settled::default() })
+    }
+
+    async fn renew(&self, _owner: OwnerToken, claims: &[ClaimHandle], _lease: Duration) -> Result<Settled> {
+        Ok(Settled { changed: claims.iter().map(ClaimHandle::id).collect(), ..Settled::default() })
+    }
+
+    async fn reap_expired(&self) -> Result<u64> {
+        Ok(0)
+    }
+
+    async fn wait(&self, request: &WaitRequest) -> Result<Wake> {
+        tokio::time::sleep(request.timeout).await;
+        Ok(Wake::TimedOut)
+    }
+
+    async fn leave(&self, _consumer: OwnerToken) {}
+
+    async fn begin(&self) -> Result<Box<dyn StoreTransaction>> {
+        unsupported()
+    }
+}
+
+#[async_trait]
+impl OutboxStore for Store {
+    async fn enqueue(&self, messages: &[PreparedMessage]) -> Result<Vec<Enqueued>> {
+        let taken = |message: &PreparedMessage| Enqueued {
+            work_item: message.work_item(),
+            message: message.message(),
+            added: true,
+        };
+        Ok(messages.iter().map(taken).collect())
+    }
+    async fn get(&self, _id: WorkItemId) -> Result<Option<OutboxMessage>> {
+        unsupported()
+    }
+    async fn list(&self, _filter: &MessageFilter, _page: Page) -> Result<Vec<OutboxMessage>> {
+        unsupported()
+    }
+    async fn cancel(&self, _ids: &[WorkItemId]) -> Result<Vec<WorkItemId>> {
+        unsupported()
+    }
+    async fn requeue(&self, _ids: &[WorkItemId]) -> Result<Vec<WorkItemId>> {
+        unsupported()
+    }
+    async fn requeue_where(&self, _filter: &MessageFilter, _limit: u32) -> Result<Vec<WorkItemId>> {
+        unsupported()
+    }
+    async fn release_key(&self, _key: &str) -> Result<bool> {
+        unsupported()
+    }
+    async fn stats(&self) -> Result<OutboxStats> {
+        unsupported()
+    }
+    async fn backlog(&self) -> Result<OutboxStats> {
+        unsupported()
+    }
+    async fn purge(&self, _retention: &Retention) -> Result<u64> {
+        unsupported()
+    }
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
