@@ -24,18 +24,18 @@ fn folder() -> PathBuf {
 /// Builds programs, optimised.
 pub(super) fn build(programs: &[&str], interrupt: &Interrupt) -> Result<(), Failure> {
     let (alone, together): (Vec<&str>, Vec<&str>) = programs.iter().partition(|name| ALONE.contains(name));
-    if !together.is_empty() {
-        build_in(&folder(), &together, interrupt)?;
+    match together.as_slice() {
+        [] => {}
+        [name] => build_in(&folder(), &["--package", &package(name)], interrupt)?,
+        // All of them, because cargo builds the dependencies again for every other choice of packages.
+        _ => build_in(&folder(), &["--workspace"], interrupt)?,
     }
-    alone.iter().try_for_each(|name| build_in(&folder().join(name), &[name], interrupt))
+    alone.iter().try_for_each(|name| build_in(&folder().join(name), &[], interrupt))
 }
 
-fn build_in(workspace: &Path, programs: &[&str], interrupt: &Interrupt) -> Result<(), Failure> {
+fn build_in(workspace: &Path, what: &[&str], interrupt: &Interrupt) -> Result<(), Failure> {
     let mut command = cargo();
-    command.current_dir(workspace).args(["build", "--release", "--locked"]);
-    for name in programs {
-        command.args(["--package", &package(name)]);
-    }
+    command.current_dir(workspace).args(["build", "--release", "--locked"]).args(what);
     run(command.env("CARGO_TARGET_DIR", folder().join("target")), interrupt)
 }
 
