@@ -2,15 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use mainstay_core::queue::{ClaimBatch, ClaimRequest, FailureReason, Status};
+use mainstay_core::queue::{ClaimRequest, FailureReason, Status};
 use mainstay_core::{OwnerToken, WorkItemId};
 
 use super::model::{Check, Held, LIMIT, Model, TICK, check, told};
 use crate::world::World;
-
-pub(super) fn claim_request(owner: OwnerToken, batch: u32, lease: u32) -> ClaimRequest {
-    ClaimRequest::new(owner).batch(batch).lease(TICK * lease).delivery_limit(LIMIT)
-}
 
 impl Model {
     /// Whether a claim may look at the item: due, free, and the first of its key.
@@ -53,36 +49,8 @@ impl Model {
         let turn: Vec<usize> = (0..self.items.len()).filter(|index| self.has_its_turn(*index)).collect();
         let (rejectable, claimable): (Vec<usize>, Vec<usize>) =
             turn.into_iter().partition(|index| self.verdict(*index).is_some());
-        let request = claim_request(owner, batch, lease);
+        let request = ClaimRequest::new(owner).batch(batch).lease(TICK * lease).delivery_limit(LIMIT);
         let answer = world.outbox.claim(&request).await.map_err(told)?;
-        let (taken, seen) = self.take_in(&request, &answer)?;
-        // Nothing that could be had is left while there is room.
-        check!(
-            taken.len() >= claimable.len().min(batch as usize),
-            "{} claimed of {}",
-            taken.len(),
-            claimable.len()
-        );
-        if taken.len() < batch as usize {
-            let left: Vec<_> =
-                rejectable.iter().chain(&claimable).filter(|index| !seen.contains(*index)).collect();
-            check!(left.is_empty(), "left although there was room: {left:?}");
-        }
-        for index in seen {
-            self.compare(world, index).await?;
-        }
-        self.notice_fenced(world).await?;
-        Ok(taken)
-    }
-
-    /// Takes in what a claim brought, if each of it was to be had. Returns the claims, and all items that it met.
-    pub(super) fn take_in(
-        &mut self,
-        request: &ClaimRequest,
-        answer: &ClaimBatch,
-    ) -> Result<(Vec<Held>, BTreeSet<usize>), String> {
-        let (owner, batch) = (request.owner, request.batch);
-        let lease = request.lease.as_secs() / TICK.as_secs();
         let index_of: BTreeMap<WorkItemId, usize> =
             self.items.iter().enumerate().map(|(index, item)| (item.id, index)).collect();
         let known = |id: &WorkItemId| index_of.get(id).copied().ok_or(format!("{id} is nobody's"));
@@ -125,38 +93,49 @@ impl Model {
             item.owner = Some(owner);
             item.generation = claimed.handle.generation();
             item.attempts += 1;
-            item.locked = tick + lease;
+            item.locked = tick + u64::from(lease);
             taken.push(Held { item: index, owner, handle: claimed.handle });
         }
+        // Nothing that could be had is left while there is room.
+        check!(
+            taken.len() >= claimable.len().min(batch as usize),
+            "{} claimed of {}",
+            taken.len(),
+            claimable.len()
+        );
+        if taken.len() < batch as usize {
+            let left: Vec<_> =
+                rejectable.iter().chain(&claimable).filter(|index| !seen.contains(*index)).collect();
+            check!(left.is_empty(), "left although there was room: {left:?}");
+        }
+        for index in seen {
+            self.compare(world, index).await?;
+        }
+        self.notice_fenced(world).await?;
         self.claims.extend(&taken);
-        Ok((taken, seen))
+        Ok(taken)
     }
 
     /// A lapsed claim of a message that has to wait for its key may have been ended by a claim that came past: its worker
     /// is gone, and must not come back beside another one of the key.
     pub(super) async fn notice_fenced(&mut self, world: &World<'_>) -> Check {
-        for index in self.may_be_fenced() {
-            if world.row(self.items[index].id).await.status == Status::Ready {
-                self.free(index);
+        for index in 0..self.items.len() {
+            let item = &self.items[index];
+            if item.key.is_none()
+                || item.status != Status::InProgress
+                || self.is_live(item)
+                || self.is_first(index)
+            {
+                continue;
+            }
+            let row = world.row(item.id).await;
+            if row.status == Status::Ready {
+                let item = &mut self.items[index];
+                (item.status, item.owner) = (Status::Ready, None);
             }
             self.compare(world, index).await?;
         }
         Ok(())
-    }
-
-    /// The lapsed claims of messages that have to wait for their key.
-    pub(super) fn may_be_fenced(&self) -> Vec<usize> {
-        let may_be = |index: &usize| {
-            let item = &self.items[*index];
-            let lapsed = item.status == Status::InProgress && !self.is_live(item);
-            item.key.is_some() && lapsed && !self.is_first(*index)
-        };
-        (0..self.items.len()).filter(may_be).collect()
-    }
-
-    /// Ends a lapsed claim.
-    pub(super) fn free(&mut self, index: usize) {
-        (self.items[index].status, self.items[index].owner) = (Status::Ready, None);
     }
 
     pub(super) fn fail(&mut self, index: usize, reason: FailureReason) {

@@ -26,7 +26,7 @@ impl Model {
     }
 
     /// Takes in what the database says it did: a message, or the one that has its idempotency key already.
-    pub(super) fn add(&mut self, new: &New, enqueued: Enqueued) -> Result<usize, String> {
+    fn add(&mut self, new: &New, enqueued: Enqueued) -> Result<usize, String> {
         let known = |item: &Item| !item.purged && new.once.is_some() && item.once == new.once;
         if let Some(index) = self.items.iter().position(known) {
             let first = self.items[index].id;
@@ -54,7 +54,7 @@ impl Model {
     }
 }
 
-pub(super) fn message(new: &New) -> Message {
+fn message(new: &New) -> Message {
     let mut message = Message::new(TOPIC, "").priority(new.priority);
     if let Some(key) = new.key {
         let on_failure = if new.hold { OnFailure::Hold } else { OnFailure::Skip };

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use mainstay_core::WorkItemId;
 use mainstay_core::outbox::{MessageFilter, Retention};
 use mainstay_core::queue::{FailureReason, Status};
 
@@ -18,38 +17,24 @@ impl Model {
         let Some(index) = self.numbered(number) else { return Ok(()) };
         let id = self.items[index].id;
         let cancelled = world.outbox.cancel(&[id]).await.map_err(told)?;
-        self.cancelled(index, &cancelled)?;
-        self.compare(world, index).await
-    }
-
-    /// Takes in what a cancellation answered.
-    pub(super) fn cancelled(&mut self, index: usize, cancelled: &[WorkItemId]) -> Check {
-        let id = self.items[index].id;
         let ready = self.items[index].status == Status::Ready;
         check!(cancelled == if ready { vec![id] } else { vec![] }, "cancelled {cancelled:?}");
         if ready {
             self.fail(index, FailureReason::Cancelled);
         }
-        Ok(())
+        self.compare(world, index).await
     }
 
     pub(super) async fn requeue(&mut self, world: &World<'_>, number: usize) -> Check {
         let Some(index) = self.numbered(number) else { return Ok(()) };
         let id = self.items[index].id;
         let requeued = world.outbox.requeue(&[id]).await.map_err(told)?;
-        self.requeued(index, &requeued)?;
-        self.compare(world, index).await
-    }
-
-    /// Takes in what a requeue answered.
-    pub(super) fn requeued(&mut self, index: usize, requeued: &[WorkItemId]) -> Check {
-        let id = self.items[index].id;
         let failed = self.is_failed(index);
         check!(requeued == if failed { vec![id] } else { vec![] }, "requeued {requeued:?}");
         if failed {
             self.revive(index);
         }
-        Ok(())
+        self.compare(world, index).await
     }
 
     pub(super) async fn requeue_where(&mut self, world: &World<'_>, cancelled: bool, limit: u32) -> Check {

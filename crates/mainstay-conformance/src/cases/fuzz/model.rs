@@ -7,7 +7,6 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use mainstay_core::outbox::OutboxMessage;
 use mainstay_core::queue::{ClaimHandle, FailureReason, Status};
 use mainstay_core::{OwnerToken, WorkItemId};
@@ -66,7 +65,6 @@ pub(super) struct Held {
 }
 
 /// The whole state. Items are in the order they were enqueued.
-#[derive(Clone)]
 pub(super) struct Model {
     pub(super) tick: u64,
     pub(super) items: Vec<Item>,
@@ -110,7 +108,6 @@ impl Model {
                 check!(released == self.held_keys.remove(key), "released {released}");
                 Ok(())
             }
-            Step::Together(steps) => self.together(world, steps).await,
             Step::Advance(ticks) => {
                 world.advance(TICK * *ticks).await;
                 self.tick += u64::from(*ticks);
@@ -134,13 +131,8 @@ impl Model {
     }
 
     pub(super) async fn compare(&self, world: &World<'_>, index: usize) -> Check {
-        let found = world.outbox.get(self.items[index].id).await.map_err(told)?;
-        self.compare_row(index, found.as_ref(), world.now().await)
-    }
-
-    /// Compares an item with its row, as it was found at `now`.
-    pub(super) fn compare_row(&self, index: usize, found: Option<&OutboxMessage>, now: Timestamp) -> Check {
         let item = &self.items[index];
+        let found = world.outbox.get(item.id).await.map_err(told)?;
         check!(found.is_some() != item.purged, "{} is there: {}", item.id, found.is_some());
         let Some(row) = found else { return Ok(()) };
         let expected = (item.status, item.reason, item.attempts, item.generation, item.owner);
@@ -156,6 +148,11 @@ impl Model {
             "locked {:?}",
             row.locked_until
         );
+        self.compare_times(world, item, &row).await
+    }
+
+    async fn compare_times(&self, world: &World<'_>, item: &Item, row: &OutboxMessage) -> Check {
+        let now = world.now().await;
         if item.status == Status::Ready {
             check!((row.next_attempt_at <= now) == (item.due <= self.tick), "due at {}", row.next_attempt_at);
         }

@@ -27,33 +27,28 @@ impl Model {
         owner: Option<usize>,
         ends: &[(usize, End)],
     ) -> Check {
-        let asked = self.asked(ends);
+        let asked: Vec<(Held, End)> =
+            ends.iter().filter_map(|(number, end)| Some((self.picked(*number)?, *end))).collect();
         let Some((first, _)) = asked.first() else { return Ok(()) };
         let owner = owner.map_or(first.owner, |owner| self.owners[owner]);
-        let settled = world.outbox.settle(owner, &settlements(&asked)).await.map_err(told)?;
-        self.settled(owner, &asked, &settled)?;
-        for (claim, _) in asked {
-            self.compare(world, claim.item).await?;
-        }
-        Ok(())
-    }
-
-    /// The claims a settle names, with their ends.
-    pub(super) fn asked(&self, ends: &[(usize, End)]) -> Vec<(Held, End)> {
-        ends.iter().filter_map(|(number, end)| Some((self.picked(*number)?, *end))).collect()
-    }
-
-    /// Takes in what a settle answered.
-    pub(super) fn settled(&mut self, owner: OwnerToken, asked: &[(Held, End)], settled: &Settled) -> Check {
+        let settlements: Vec<Settlement> = asked
+            .iter()
+            .map(|(claim, end)| Settlement { claim: claim.handle, outcome: outcome(*end) })
+            .collect();
         let mut changed = BTreeSet::new();
-        for (claim, end) in asked {
+        for (claim, end) in &asked {
             // Of a claim that comes twice the first counts; it no longer holds when the second is looked at.
             if self.holds(owner, claim) {
                 changed.insert(claim.handle.id());
                 self.end(claim.item, *end);
             }
         }
-        check_settled(settled, &changed, asked.iter().map(|(claim, _)| claim.handle.id()))
+        let settled = world.outbox.settle(owner, &settlements).await.map_err(told)?;
+        check_settled(&settled, &changed, asked.iter().map(|(claim, _)| claim.handle.id()))?;
+        for (claim, _) in asked {
+            self.compare(world, claim.item).await?;
+        }
+        Ok(())
     }
 
     pub(super) fn end(&mut self, index: usize, end: End) {
@@ -80,21 +75,9 @@ impl Model {
     ) -> Check {
         let Some(claim) = self.picked(number) else { return Ok(()) };
         let owner = owner.map_or(claim.owner, |owner| self.owners[owner]);
-        let renewed = world.outbox.renew(owner, &[claim.handle], TICK * lease).await.map_err(told)?;
-        self.renewed(owner, &claim, lease, &renewed)?;
-        self.compare(world, claim.item).await
-    }
-
-    /// Takes in what a renewal answered.
-    pub(super) fn renewed(
-        &mut self,
-        owner: OwnerToken,
-        claim: &Held,
-        lease: u32,
-        renewed: &Settled,
-    ) -> Check {
         let id = claim.handle.id();
-        let holds = self.holds(owner, claim);
+        let renewed = world.outbox.renew(owner, &[claim.handle], TICK * lease).await.map_err(told)?;
+        let holds = self.holds(owner, &claim);
         // A lapsed claim may be refused: with an ordering key another one may have been started on the strength of that.
         let lapsed = self.items[claim.item].locked <= self.tick;
         let may_refuse = lapsed && self.items[claim.item].key.is_some();
@@ -103,36 +86,24 @@ impl Model {
             self.items[claim.item].locked = self.tick + u64::from(lease);
         }
         let changed = if holds && !refused { BTreeSet::from([id]) } else { BTreeSet::new() };
-        check_settled(renewed, &changed, [id])
+        check_settled(&renewed, &changed, [id])?;
+        self.compare(world, claim.item).await
     }
 
     pub(super) async fn reap(&mut self, world: &World<'_>) -> Check {
-        let reaped = world.outbox.reap_expired().await.map_err(told)?;
-        for index in self.reaped(reaped)? {
-            self.compare(world, index).await?;
-        }
-        Ok(())
-    }
-
-    /// Takes in what a reap answered. Returns what it freed.
-    pub(super) fn reaped(&mut self, reaped: u64) -> Result<Vec<usize>, String> {
         let lapsed: Vec<usize> = (0..self.items.len())
             .filter(|index| {
                 self.items[*index].status == Status::InProgress && !self.is_live(&self.items[*index])
             })
             .collect();
+        let reaped = world.outbox.reap_expired().await.map_err(told)?;
         check!(reaped == lapsed.len() as u64, "{reaped} reaped of {}", lapsed.len());
-        for index in &lapsed {
-            self.free(*index);
+        for index in lapsed {
+            (self.items[index].status, self.items[index].owner) = (Status::Ready, None);
+            self.compare(world, index).await?;
         }
-        Ok(lapsed)
+        Ok(())
     }
-}
-
-/// What is sent for a settle.
-pub(super) fn settlements(asked: &[(Held, End)]) -> Vec<Settlement> {
-    let settlement = |(claim, end): &(Held, End)| Settlement { claim: claim.handle, outcome: outcome(*end) };
-    asked.iter().map(settlement).collect()
 }
 
 fn outcome(end: End) -> Outcome {

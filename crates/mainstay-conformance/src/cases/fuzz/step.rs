@@ -51,8 +51,6 @@ pub(super) enum Step {
         batch: u32,
     },
     ReleaseKey(u8),
-    /// All of these at the same time.
-    Together(Vec<Step>),
     Advance(u32),
 }
 
@@ -97,19 +95,6 @@ fn new_message() -> impl Strategy<Value = New> {
 /// Mostly the owner the claim belongs to (none), sometimes any other.
 fn settler() -> impl Strategy<Value = Option<usize>> {
     option::weighted(0.15, 0..OWNERS)
-}
-
-/// Any operation, or two or three of the most frequent ones at the same time.
-pub(super) fn any_steps() -> impl Strategy<Value = Step> {
-    prop_oneof![2 => any_step(), 1 => vec(step_beside_others(), 2..=3).prop_map(Step::Together)]
-}
-
-fn step_beside_others() -> impl Strategy<Value = Step> {
-    let fits = |step: &Step| {
-        let among = matches!(step, Step::Enqueue(_) | Step::Claim { .. } | Step::Settle { .. });
-        among || matches!(step, Step::Renew { .. } | Step::Reap | Step::Cancel(_) | Step::Requeue(_))
-    };
-    any_step().prop_filter("one that many do", fits)
 }
 
 /// Any operation.
