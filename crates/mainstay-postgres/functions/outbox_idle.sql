@@ -14,22 +14,48 @@ set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_so
 as $mainstay$
 #variable_conflict use_column
 declare
-    moment constant timestamptz := statement_timestamp();
+    moment constant timestamptz := clock_timestamp();
     probe constant integer := 1000;
+    known smallint[] := '{}';
+    floor_due timestamptz[] := '{}';
+    floor_seq bigint[] := '{}';
+    strange smallint[];
     level smallint;
     seen bigint;
     earliest timestamptz;
     nearest timestamptz;
     cut boolean := false;
 begin
-    -- Not max(): planned for an empty table that reads the whole index.
-    select q.priority into level from "{{schema}}"."{{outbox}}" q where not q.parked order by q.priority desc limit 1;
-    while level is not null loop
+    if array_position(only_topics, null) is not null or array_position(except_topics, null) is not null then
+        raise exception using errcode = '22023', message = '{{outbox:literal}}_next_due: '
+            || case when array_position(only_topics, null) is not null then 'only_topics' else 'except_topics' end || ' must not contain null';
+    end if;
+    -- As a claim does it.
+    select f.levels, f.seqs,
+           case when f.made_in = f.tableoid and f.noted_at <= clock_timestamp() then f.due_ats
+                else array_fill('-infinity'::timestamptz, array[cardinality(f.levels)]) end
+      into known, floor_seq, floor_due
+      from "{{schema}}"."{{outbox}}_floor" f order by f.n desc limit 1;
+    loop
+        strange := array(select g.priority
+                           from unnest(10::smallint || known, known || (-10)::smallint) e(above, below)
+                          cross join lateral (select q.priority from "{{schema}}"."{{outbox}}" q
+                                               where not q.parked and q.priority < e.above and q.priority > e.below
+                                               order by q.priority desc limit 1) g);
+        exit when strange = '{}';
+        select array_agg(k.level order by k.level desc), array_agg(k.due order by k.level desc), array_agg(k.seq order by k.level desc)
+          into known, floor_due, floor_seq
+          from (select u.level, u.due, u.seq from unnest(known, floor_due, floor_seq) u(level, due, seq)
+                union all
+                select u.level, '-infinity', 0 from unnest(strange) u(level)) k;
+    end loop;
+    for at in 1 .. coalesce(cardinality(known), 0) loop
+        level := known[at];
         -- Everything in progress is past its due time, so the front of the range holds the leases; more than the probe reads is
         -- possible and answered below by "look again soon".
         select count(*), min(case when x.status = 0 then x.due_at else greatest(x.due_at, x.locked_until) end) into seen, nearest
           from (select q.status, q.due_at, q.locked_until from "{{schema}}"."{{outbox}}" q
-                 where not q.parked and q.priority = level and q.due_at <= moment
+                 where not q.parked and q.priority = level and q.due_at <= moment and (q.due_at, q.seq) > (floor_due[at], floor_seq[at])
                    and (only_topics is null or q.topic = any (only_topics))
                    and (except_topics is null or q.topic <> all (except_topics))
                  order by q.due_at, q.seq limit probe) x;
@@ -41,7 +67,6 @@ begin
            and (except_topics is null or q.topic <> all (except_topics))
          order by q.due_at, q.seq limit 1;
         earliest := least(earliest, nearest);
-        select q.priority into level from "{{schema}}"."{{outbox}}" q where not q.parked and q.priority < level order by q.priority desc limit 1;
     end loop;
 
     if cut then

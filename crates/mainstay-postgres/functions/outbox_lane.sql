@@ -25,8 +25,21 @@ begin
           cross join lateral (select q.ctid from "{{schema}}"."{{outbox}}" q
                                where q.parked and q.ordering_key = k.key order by q.seq limit 1) p);
     if first_parked <> '{}' then
-        -- Spelt so that the index of parked items does not offer itself.
-        update "{{schema}}"."{{outbox}}" m set parked = false where m.ctid = any (first_parked) and coalesce(m.parked, false);
+        -- It comes back where it was before, unless the next floor lies there already: then just beyond that (see floor, rule b). The
+        -- newest row of floors tells, read with this statement's snapshot; with an older one only the clock is sure.
+        perform pg_current_xact_id();
+        with next as materialized (
+            select u.level, u.due, u.seq
+              from (select f.* from "{{schema}}"."{{outbox}}_floor" f order by f.n desc limit 1) f
+             cross join unnest(f.levels, f.next_due_ats, f.next_seqs) u(level, due, seq)
+             where current_setting('transaction_isolation') = 'read committed')
+        update "{{schema}}"."{{outbox}}" m
+           set parked = false,
+               due_at = case when current_setting('transaction_isolation') <> 'read committed' then greatest(m.due_at, clock_timestamp())
+                             else coalesce((select n.due + interval '1 microsecond' from next n
+                                             where n.level = m.priority and (m.due_at, m.seq) <= (n.due, n.seq)), m.due_at) end
+         -- Spelt so that the index of parked items does not offer itself.
+         where m.ctid = any (first_parked) and coalesce(m.parked, false);
     end if;
 
     -- A lookup for each key; "exists" would become a join, with the same danger.

@@ -1,4 +1,5 @@
 -- Tidying up after crashed workers. Claims take lapsed items by themselves; this makes them visible as ready.
+-- They stay where they are in the ready index. Also mends what can only be wrong if somebody changed rows by hand.
 
 create or replace function "{{schema}}"."{{outbox}}_reap_expired"(max_rows integer default 1000) returns integer
 language plpgsql volatile
@@ -35,6 +36,7 @@ begin
     if stuck_keys is not null then
         perform "{{schema}}"."{{outbox}}_advance"(stuck_keys);
     end if;
+    perform "{{schema}}"."{{outbox}}_sweep"('30 seconds');
     if reaped > 0 then
         perform "{{schema}}"."{{outbox}}_wake"();
     end if;

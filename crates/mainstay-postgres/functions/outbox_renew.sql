@@ -11,6 +11,7 @@ as $mainstay$
 #variable_conflict use_column
 declare
     moment constant timestamptz := statement_timestamp();
+    spots tid[];
 begin
     if $1 is null or $1 = '00000000-0000-0000-0000-000000000000' then
         raise exception using errcode = '22023', message = '{{outbox:literal}}_renew: owner must not be null or nil';
@@ -27,16 +28,23 @@ begin
             message = '{{outbox:literal}}_renew: lease_seconds must be more than 0 and at most 1000000000, got ' || coalesce(lease_seconds::text, 'null');
     end if;
 
+    -- What somebody else has locked is left as it is, and counts as held: most likely its handler is just ending it, in a transaction
+    -- that may take a while, and every other renewal of the call would wait for that. If it is being taken over instead, the next
+    -- renewal or its settle will be told.
+    spots := array(
+        select m.ctid
+          from (select distinct u.id, u.generation from unnest(ids, generations) u(id, generation)) a join "{{schema}}"."{{outbox}}" m on m.id = a.id
+         where m.owner = $1 and m.status = 1 and (generations is null or m.generation = a.generation)
+           -- A lapsed claim that nobody took over is still good. Not so with an ordering key: another item of the key may have
+           -- been started on the strength of the lapse, and this one would run beside it.
+           and (m.ordering_key is null or m.locked_until > moment)
+           for update of m skip locked);
+    update "{{schema}}"."{{outbox}}" m set locked_until = moment + make_interval(secs => lease_seconds) where m.ctid = any (spots);
     return query
-    with asked as materialized (
-        select distinct on (u.id, u.generation) u.id, u.generation from unnest(ids, generations) with ordinality as u(id, generation, n) order by u.id, u.generation, u.n)
-    update "{{schema}}"."{{outbox}}" m set locked_until = moment + make_interval(secs => lease_seconds)
-      from asked a
-     where m.id = a.id and m.owner = $1 and m.status = 1 and (generations is null or m.generation = a.generation)
-       -- A lapsed claim that nobody took over is still good. Not so with an ordering key: another item of the key may have
-       -- been started on the strength of the lapse, and this one would run beside it.
-       and (m.ordering_key is null or m.locked_until > moment)
-    returning m.id;
+    select m.id
+      from (select distinct u.id, u.generation from unnest(ids, generations) u(id, generation)) a join "{{schema}}"."{{outbox}}" m on m.id = a.id
+     where m.owner = $1 and m.status = 1 and (generations is null or m.generation = a.generation)
+       and (m.ordering_key is null or m.locked_until > moment);
 end
 $mainstay$;
 comment on function "{{schema}}"."{{outbox}}_renew"(uuid, uuid[], bigint[], double precision) is

@@ -36,7 +36,8 @@ begin
             seq, created_at, due_at, requested_due_at, expires_at, generation, priority, id, message_id, hold_on_failure,
             topic, ordering_key, idempotency_key, correlation_id, last_error, headers, payload)
         overriding system value
-        select g.seq, g.created_at, moment, g.requested_due_at, case when g.expires_at > moment then g.expires_at end, g.generation, g.priority, g.id,
+        -- Due now: not before a reading of the clock that was taken after the transaction had its xid, see floor.
+        select g.seq, g.created_at, case when pg_current_xact_id() is not null then clock_timestamp() end, g.requested_due_at, case when g.expires_at > moment then g.expires_at end, g.generation, g.priority, g.id,
                g.message_id, g.hold_on_failure, g.topic, g.ordering_key, g.idempotency_key, g.correlation_id, g.last_error, g.headers, g.payload
           from gone g
         returning id, ordering_key)

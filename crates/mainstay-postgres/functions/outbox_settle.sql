@@ -1,29 +1,39 @@
 -- Ending claims, many at once and each in its own way.
 -- An item changes only if id, owner and generation are those of the claim that holds it; a worker that lost its claim changes nothing.
+--
+-- Nearly all claims end well, so the plain ack has a way of its own: rows are fetched by where the claim has put them, and not
+-- looked up one by one. A place is only a hint. A renewal or a vacuum moves rows, so whatever is not found there, or is not the
+-- claim asked for, is looked up by its id.
 
-create or replace function "{{schema}}"."{{outbox}}_settle"(
+create or replace function "{{schema}}"."{{outbox}}_end"(
     owner uuid,
     ids uuid[],
     generations bigint[],
     outcomes smallint[],
-    delays double precision[] default null,
-    errors text[] default null,
-    keep_payload boolean default true
-) returns setof uuid
+    delays double precision[],
+    errors text[],
+    keep_payload boolean,
+    places tid[]
+) returns uuid[]
 language plpgsql volatile
 -- One index lookup for each id given, whatever the statistics say. Only bitmap scans are left because they cannot walk a whole index:
 -- a plan made while the queue was empty would do that, once for each id, for as long as it is cached.
 set jit = off set enable_seqscan = off set enable_indexscan = off set enable_indexonlyscan = off set enable_hashjoin = off
-set enable_mergejoin = off set plan_cache_mode = force_generic_plan
+set enable_mergejoin = off set enable_bitmapscan = on set enable_tidscan = on set plan_cache_mode = force_generic_plan
 as $mainstay$
 #variable_conflict use_column
 declare
     moment constant timestamptz := statement_timestamp();
     size constant integer := coalesce(cardinality(ids), 0);
     known boolean;
+    plain boolean;
     ending boolean;
     returning_some boolean;
-    changed uuid[];
+    done_ids uuid[] := ids;
+    done_generations bigint[] := generations;
+    spots tid[] := places;
+    found_ids uuid[];
+    changed uuid[] := '{}';
     returned uuid[];
     holding uuid[];
     left_keys text[];
@@ -51,10 +61,11 @@ begin
             message = '{{outbox:literal}}_settle: errors must have as many elements as ids (' || size || '), got ' || cardinality(errors);
     end if;
     if size = 0 then
-        return;
+        return null;
     end if;
-    select bool_and(o.outcome between 0 and 8) and count(o.outcome) = size, bool_or(o.outcome not in (1, 3)), bool_or(o.outcome in (1, 3))
-      into known, ending, returning_some from unnest(outcomes) o(outcome);
+    select bool_and(o.outcome between 0 and 8) and count(o.outcome) = size, bool_and(o.outcome = 0) and errors is null,
+           bool_or(o.outcome not in (1, 3)), bool_or(o.outcome in (1, 3))
+      into known, plain, ending, returning_some from unnest(outcomes) o(outcome);
     if not known then
         raise exception using errcode = '22023', message = '{{outbox:literal}}_settle: outcomes must be 0 (ack), 1 (abandon), 2 (fail), 3 (release), '
             || '4 (fail: delivery limit), 5 (fail: expired), 6 (fail: cancelled), 7 (never handed out: delivery limit) or 8 (never handed out: expired)';
@@ -63,16 +74,56 @@ begin
         raise exception using errcode = '22023', message = '{{outbox:literal}}_settle: delays must be more than 0 and at most 1000000000 seconds';
     end if;
 
-    -- In both statements: one per claim, the first wins (an id may come twice, with a stale claim and with the one that holds);
-    -- in order of id, so that two callers wait for each other's rows in one order.
-    if ending then
+    -- One outcome per claim, the first wins (an id may come twice, with a stale claim and with the one that holds).
+    if not plain then
+        select array_agg(a.id), array_agg(a.generation), array_agg(a.place) into done_ids, done_generations, spots
+          from (select distinct on (u.id, u.generation) u.id, u.generation, u.place, u.outcome, u.error
+                  from unnest(ids, generations, outcomes, errors, places) with ordinality as u(id, generation, outcome, error, place, n)
+                 order by u.id, u.generation, u.n) a
+         where a.outcome = 0 and nullif(a.error, '') is null;
+    end if;
+
+    while done_ids is not null loop
+        if spots is null or cardinality(array_remove(spots, null)) <> cardinality(done_ids) then
+            spots := array(select m.ctid from "{{schema}}"."{{outbox}}" m
+                            where m.id = any (done_ids) and m.owner = $1 and m.status = 1
+                              and (generations is null
+                                   or ((m.id, m.generation) in (select u.id, u.generation from unnest(done_ids, done_generations) u(id, generation))) is true));
+            exit when spots = '{}';
+        end if;
+        -- ("in … is true" is looked up in a hash table, a plain "in" would become a join.)
+        with gone as (
+            delete from "{{schema}}"."{{outbox}}" m
+             where m.ctid = any (spots) and m.owner = $1 and m.status = 1
+               and case when generations is null then (m.id in (select u.id from unnest(done_ids) u(id))) is true
+                        else ((m.id, m.generation) in (select u.id, u.generation from unnest(done_ids, done_generations) u(id, generation))) is true end
+            returning m.*),
+        kept as (
+            insert into "{{schema}}"."{{outbox}}_history" (
+                seq, created_at, due_at, requested_due_at, processed_at, expires_at, generation, attempts, priority, status, id, message_id,
+                processed_by, hold_on_failure, topic, reason, ordering_key, idempotency_key, correlation_id, last_error, headers, payload)
+            select g.seq, g.created_at, g.due_at, g.requested_due_at, moment, g.expires_at, g.generation, g.attempts, g.priority, 2, g.id, g.message_id,
+                   g.owner, g.hold_on_failure, g.topic, null, g.ordering_key, g.idempotency_key, g.correlation_id, g.last_error, g.headers,
+                   case when keep_payload then g.payload end
+              from gone g
+            returning id, ordering_key)
+        select array_agg(k.id), left_keys || array_agg(k.ordering_key) filter (where k.ordering_key is not null) into found_ids, left_keys from kept k;
+        changed := changed || found_ids;
+        exit when cardinality(changed) >= cardinality(done_ids);
+        -- Not there, or moved on before this could lock it: where is it now?
+        spots := null;
+    end loop;
+
+    -- In both statements: in order of id, so that two callers wait for each other's rows in one order.
+    if ending and not plain then
         with asked as materialized (
             select distinct on (u.id, u.generation) u.id, u.generation, u.outcome, nullif(left(u.error, 2048), '') as error
               from unnest(ids, generations, outcomes, errors) with ordinality as u(id, generation, outcome, error, n)
              order by u.id, u.generation, u.n),
         gone as (
             delete from "{{schema}}"."{{outbox}}" m using asked a
-             where m.id = a.id and m.owner = $1 and m.status = 1 and (generations is null or m.generation = a.generation) and a.outcome not in (1, 3)
+             where m.id = a.id and m.owner = $1 and m.status = 1 and (generations is null or m.generation = a.generation)
+               and a.outcome not in (1, 3) and (a.outcome <> 0 or a.error is not null)
             returning m.*, a.outcome, a.error),
         kept as (
             insert into "{{schema}}"."{{outbox}}_history" (
@@ -86,7 +137,7 @@ begin
                    coalesce(g.error, g.last_error), g.headers, case when keep_payload or g.outcome <> 0 then g.payload end
               from gone g
             returning id, ordering_key, status = 3 and reason <> 'cancelled' and hold_on_failure and ordering_key is not null as holds)
-        select array_agg(k.id), array_agg(k.ordering_key) filter (where k.ordering_key is not null), array_agg(k.id) filter (where k.holds)
+        select changed || array_agg(k.id), left_keys || array_agg(k.ordering_key) filter (where k.ordering_key is not null), array_agg(k.id) filter (where k.holds)
           into changed, left_keys, holding from kept k;
 
         if holding is not null then
@@ -95,10 +146,10 @@ begin
              where h.id = any (holding) and h.ordering_key is not null order by h.ordering_key
             on conflict do nothing;
         end if;
-        -- A statement of its own: what was parked behind these items while the delete waited is visible only now.
-        if left_keys is not null then
-            perform "{{schema}}"."{{outbox}}_advance"(left_keys);
-        end if;
+    end if;
+    -- A statement of its own: what was parked behind these items while the delete waited is visible only now.
+    if left_keys is not null then
+        perform "{{schema}}"."{{outbox}}_advance"(left_keys);
     end if;
 
     if returning_some then
@@ -112,8 +163,9 @@ begin
                    -- A release was no delivery.
                    attempts = case a.outcome when 3 then greatest(m.attempts - 1, 0) else m.attempts end,
                    -- 1, 2, 4 … 60 seconds by the number of deliveries before this one; the exponent is capped to stay in range.
-                   due_at = moment + make_interval(secs => coalesce(
-                       a.delay, case a.outcome when 3 then 0 else least(2 ^ least(greatest(m.attempts - 1, 0), 6), 60) end)),
+                   -- Not before a reading of the clock that was taken after the transaction had its xid: see floor.
+                   due_at = greatest(case when pg_current_xact_id() is not null then clock_timestamp() end, moment + make_interval(secs => coalesce(
+                       a.delay, case a.outcome when 3 then 0 else least(2 ^ least(greatest(m.attempts - 1, 0), 6), 60) end))),
                    last_error = coalesce(a.error, m.last_error)
               from asked a
              where m.id = a.id and m.owner = $1 and m.status = 1 and (generations is null or m.generation = a.generation) and a.outcome in (1, 3)
@@ -124,7 +176,26 @@ begin
             perform "{{schema}}"."{{outbox}}_wake"();
         end if;
     end if;
-    return query select u.id from unnest(changed) u(id);
+    return case when cardinality(changed) < size then changed end;
+end
+$mainstay$;
+comment on function "{{schema}}"."{{outbox}}_end"(uuid, uuid[], bigint[], smallint[], double precision[], text[], boolean, tid[]) is
+    'Internal: what settle does, told where the claims have put their rows. Returns the ids that changed, or null if that is all of them.';
+
+create or replace function "{{schema}}"."{{outbox}}_settle"(
+    owner uuid,
+    ids uuid[],
+    generations bigint[],
+    outcomes smallint[],
+    delays double precision[] default null,
+    errors text[] default null,
+    keep_payload boolean default true
+) returns setof uuid
+language plpgsql volatile
+as $mainstay$
+begin
+    return query select u.id from unnest(coalesce(
+        "{{schema}}"."{{outbox}}_end"($1, ids, generations, outcomes, delays, errors, keep_payload, null), ids)) u(id);
 end
 $mainstay$;
 comment on function "{{schema}}"."{{outbox}}_settle"(uuid, uuid[], bigint[], smallint[], double precision[], text[], boolean) is

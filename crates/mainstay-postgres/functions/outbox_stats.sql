@@ -9,7 +9,7 @@ set jit = off
 as $mainstay$
 #variable_conflict use_column
 declare
-    moment constant timestamptz := statement_timestamp();
+    moment constant timestamptz := clock_timestamp();
 begin
     return query
     select o.ready, o.scheduled, o.in_progress, o.lapsed,
@@ -37,7 +37,7 @@ set jit = off
 as $mainstay$
 #variable_conflict use_column
 declare
-    moment constant timestamptz := statement_timestamp();
+    moment constant timestamptz := clock_timestamp();
 begin
     return query
     select coalesce(o.topic::text, f.topic), coalesce(o.ready, 0), coalesce(o.scheduled, 0), coalesce(o.in_progress, 0), coalesce(o.lapsed, 0),

@@ -16,7 +16,7 @@ create or replace function "{{schema}}"."{{outbox}}_take"(
     verdict smallint, reason text,
     id uuid, message_id uuid, topic text, payload text, correlation_id text, attempt integer, generation bigint,
     created_at timestamptz, due_at timestamptz, expires_at timestamptz, ordering_key text, priority smallint, headers jsonb,
-    locked_until timestamptz, claimed_at timestamptz, last_error text, requested_due_at timestamptz
+    locked_until timestamptz, claimed_at timestamptz, last_error text, requested_due_at timestamptz, place tid
 )
 language plpgsql volatile
 -- The plan must not depend on statistics: a queue is empty when it is analysed and full when it matters. Index ranges in
@@ -27,8 +27,20 @@ as $mainstay$
 #variable_conflict use_column
 declare
     claimant constant uuid := $1;
-    moment constant timestamptz := statement_timestamp();
+    -- Not the start of the statement: an item is due from when it was put there, and that can be in this very statement.
+    moment constant timestamptz := clock_timestamp();
     lease_end timestamptz;
+    seen bigint;                -- the row of floors that this call goes by
+    known smallint[];           -- the levels in it, highest first
+    floor_due timestamptz[];    -- where each begins
+    floor_seq bigint[];
+    had_no_xid boolean;
+    sound boolean;
+    ripe boolean;
+    quiet boolean;
+    unswept boolean;
+    strange smallint[];
+    active boolean;
     levels smallint[];
     level smallint;
     depth integer;
@@ -79,20 +91,62 @@ begin
             message = '{{outbox:literal}}_claim: needs READ COMMITTED, the transaction is ' || upper(current_setting('transaction_isolation')),
             hint = 'One old snapshot cannot show that an ordering key is free. Claim in a transaction of its own.';
     end if;
+    if array_position(only_topics, null) is not null or array_position(except_topics, null) is not null then
+        raise exception using errcode = '22023', message = '{{outbox:literal}}_claim: '
+            || case when array_position(only_topics, null) is not null then 'only_topics' else 'except_topics' end || ' must not contain null';
+    end if;
+
+    -- Before anything that gives this transaction an xid: see floor.
+    select f.n, f.levels, f.due_ats, f.seqs, pg_current_xact_id_if_assigned() is null,
+           f.made_in = f.tableoid and f.noted_at <= clock_timestamp(),
+           f.noted_at <= moment - coalesce(nullif(current_setting('mainstay.floor_pace', true), ''), '50 ms')::interval
+               and case when f.next_xid is null then pg_current_xact_id_if_assigned() is null
+                        else pg_snapshot_xmin(pg_current_snapshot())::text::bigint >= f.next_xid
+                             or f.noted_at <= moment - case when f.held_up then interval '250 ms' else interval '1 s' end end,
+           f.quiet >= 2, f.swept_at < moment - interval '1 minute'
+      into seen, known, floor_due, floor_seq, had_no_xid, sound, ripe, quiet, unswept
+      from "{{schema}}"."{{outbox}}_floor" f order by f.n desc limit 1;
+    if seen is null then
+        seen := 0;
+        known := '{}';
+        floor_due := '{}';
+        floor_seq := '{}';
+    elsif not sound then
+        floor_due := array_fill('-infinity'::timestamptz, array[cardinality(known)]);
+    end if;
     loop
         room := batch;
         walked := 0;
         picked := '{}';
         ended := '{}';
 
-        -- The levels in use, highest first: one index probe each.
-        levels := '{}';
-        -- Not max(): planned for an empty table that reads the whole index.
-        select q.priority into level from "{{schema}}"."{{outbox}}" q where not q.parked order by q.priority desc limit 1;
-        while level is not null loop
-            levels := levels || level;
-            select q.priority into level from "{{schema}}"."{{outbox}}" q where not q.parked and q.priority < level order by q.priority desc limit 1;
+        -- Levels that are not known yet have no floor: one probe for each gap between those that are. Not max(): planned for an
+        -- empty table that reads the whole index.
+        loop
+            strange := array(select g.priority
+                               from unnest(10::smallint || known, known || (-10)::smallint) e(above, below)
+                              cross join lateral (select q.priority from "{{schema}}"."{{outbox}}" q
+                                                   where not q.parked and q.priority < e.above and q.priority > e.below
+                                                   order by q.priority desc limit 1) g);
+            exit when strange = '{}';
+            sound := false;
+            select array_agg(k.level order by k.level desc), array_agg(k.due order by k.level desc), array_agg(k.seq order by k.level desc)
+              into known, floor_due, floor_seq
+              from (select u.level, u.due, u.seq from unnest(known, floor_due, floor_seq) u(level, due, seq)
+                    union all
+                    select u.level, '-infinity', 0 from unnest(strange) u(level)) k;
         end loop;
+        levels := known;
+        after_due := floor_due;
+        after_seq := floor_seq;
+        if cardinality(known) > 1 then
+            -- Those in use.
+            select coalesce(array_agg(k.level order by k.place), '{}'), array_agg(k.due order by k.place), array_agg(k.seq order by k.place)
+              into levels, after_due, after_seq
+              from unnest(known, floor_due, floor_seq) with ordinality k(level, due, seq, place)
+             where (select true from "{{schema}}"."{{outbox}}" q
+                     where not q.parked and q.priority = k.level and (q.due_at, q.seq) > (k.due, k.seq) order by q.due_at, q.seq limit 1);
+        end if;
         depth := cardinality(levels);
         exit when depth = 0;
 
@@ -111,8 +165,6 @@ begin
                     union all
                     select s, batch, 100 + s from generate_series(1, depth) s) v;
         end if;
-        after_due := array_fill('-infinity'::timestamptz, array[depth]);
-        after_seq := array_fill(0::bigint, array[depth]);
         emptied := array_fill(false, array[depth]);
 
         for visit in 1 .. cardinality(visits) loop
@@ -250,7 +302,7 @@ begin
             -- Without the payload: it is kept in the history, and there may be thousands of these.
             select 3::smallint, g.why, g.id, g.message_id, g.topic::text, null::text, g.correlation_id::text, g.attempts, g.generation,
                    g.created_at, g.due_at::timestamptz, g.expires_at::timestamptz, g.ordering_key::text, g.priority::smallint, g.headers::jsonb,
-                   null::timestamptz, moment, g.complaint, g.requested_due_at::timestamptz
+                   null::timestamptz, moment, g.complaint, g.requested_due_at::timestamptz, null::tid
               from ruled g;
             if ended_keys is not null then
                 perform "{{schema}}"."{{outbox}}_advance"(ended_keys);
@@ -262,7 +314,14 @@ begin
         exit when picked <> '{}' or ended_keys is null or rounds >= 20;
     end loop;
 
+    active := picked <> '{}' or ended <> '{}' or rounds > 1;
+    if sound is not true and known <> '{}' or ripe and (active or not quiet) then
+        perform "{{schema}}"."{{outbox}}_raise_floor"(seen, had_no_xid is true, known, active);
+    end if;
     if picked = '{}' then
+        if unswept then
+            perform "{{schema}}"."{{outbox}}_sweep"('1 minute');
+        end if;
         return;
     end if;
     -- From now, not from the start: the way here may have been long, and the lease is for the work.
@@ -276,17 +335,17 @@ begin
          where m.ctid = any (picked)
         returning 1::smallint, null::text, m.id, m.message_id, m.topic::text, m.payload, m.correlation_id::text, m.attempts, m.generation,
                   m.created_at, m.due_at::timestamptz, m.expires_at::timestamptz, m.ordering_key::text, m.priority::smallint, m.headers::jsonb,
-                  m.locked_until, taken, m.last_error::text, m.requested_due_at::timestamptz;
+                  m.locked_until, taken, m.last_error::text, m.requested_due_at::timestamptz, m.ctid;
     else
         return query
         with claimed as (
             update "{{schema}}"."{{outbox}}" m
                set status = 1, owner = claimant, generation = m.generation + 1, attempts = m.attempts + 1, locked_until = lease_end
              where m.ctid = any (picked)
-            returning m.*)
+            returning m.*, m.ctid)
         select 1::smallint, null::text, c.id, c.message_id, c.topic::text, c.payload, c.correlation_id::text, c.attempts, c.generation,
                c.created_at, c.due_at::timestamptz, c.expires_at::timestamptz, c.ordering_key::text, c.priority::smallint, c.headers::jsonb,
-               c.locked_until, taken, c.last_error::text, c.requested_due_at::timestamptz
+               c.locked_until, taken, c.last_error::text, c.requested_due_at::timestamptz, c.ctid
           from claimed c order by c.priority desc, c.due_at, c.seq;
     end if;
 end

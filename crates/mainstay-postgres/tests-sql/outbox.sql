@@ -3,8 +3,8 @@
 --     psql -v ON_ERROR_STOP=1 -f outbox.sql
 -- It empties the tables. Each block raises when something is wrong; the last line printed is "outbox.sql: all passed".
 --
--- Time is moved by changing rows and not by sleeping. Within one DO block the clock stands still, since the functions go by
--- the start of the caller's statement; where time must pass, the script uses a statement of its own.
+-- Time is moved by changing rows and not by sleeping. Within one DO block most times stand still, since the functions go by the
+-- start of the caller's statement; only what is due, and what a claim finds, goes by the clock.
 
 \set ON_ERROR_STOP 1
 \set QUIET 1
@@ -37,6 +37,7 @@ begin
     delete from infra.outbox_idempotency;
     delete from infra.outbox_hold;
     delete from infra.outbox_waiter;
+    delete from infra.outbox_floor;
 end $$;
 
 -- Two workers.
@@ -70,11 +71,11 @@ begin
     select * into m from infra.outbox_message where id = e.work_item_id;
     perform pg_temp.expect(m.message_id = e.message_id and m.payload = '' and m.correlation_id is null, 'empty payload, empty correlation id is null');
     perform pg_temp.expect(m.status = 0 and m.attempts = 0 and m.retry_count = 0 and not m.is_processed, 'ready, no retries');
-    perform pg_temp.expect(m.created_at = statement_timestamp() and m.due_at = m.created_at and m.requested_due_at is null, 'stamped by the database, due now');
+    perform pg_temp.expect(m.created_at = statement_timestamp() and m.due_at between m.created_at and clock_timestamp() and m.requested_due_at is null, 'stamped by the database, due now');
     select * into e from infra.outbox_enqueue('Topic', 'x', due_at => now() - interval '1 day', priority => -9, headers => '{"a":"b"}',
         work_item_id => '11111111-1111-7111-8111-111111111111', message_id => '22222222-2222-7222-8222-222222222222');
     perform pg_temp.expect(e.work_item_id = '11111111-1111-7111-8111-111111111111' and e.message_id = '22222222-2222-7222-8222-222222222222', 'given ids');
-    perform pg_temp.expect((select due_at = created_at and requested_due_at < created_at from infra.outbox where id = e.work_item_id), 'a past due time means now');
+    perform pg_temp.expect((select due_at between created_at and clock_timestamp() and requested_due_at < created_at from infra.outbox where id = e.work_item_id), 'a past due time means now');
     select * into e from infra.outbox_enqueue('Topic', 'x', due_in_seconds => 60, expires_in_seconds => 120);
     perform pg_temp.expect((select due_at = created_at + interval '60 s' and requested_due_at = due_at and expires_at = created_at + interval '120 s'
         from infra.outbox where id = e.work_item_id), 'relative times count from the clock of the database');
@@ -123,6 +124,10 @@ begin
     perform pg_temp.refuses('select infra.outbox_claim(' || owner || ', 0, 10)', '22023', 'lease_seconds');
     perform pg_temp.refuses('select infra.outbox_claim(' || owner || ', 30, 0)', '22023', 'batch');
     perform pg_temp.refuses('select infra.outbox_claim(' || owner || ', 30, 10, 0)', '22023', 'delivery_limit');
+    perform pg_temp.refuses('select infra.outbox_claim(' || owner || ', 30, 10, only_topics => ''{t,null}'')', '22023', 'only_topics must not contain null');
+    perform pg_temp.refuses('select infra.outbox_claim(' || owner || ', 30, 10, except_topics => ''{null}'')', '22023', 'except_topics must not contain null');
+    perform pg_temp.refuses('select infra.outbox_next_due(''{null}'')', '22023', 'only_topics must not contain null');
+    perform pg_temp.refuses('select infra.outbox_next_due(null, ''{null}'')', '22023', 'except_topics must not contain null');
     -- Each speaks for itself, and names the argument.
     foreach verb in array array['ack', 'abandon', 'fail', 'release'] loop
         function := 'infra.outbox_' || verb;
@@ -219,7 +224,7 @@ begin
         perform pg_temp.expect(m.status = 0 and m.owner is null and m.locked_until is null and m.retry_count = i, 'ready, lease gone, retry counted');
         waits := waits || extract(epoch from m.due_at - statement_timestamp())::integer;
         perform pg_temp.expect((select count(*) = 0 from infra.outbox_claim(a, 30, 1)), 'not before the delay is over');
-        update infra.outbox set due_at = statement_timestamp();
+        update infra.outbox set due_at = clock_timestamp();
     end loop;
     perform pg_temp.expect(waits = '{1,2,4,8,16,32,60,60,60}', 'backoff was ' || waits::text);
     perform pg_temp.expect(m.last_error = 'boom', 'the last real error is kept');
@@ -342,7 +347,7 @@ begin
     update infra.outbox set locked_until = statement_timestamp() - interval '1 s' where status = 1;
     perform pg_temp.expect((select ready = 1 and in_progress = 3 and lapsed = 3 and done = 1 from infra.outbox_stats()), 'lapsed in the stats');
     perform pg_temp.expect(infra.outbox_reap_expired(2) = 2 and infra.outbox_reap_expired(2) = 1, 'in batches');
-    perform pg_temp.expect((select count(*) = 4 and bool_and(owner is null and locked_until is null and due_at <= statement_timestamp()) from infra.outbox where status = 0), 'ready at once');
+    perform pg_temp.expect((select count(*) = 4 and bool_and(owner is null and locked_until is null and due_at <= clock_timestamp()) from infra.outbox where status = 0), 'ready at once');
     perform pg_temp.expect((select sum(attempts) = 3 from infra.outbox), 'the lapsed delivery stays counted');
     perform pg_temp.expect((select status = 2 from infra.outbox_message where id = finished), 'done stays done');
 end $$;
@@ -394,7 +399,7 @@ begin
     select * into c from infra.outbox_message where payload = 'k2';
     perform infra.outbox_abandon(b, array[c.id], array[c.generation]);
     perform pg_temp.expect((select count(*) = 0 from infra.outbox_claim(b, 30, 10)), 'an abandoned one holds its place');
-    update infra.outbox set due_at = statement_timestamp() where payload = 'k2';
+    update infra.outbox set due_at = clock_timestamp() where payload = 'k2';
     perform pg_temp.expect((select array_agg(payload) = '{k2}' from infra.outbox_claim(b, 30, 10)), 'and comes again');
     perform infra.outbox_fail(b, array[c.id], error => 'bad');
     perform pg_temp.expect((select array_agg(payload) = '{k3}' from infra.outbox_claim(b, 30, 10)), 'a failed one is passed over');
@@ -518,7 +523,7 @@ begin
     perform infra.outbox_fail(a, array[one], error => 'bad');
     update infra.outbox_history set expires_at = statement_timestamp() - interval '1 s' where id = two;
     perform pg_temp.expect((select count(*) = 2 from infra.outbox_requeue(array[one, two, one])), 'both, once');
-    perform pg_temp.expect((select bool_and(status = 0 and attempts = 0 and due_at = statement_timestamp() and expires_at is null) from infra.outbox), 'ready, attempts forgotten, past expiry lifted');
+    perform pg_temp.expect((select bool_and(status = 0 and attempts = 0 and due_at between statement_timestamp() and clock_timestamp() and expires_at is null) from infra.outbox), 'ready, attempts forgotten, past expiry lifted');
     perform pg_temp.expect((select count(*) = 0 from infra.outbox_history), 'and not in two places');
     -- The claim from before the requeue has no power over the next.
     perform infra.outbox_claim(a, 30, 10);
@@ -634,6 +639,28 @@ begin
     perform pg_temp.expect(cardinality(r.ids) = n / 10, 'ten thousand keys at once');
     perform pg_temp.expect((select count(*) = n / 10 from infra.outbox_abandon(a, r.ids, r.generations)), 'abandoned');
 end $$;
+
+\echo floors follow what was settled, and new levels are found
+select pg_temp.reset() \g /dev/null
+set mainstay.floor_pace = '0';
+do $$
+declare
+    a constant uuid := 'aaaaaaaa-0000-4000-8000-000000000001';
+    c record;
+begin
+    for round in 1 .. 20 loop
+        perform infra.outbox_enqueue('t', round::text, priority => case when round > 10 then round % 3 else 0 end);
+        commit;
+        for c in select * from infra.outbox_claim(a, 30, 5) loop
+            perform infra.outbox_ack(a, array[c.id]);
+        end loop;
+        commit;
+    end loop;
+    perform pg_temp.expect((select count(*) = 0 from infra.outbox), 'all levels are drained');
+    perform pg_temp.expect((select f.levels = '{2,1,0}' from infra.outbox_floor f order by f.n desc limit 1), 'all levels are known');
+    perform pg_temp.expect(not infra.outbox_sweep(), 'nothing lies below a floor');
+end $$;
+reset mainstay.floor_pace;
 
 select pg_temp.reset() \g /dev/null
 \echo outbox.sql: all passed
