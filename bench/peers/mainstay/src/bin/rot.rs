@@ -13,8 +13,8 @@ use load::{Percentiles, Result, percentiles};
 use mainstay::queue::ClaimRequest;
 use mainstay::{Message, OwnerToken};
 use peer_mainstay::{Queue, TOPIC};
-use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::sync::{oneshot, watch};
+use tokio::task::{JoinHandle, JoinSet};
 
 /// Calls of enqueue a second; the rate makes the number of messages per call.
 const CALLS: u64 = 100;
@@ -62,7 +62,7 @@ async fn measure(mut arguments: impl Iterator<Item = String>) -> Result<()> {
     tokio::time::sleep(stretch / 3).await;
     flow.take().await;
     let before = flow.watch(&queue, "before", stretch).await?;
-    let holder = hold(&queue).await?;
+    let (end, holder) = hold(&queue).await?;
     let mut last = before;
     let started = Instant::now();
     while started.elapsed() < held {
@@ -70,7 +70,8 @@ async fn measure(mut arguments: impl Iterator<Item = String>) -> Result<()> {
             flow.watch(&queue, &format!("held {:>4.0} s", started.elapsed().as_secs_f64()), stretch).await?;
     }
     tell_tables(&queue).await?;
-    drop(holder);
+    drop(end);
+    holder.await??;
     let after = flow.watch(&queue, "after", stretch).await?;
     println!(
         "a claim took p50 {:.2} ms, p99 {:.2} ms before; at the end of the held transaction {:.2} and {:.2} times that, \
@@ -85,17 +86,17 @@ async fn measure(mut arguments: impl Iterator<Item = String>) -> Result<()> {
     Ok(())
 }
 
-/// A transaction with a snapshot and a number of its own, for as long as the guard lives.
-async fn hold(queue: &Queue) -> Result<JoinSet<Result<()>>> {
+/// A transaction with a snapshot and a number of its own, until it is told to end.
+async fn hold(queue: &Queue) -> Result<(oneshot::Sender<()>, JoinHandle<Result<()>>)> {
     let client = queue.postgres.pool().get().await.context("no connection")?;
     client.batch_execute("begin isolation level repeatable read; select pg_current_xact_id()").await?;
-    let mut holder = JoinSet::new();
-    holder.spawn(async move {
-        // Dropped with the task, and the pool closes a connection that is within a transaction.
-        let _client = client;
-        std::future::pending().await
+    let (end, ended) = oneshot::channel();
+    let holder = tokio::spawn(async move {
+        // Told, or nobody is left to tell: either way it ends before the connection is anybody else's.
+        let _told = ended.await;
+        Ok(client.batch_execute("rollback").await?)
     });
-    Ok(holder)
+    Ok((end, holder))
 }
 
 /// Messages that come and go.
