@@ -14,7 +14,8 @@ grant select, insert, update, delete on
     "{{schema}}"."{{outbox}}_history",
     "{{schema}}"."{{outbox}}_idempotency",
     "{{schema}}"."{{outbox}}_hold",
-    "{{schema}}"."{{outbox}}_waiter"
+    "{{schema}}"."{{outbox}}_waiter",
+    "{{schema}}"."{{outbox}}_floor"
 to "{{role}}";
 grant select on "{{schema}}"."{{outbox}}_message" to "{{role}}";
 -- To see at the start whether the schema is the one it was built for.
@@ -23,12 +24,15 @@ grant select on "{{schema}}"."mainstay_migration" to "{{role}}";
 revoke execute on function
     "{{schema}}"."{{outbox}}_abandon",
     "{{schema}}"."{{outbox}}_ack",
+    "{{schema}}"."{{outbox}}_add",
+    "{{schema}}"."{{outbox}}_add_one",
     "{{schema}}"."{{outbox}}_advance",
     "{{schema}}"."{{outbox}}_busy",
     "{{schema}}"."{{outbox}}_cancel",
     "{{schema}}"."{{outbox}}_channel",
     "{{schema}}"."{{outbox}}_claim",
     "{{schema}}"."{{outbox}}_enqueue",
+    "{{schema}}"."{{outbox}}_end",
     "{{schema}}"."{{outbox}}_enqueue_many",
     "{{schema}}"."{{outbox}}_fail",
     "{{schema}}"."{{outbox}}_horizon",
@@ -36,6 +40,7 @@ revoke execute on function
     "{{schema}}"."{{outbox}}_idle",
     "{{schema}}"."{{outbox}}_next_due",
     "{{schema}}"."{{outbox}}_purge",
+    "{{schema}}"."{{outbox}}_raise_floor",
     "{{schema}}"."{{outbox}}_reap_expired",
     "{{schema}}"."{{outbox}}_refuse",
     "{{schema}}"."{{outbox}}_release",
@@ -46,6 +51,7 @@ revoke execute on function
     "{{schema}}"."{{outbox}}_settle",
     "{{schema}}"."{{outbox}}_stats",
     "{{schema}}"."{{outbox}}_stats_by_topic",
+    "{{schema}}"."{{outbox}}_sweep",
     "{{schema}}"."{{outbox}}_take",
     "{{schema}}"."{{outbox}}_uuid7",
     "{{schema}}"."{{outbox}}_wake"
@@ -54,12 +60,15 @@ from public;
 grant execute on function
     "{{schema}}"."{{outbox}}_abandon",
     "{{schema}}"."{{outbox}}_ack",
+    "{{schema}}"."{{outbox}}_add",
+    "{{schema}}"."{{outbox}}_add_one",
     "{{schema}}"."{{outbox}}_advance",
     "{{schema}}"."{{outbox}}_busy",
     "{{schema}}"."{{outbox}}_cancel",
     "{{schema}}"."{{outbox}}_channel",
     "{{schema}}"."{{outbox}}_claim",
     "{{schema}}"."{{outbox}}_enqueue",
+    "{{schema}}"."{{outbox}}_end",
     "{{schema}}"."{{outbox}}_enqueue_many",
     "{{schema}}"."{{outbox}}_fail",
     "{{schema}}"."{{outbox}}_horizon",
@@ -67,6 +76,7 @@ grant execute on function
     "{{schema}}"."{{outbox}}_idle",
     "{{schema}}"."{{outbox}}_next_due",
     "{{schema}}"."{{outbox}}_purge",
+    "{{schema}}"."{{outbox}}_raise_floor",
     "{{schema}}"."{{outbox}}_reap_expired",
     "{{schema}}"."{{outbox}}_refuse",
     "{{schema}}"."{{outbox}}_release",
@@ -77,6 +87,7 @@ grant execute on function
     "{{schema}}"."{{outbox}}_settle",
     "{{schema}}"."{{outbox}}_stats",
     "{{schema}}"."{{outbox}}_stats_by_topic",
+    "{{schema}}"."{{outbox}}_sweep",
     "{{schema}}"."{{outbox}}_take",
     "{{schema}}"."{{outbox}}_uuid7",
     "{{schema}}"."{{outbox}}_wake"

@@ -44,6 +44,23 @@ CREATE INDEX outbox_lane ON infra.outbox USING btree (ordering_key, seq) WHERE (
 CREATE INDEX outbox_parked ON infra.outbox USING btree (ordering_key, seq) WHERE parked;
 CREATE INDEX outbox_ready ON infra.outbox USING btree (priority, due_at, seq) WHERE (NOT parked);
 
+create table infra.outbox_floor (
+    n bigint not null,
+    noted_at timestamp with time zone not null,
+    swept_at timestamp with time zone not null,
+    next_xid bigint,
+    made_in oid not null,
+    quiet smallint not null,
+    held_up boolean not null,
+    levels smallint[] not null,
+    due_ats timestamp with time zone[] not null,
+    seqs bigint[] not null,
+    next_due_ats timestamp with time zone[] not null,
+    next_seqs bigint[] not null,
+    constraint outbox_floor_pkey PRIMARY KEY (n),
+    constraint outbox_floor_size CHECK ((cardinality(levels) = ALL (ARRAY[cardinality(due_ats), cardinality(seqs), cardinality(next_due_ats), cardinality(next_seqs)]))),
+) with (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=1000);
+
 create table infra.outbox_history (
     seq bigint not null,
     created_at timestamp with time zone not null,
@@ -138,6 +155,39 @@ create function infra.outbox_ack(owner uuid,
         generations bigint[] DEFAULT NULL::bigint[])
     returns SETOF uuid language plpgsql volatile;
 
+create function infra.outbox_add(work_item_ids uuid[],
+        message_ids uuid[],
+        topics text[],
+        payloads text[],
+        correlation_ids text[] DEFAULT NULL::text[],
+        headers text[] DEFAULT NULL::text[],
+        due_ats timestamp with time zone[] DEFAULT NULL::timestamp with time zone[],
+        due_in_seconds double precision[] DEFAULT NULL::double precision[],
+        ordering_keys text[] DEFAULT NULL::text[],
+        holds boolean[] DEFAULT NULL::boolean[],
+        priorities smallint[] DEFAULT NULL::smallint[],
+        expires_ats timestamp with time zone[] DEFAULT NULL::timestamp with time zone[],
+        expires_in_seconds double precision[] DEFAULT NULL::double precision[],
+        idempotency_keys text[] DEFAULT NULL::text[],
+        fresh boolean[] DEFAULT NULL::boolean[])
+    returns void language plpgsql volatile
+    set jit=off set plan_cache_mode=force_generic_plan;
+
+create function infra.outbox_add_one(work_item_id uuid,
+        message_id uuid,
+        topic text,
+        payload text,
+        correlation_id text DEFAULT NULL::text,
+        headers text DEFAULT NULL::text,
+        due_at timestamp with time zone DEFAULT NULL::timestamp with time zone,
+        due_in_seconds double precision DEFAULT NULL::double precision,
+        ordering_key text DEFAULT NULL::text,
+        hold_on_failure boolean DEFAULT false,
+        priority smallint DEFAULT 0,
+        expires_at timestamp with time zone DEFAULT NULL::timestamp with time zone,
+        expires_in_seconds double precision DEFAULT NULL::double precision)
+    returns void language plpgsql volatile;
+
 create function infra.outbox_advance(ordering_keys text[])
     returns void language plpgsql volatile
     set jit=off set enable_indexscan=on set enable_indexonlyscan=on set enable_seqscan=off set enable_bitmapscan=off set enable_sort=off set plan_cache_mode=force_generic_plan;
@@ -159,6 +209,17 @@ create function infra.outbox_claim(owner uuid,
         only_topics text[] DEFAULT NULL::text[],
         except_topics text[] DEFAULT NULL::text[])
     returns TABLE(id uuid, message_id uuid, topic text, payload text, correlation_id text, attempt integer, generation bigint, created_at timestamp with time zone, due_at timestamp with time zone, expires_at timestamp with time zone, ordering_key text, priority smallint, headers jsonb, locked_until timestamp with time zone, claimed_at timestamp with time zone, last_error text, requested_due_at timestamp with time zone) language plpgsql volatile;
+
+create function infra.outbox_end(owner uuid,
+        ids uuid[],
+        generations bigint[],
+        outcomes smallint[],
+        delays double precision[],
+        errors text[],
+        keep_payload boolean,
+        places tid[])
+    returns uuid[] language plpgsql volatile
+    set jit=off set enable_seqscan=off set enable_indexscan=off set enable_indexonlyscan=off set enable_hashjoin=off set enable_mergejoin=off set enable_bitmapscan=on set enable_tidscan=on set plan_cache_mode=force_generic_plan;
 
 create function infra.outbox_enqueue(topic text,
         payload text,
@@ -222,6 +283,13 @@ create function infra.outbox_purge(done_older_than_seconds double precision,
     returns integer language plpgsql volatile
     set jit=off set enable_seqscan=off set enable_bitmapscan=off set enable_sort=off set plan_cache_mode=force_generic_plan;
 
+create function infra.outbox_raise_floor(seen bigint,
+        had_no_xid boolean,
+        known smallint[],
+        active boolean)
+    returns void language plpgsql volatile
+    set jit=off set enable_indexscan=on set enable_indexonlyscan=on set enable_seqscan=off set enable_bitmapscan=off set enable_sort=off set plan_cache_mode=force_generic_plan;
+
 create function infra.outbox_reap_expired(max_rows integer DEFAULT 1000)
     returns integer language plpgsql volatile
     set jit=off;
@@ -275,8 +343,7 @@ create function infra.outbox_settle(owner uuid,
         delays double precision[] DEFAULT NULL::double precision[],
         errors text[] DEFAULT NULL::text[],
         keep_payload boolean DEFAULT true)
-    returns SETOF uuid language plpgsql volatile
-    set jit=off set enable_seqscan=off set enable_indexscan=off set enable_indexonlyscan=off set enable_hashjoin=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan;
+    returns SETOF uuid language plpgsql volatile;
 
 create function infra.outbox_stats(count_done boolean DEFAULT true)
     returns TABLE(ready bigint, scheduled bigint, in_progress bigint, lapsed bigint, done bigint, failed bigint, oldest_ready_age_seconds double precision, held_keys bigint) language plpgsql volatile
@@ -286,13 +353,17 @@ create function infra.outbox_stats_by_topic()
     returns TABLE(topic text, ready bigint, scheduled bigint, in_progress bigint, lapsed bigint, failed bigint, oldest_ready_age_seconds double precision) language plpgsql volatile
     set jit=off;
 
+create function infra.outbox_sweep(min_age interval DEFAULT '00:00:00'::interval)
+    returns boolean language plpgsql volatile
+    set jit=off set enable_indexscan=on set enable_indexonlyscan=on set enable_seqscan=off set enable_bitmapscan=off set enable_sort=off set plan_cache_mode=force_generic_plan;
+
 create function infra.outbox_take(owner uuid,
         lease_seconds double precision,
         batch integer,
         delivery_limit integer DEFAULT 10,
         only_topics text[] DEFAULT NULL::text[],
         except_topics text[] DEFAULT NULL::text[])
-    returns TABLE(verdict smallint, reason text, id uuid, message_id uuid, topic text, payload text, correlation_id text, attempt integer, generation bigint, created_at timestamp with time zone, due_at timestamp with time zone, expires_at timestamp with time zone, ordering_key text, priority smallint, headers jsonb, locked_until timestamp with time zone, claimed_at timestamp with time zone, last_error text, requested_due_at timestamp with time zone) language plpgsql volatile
+    returns TABLE(verdict smallint, reason text, id uuid, message_id uuid, topic text, payload text, correlation_id text, attempt integer, generation bigint, created_at timestamp with time zone, due_at timestamp with time zone, expires_at timestamp with time zone, ordering_key text, priority smallint, headers jsonb, locked_until timestamp with time zone, claimed_at timestamp with time zone, last_error text, requested_due_at timestamp with time zone, place tid) language plpgsql volatile
     set jit=off set enable_indexscan=on set enable_indexonlyscan=on set enable_seqscan=off set enable_bitmapscan=off set enable_sort=off set plan_cache_mode=force_generic_plan;
 
 create function infra.outbox_uuid7()

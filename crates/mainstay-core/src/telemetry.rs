@@ -3,9 +3,10 @@
 //! Counters count rows that really changed. Levels follow OBX-085 to OBX-090. A payload or a header never gets here:
 //! functions take counts, ids and topics.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use metrics::{counter, gauge, histogram};
+use metrics::{SharedString, counter, gauge, histogram};
 
 use crate::error::Error;
 use crate::id::{MessageId, OwnerToken, WorkItemId};
@@ -60,10 +61,16 @@ pub(crate) fn enqueued(store: &str, messages: &[PreparedMessage], results: &[Enq
             added = enqueued.added,
             "enqueued"
         );
-        if enqueued.added {
-            counter!(names::ENQUEUED, "store" => store.to_owned(), "topic" => message.topic().to_owned())
-                .increment(1);
+    }
+    let mut added = messages.iter().zip(results).filter(|(_, enqueued)| enqueued.added).peekable();
+    // Neighbours mostly share their topic, and are counted together.
+    while let Some((message, _)) = added.next() {
+        let topic = message.topic();
+        let mut count = 1;
+        while added.next_if(|(next, _)| next.topic() == topic).is_some() {
+            count += 1;
         }
+        counter!(names::ENQUEUED, "store" => store.to_owned(), "topic" => topic.to_owned()).increment(count);
     }
 }
 
@@ -90,10 +97,11 @@ fn outcome_name(outcome: &Outcome) -> &'static str {
 }
 
 pub(crate) fn settled(store: &str, settlements: &[Settlement], settled: &Settled) {
-    let changed: std::collections::HashSet<WorkItemId> = settled.changed.iter().copied().collect();
+    // Mostly all of them, and then there is nothing to look up.
+    let stale: std::collections::HashSet<WorkItemId> = settled.stale.iter().copied().collect();
     let mut counts = [0u64; 9];
     let mut names = [""; 9];
-    for settlement in settlements.iter().filter(|s| changed.contains(&s.claim.id())) {
+    for settlement in settlements.iter().filter(|s| stale.is_empty() || !stale.contains(&s.claim.id())) {
         let code = settlement.outcome.code() as usize;
         counts[code] += 1;
         names[code] = outcome_name(&settlement.outcome);
@@ -155,14 +163,29 @@ pub(crate) fn no_handler(store: &str, topic: &str, id: WorkItemId, delay: Durati
     counter!(names::NO_HANDLER, "store" => store.to_owned(), "topic" => topic.to_owned()).increment(1);
 }
 
-pub(crate) fn handler_started(store: &str, topic: &str, message: MessageId, lag: Option<Duration>) {
-    tracing::info!(store, topic, message_id = %message, "handling");
-    if let Some(lag) = lag {
-        histogram!(names::LAG_SECONDS, "store" => store.to_owned(), "topic" => topic.to_owned()).record(lag);
+/// Where a delivery happens: shared texts, because every message needs them as labels.
+#[derive(Debug, Clone)]
+pub(crate) struct Scene {
+    pub(crate) store: Arc<str>,
+    pub(crate) topic: Arc<str>,
+}
+
+impl Scene {
+    fn labels(&self) -> (SharedString, SharedString) {
+        (Arc::clone(&self.store).into(), Arc::clone(&self.topic).into())
     }
 }
 
-pub(crate) fn handler_ended(store: &str, topic: &str, message: MessageId, outcome: &Outcome, took: Duration) {
+pub(crate) fn handler_started(scene: &Scene, message: MessageId, lag: Option<Duration>) {
+    tracing::info!(store = &*scene.store, topic = &*scene.topic, message_id = %message, "handling");
+    if let Some(lag) = lag {
+        let (store, topic) = scene.labels();
+        histogram!(names::LAG_SECONDS, "store" => store, "topic" => topic).record(lag);
+    }
+}
+
+pub(crate) fn handler_ended(scene: &Scene, message: MessageId, outcome: &Outcome, took: Duration) {
+    let (store, topic) = (&*scene.store, &*scene.topic);
     match outcome {
         Outcome::Abandon { error, delay } => {
             tracing::error!(store, topic, message_id = %message, ?delay, error, "the handler failed; to be tried again");
@@ -174,12 +197,9 @@ pub(crate) fn handler_ended(store: &str, topic: &str, message: MessageId, outcom
             tracing::debug!(store, topic, message_id = %message, outcome = outcome_name(outcome), "handled");
         }
     }
-    let labels = [
-        ("store", store.to_owned()),
-        ("topic", topic.to_owned()),
-        ("outcome", outcome_name(outcome).to_owned()),
-    ];
-    histogram!(names::HANDLER_SECONDS, &labels).record(took);
+    let (store, topic) = scene.labels();
+    histogram!(names::HANDLER_SECONDS, "store" => store, "topic" => topic, "outcome" => outcome_name(outcome))
+        .record(took);
 }
 
 pub(crate) fn claim_lost(store: &str, topic: &str, id: WorkItemId) {

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::hash::{BuildHasher, RandomState};
 use std::str::FromStr;
 
 use crate::error::{Error, Result};
@@ -27,7 +28,7 @@ pub struct TraceContext {
 impl TraceContext {
     /// A new trace.
     pub fn root() -> Self {
-        Self { trace_id: random().max(1), span_id: random_span(), sampled: true }
+        Self { trace_id: random(), span_id: random_span(), sampled: true }
     }
 
     /// A new span in the same trace.
@@ -100,12 +101,12 @@ fn parse(text: &str) -> Option<TraceContext> {
 }
 
 fn random() -> u128 {
-    uuid::Uuid::new_v4().as_u128()
+    u128::from(random_span()) << 64 | u128::from(random_span())
 }
 
+/// Never zero. Ids must differ and need not be secret; the standard library's seeds do, and cost no call of the system.
 fn random_span() -> u64 {
-    // The low half of a UUIDv4 holds the two fixed variant bits, so it is never zero.
-    random() as u64
+    RandomState::new().hash_one(()).max(1)
 }
 
 #[cfg(test)]

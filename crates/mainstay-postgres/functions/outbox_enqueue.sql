@@ -60,7 +60,8 @@ begin
         topic, payload, nullif(correlation_id, ''), statement_timestamp(),
         -- A due time in the past means now: it must not jump the queue, nor look like a message that waits since then.
         -- The relative times are counted from here, so that the clock of the caller does not matter.
-        greatest(due_at, statement_timestamp() + make_interval(secs => due_in_seconds), statement_timestamp()),
+        -- Not before a reading of the clock that was taken after the transaction had its xid: see add.
+        greatest(due_at, statement_timestamp() + make_interval(secs => due_in_seconds), case when pg_current_xact_id() is not null then clock_timestamp() end),
         coalesce(due_at, statement_timestamp() + make_interval(secs => due_in_seconds)), idempotency_key, ordering_key,
         priority, coalesce(expires_at, statement_timestamp() + make_interval(secs => expires_in_seconds)), headers, coalesce(hold_on_failure, false))
     returning o.id, o.message_id into work_item_id, message_id;

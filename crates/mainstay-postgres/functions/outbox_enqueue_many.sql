@@ -69,15 +69,6 @@ begin
         raise exception using errcode = '22023', message = '{{outbox:literal}}_enqueue_many: ' || fault.name || '[' || fault.n
             || '] must be 0 to 100000000000, and not beside an absolute time';
     end loop;
-    if due_in_seconds is not null then
-        due_ats := array(select coalesce(u.due, moment + make_interval(secs => u.span))
-                           from unnest(due_ats, due_in_seconds) with ordinality as u(due, span, n) order by u.n);
-    end if;
-    if expires_in_seconds is not null then
-        expires_ats := array(select coalesce(u.expiry, moment + make_interval(secs => u.span))
-                               from unnest(expires_ats, expires_in_seconds) with ordinality as u(expiry, span, n) order by u.n);
-    end if;
-
     if headers is not null then
         begin
             header_objects := headers::jsonb[];
@@ -140,20 +131,8 @@ begin
         end loop;
     end if;
 
-    -- The order by makes the identity column count in the order of the arrays.
-    insert into "{{schema}}"."{{outbox}}" (
-        id, message_id, topic, payload, correlation_id, created_at, due_at, requested_due_at, idempotency_key, ordering_key,
-        priority, expires_at, headers, hold_on_failure)
-    select u.item, u.message, u.topic, u.payload, nullif(u.correlation, ''), moment, greatest(u.due, moment), u.due, u.idem, u.lane,
-           coalesce(u.priority, 0), u.expiry, u.header, coalesce(u.hold, false)
-      from unnest(items, messages, topics, payloads, correlation_ids, due_ats, idempotency_keys, ordering_keys, priorities,
-                  expires_ats, header_objects, holds, fresh)
-           with ordinality as u(item, message, topic, payload, correlation, due, idem, lane, priority, expiry, header, hold, fresh, n)
-     where u.fresh is not false
-     order by u.n;
-    if found then
-        perform "{{schema}}"."{{outbox}}_wake"();
-    end if;
+    perform "{{schema}}"."{{outbox}}_add"(items, messages, topics, payloads, correlation_ids, headers, due_ats, due_in_seconds, ordering_keys, holds,
+                                          priorities, expires_ats, expires_in_seconds, idempotency_keys, fresh);
 
     return query
     select u.n::integer, u.item, u.message, u.fresh is not false

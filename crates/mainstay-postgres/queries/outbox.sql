@@ -1,15 +1,21 @@
 -- Every statement the program sends about an outbox, by name. All but the listing call the public functions.
 
--- One message without an idempotency key, so it is always added. With a key, enqueue_many tells whether it was.
--- name: enqueue
-select e.work_item_id, e.message_id, true
-  from "{{schema}}"."{{outbox}}_enqueue"(
-       $1, $2, $3, $4, $5, $6, $7, $8, $9::text::jsonb, $10, $11, $12, due_in_seconds => $13, expires_in_seconds => $14) e
+-- One message with nothing special about it.
+-- name: add_plain
+select "{{schema}}"."{{outbox}}_add_one"($1, $2, $3, $4, $5, $6)
 
+-- name: add_one
+select "{{schema}}"."{{outbox}}_add_one"($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
+
+-- name: add
+select "{{schema}}"."{{outbox}}_add"($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
+
+-- Messages with idempotency keys: it tells which of them were added.
 -- name: enqueue_many
 select e.work_item_id, e.message_id, e.added
   from "{{schema}}"."{{outbox}}_enqueue_many"(
-       $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, due_in_seconds => $13, expires_in_seconds => $14) e
+       $1, $2, $3, $4, $5, headers => $6, due_ats => $7, due_in_seconds => $8, ordering_keys => $9, holds => $10, priorities => $11,
+       expires_ats => $12, expires_in_seconds => $13, idempotency_keys => $14) e
  order by e.ordinal
 
 -- Everything as text, for drivers with types of their own.
@@ -23,11 +29,12 @@ select e.work_item_id::text as work_item_id, e.message_id::text as message_id, e
 
 -- name: take
 select t.verdict, t.reason, t.id, t.message_id, t.topic, t.payload, t.correlation_id, t.attempt, t.generation, t.created_at, t.due_at,
-       t.expires_at, t.ordering_key, t.priority, t.headers::text, t.locked_until, t.claimed_at, t.last_error
+       t.expires_at, t.ordering_key, t.priority, t.headers::text, t.locked_until, t.claimed_at, t.last_error, t.place
   from "{{schema}}"."{{outbox}}_take"($1, $2, $3, $4, $5, $6) t
 
+-- The ids that changed; null for all of them.
 -- name: settle
-select s.id from "{{schema}}"."{{outbox}}_settle"($1, $2, $3, $4, $5, $6, $7) s(id)
+select "{{schema}}"."{{outbox}}_end"($1, $2, $3, $4, $5, $6, $7, $8)
 
 -- name: renew
 select r.id from "{{schema}}"."{{outbox}}_renew"($1, $2, $3, $4) r(id)

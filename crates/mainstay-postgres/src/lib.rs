@@ -6,12 +6,15 @@
 //! `sea-orm` those of sqlx, diesel-async and SeaORM.
 
 pub mod adapter;
+mod addition;
 mod error;
+mod gathering;
 mod listener;
 mod moment;
 mod options;
 mod outbox;
 mod parameters;
+mod place;
 mod pool;
 mod provider;
 mod rows;

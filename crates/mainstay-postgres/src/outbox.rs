@@ -15,8 +15,9 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
+use crate::gathering::Gathering;
 use crate::moment::Moment;
-use crate::parameters::{Many, One, Settlements, claims};
+use crate::parameters::{Settlements, claims};
 use crate::pool::{Connections, Parameter};
 use crate::provider::capabilities;
 use crate::rows;
@@ -34,6 +35,7 @@ pub struct PostgresOutbox {
     statements: Arc<OutboxStatements>,
     keep_done_payloads: bool,
     waiting: Waiting,
+    gathering: Gathering,
 }
 
 impl PostgresOutbox {
@@ -44,7 +46,8 @@ impl PostgresOutbox {
         keep_done_payloads: bool,
         waiting: Waiting,
     ) -> Self {
-        Self { identifier, connections, statements, keep_done_payloads, waiting }
+        let gathering = Gathering::new(connections.clone(), Arc::clone(&statements));
+        Self { identifier, connections, statements, keep_done_payloads, waiting, gathering }
     }
 
     /// The outbox behind a store, or what is wrong with using it in a transaction of PostgreSQL.
@@ -132,7 +135,7 @@ impl QueueStore for PostgresOutbox {
         const SETTLE: &str = "outbox.settle";
         let arrays = Settlements::new(owner, settlements, self.keep_done_payloads);
         let rows = self.query(SETTLE, &self.statements.settle, &arrays.parameters()).await?;
-        Ok(Settled::from_changed(settlements.iter().map(|s| s.claim.id()), rows::ids(SETTLE, &rows)?))
+        rows::settled(SETTLE, &rows, settlements)
     }
 
     async fn renew(&self, owner: OwnerToken, handles: &[ClaimHandle], lease: Duration) -> Result<Settled> {
@@ -180,18 +183,10 @@ impl QueueStore for PostgresOutbox {
 #[async_trait]
 impl OutboxStore for PostgresOutbox {
     async fn enqueue(&self, messages: &[PreparedMessage]) -> Result<Vec<Enqueued>> {
-        const ENQUEUE: &str = "outbox.enqueue";
-        let rows = match messages {
-            [message] if message.idempotency_key().is_none() => {
-                let message = One::new(message);
-                self.query(ENQUEUE, &self.statements.enqueue, &message.parameters()).await?
-            }
-            messages => {
-                let messages = Many::new(messages);
-                self.query(ENQUEUE, &self.statements.enqueue_many, &messages.parameters()).await?
-            }
-        };
-        rows::enqueued(&rows)
+        match messages {
+            [] => Ok(Vec::new()),
+            messages => self.gathering.enqueue(messages).await,
+        }
     }
 
     async fn get(&self, id: WorkItemId) -> Result<Option<OutboxMessage>> {

@@ -7,6 +7,7 @@ use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use crate::moment::Moment;
+use crate::place::Place;
 use crate::pool::Parameter;
 
 /// A due time or an expiry: absolute, or seconds from the database's now.
@@ -24,31 +25,31 @@ fn seconds(when: Option<When>) -> Option<f64> {
     }
 }
 
-/// None when no message has the thing, so that nothing is sent for it.
+/// None when no message has the thing, so that nothing is sent for it, nor room made.
 fn column<'a, T>(
     messages: &'a [PreparedMessage],
     value: impl Fn(&'a PreparedMessage) -> Option<T>,
 ) -> Option<Vec<Option<T>>> {
-    let values: Vec<_> = messages.iter().map(value).collect();
-    values.iter().any(Option::is_some).then_some(values)
+    let first = messages.iter().position(|message| value(message).is_some())?;
+    let before = std::iter::repeat_with(|| None).take(first);
+    Some(before.chain(messages[first..].iter().map(value)).collect())
 }
 
-/// One message.
+/// One message without an idempotency key.
 pub(crate) struct One<'a> {
     work_item: Uuid,
     message_id: Uuid,
     topic: &'a str,
     payload: &'a str,
     correlation_id: Option<&'a str>,
+    headers: Option<String>,
     due_at: Option<Moment>,
     due_in: Option<f64>,
-    idempotency_key: Option<&'a str>,
     ordering_key: Option<&'a str>,
-    priority: i32,
+    hold: bool,
+    priority: i16,
     expires_at: Option<Moment>,
     expires_in: Option<f64>,
-    headers: Option<String>,
-    hold: bool,
 }
 
 impl<'a> One<'a> {
@@ -59,33 +60,34 @@ impl<'a> One<'a> {
             topic: message.topic(),
             payload: message.payload(),
             correlation_id: message.correlation_id(),
+            headers: message.headers_json(),
             due_at: moment(message.due()),
             due_in: seconds(message.due()),
-            idempotency_key: message.idempotency_key(),
             ordering_key: message.ordering_key(),
-            priority: i32::from(message.priority()),
+            hold: message.hold_on_failure(),
+            priority: message.priority(),
             expires_at: moment(message.expires()),
             expires_in: seconds(message.expires()),
-            headers: message.headers_json(),
-            hold: message.hold_on_failure(),
         }
     }
 
-    pub(crate) fn parameters(&self) -> [Parameter<'_>; 14] {
+    /// How many parameters a message needs that has nothing but these.
+    pub(crate) const PLAIN: usize = 6;
+
+    pub(crate) fn parameters(&self) -> [Parameter<'_>; 13] {
         [
+            (&self.work_item, Type::UUID),
+            (&self.message_id, Type::UUID),
             (&self.topic, Type::TEXT),
             (&self.payload, Type::TEXT),
             (&self.correlation_id, Type::TEXT),
-            (&self.due_at, Type::TIMESTAMPTZ),
-            (&self.idempotency_key, Type::TEXT),
-            (&self.ordering_key, Type::TEXT),
-            (&self.priority, Type::INT4),
-            (&self.expires_at, Type::TIMESTAMPTZ),
             (&self.headers, Type::TEXT),
-            (&self.hold, Type::BOOL),
-            (&self.work_item, Type::UUID),
-            (&self.message_id, Type::UUID),
+            (&self.due_at, Type::TIMESTAMPTZ),
             (&self.due_in, Type::FLOAT8),
+            (&self.ordering_key, Type::TEXT),
+            (&self.hold, Type::BOOL),
+            (&self.priority, Type::INT2),
+            (&self.expires_at, Type::TIMESTAMPTZ),
             (&self.expires_in, Type::FLOAT8),
         ]
     }
@@ -98,15 +100,15 @@ pub(crate) struct Many<'a> {
     topics: Vec<&'a str>,
     payloads: Vec<&'a str>,
     correlation_ids: Option<Vec<Option<&'a str>>>,
+    headers: Option<Vec<Option<String>>>,
     due_ats: Option<Vec<Option<Moment>>>,
     due_ins: Option<Vec<Option<f64>>>,
-    idempotency_keys: Option<Vec<Option<&'a str>>>,
     ordering_keys: Option<Vec<Option<&'a str>>>,
-    priorities: Vec<i16>,
+    holds: Option<Vec<Option<bool>>>,
+    priorities: Option<Vec<Option<i16>>>,
     expires_ats: Option<Vec<Option<Moment>>>,
     expires_ins: Option<Vec<Option<f64>>>,
-    headers: Option<Vec<Option<String>>>,
-    holds: Vec<bool>,
+    idempotency_keys: Option<Vec<Option<&'a str>>>,
 }
 
 impl<'a> Many<'a> {
@@ -117,17 +119,24 @@ impl<'a> Many<'a> {
             topics: messages.iter().map(PreparedMessage::topic).collect(),
             payloads: messages.iter().map(PreparedMessage::payload).collect(),
             correlation_ids: column(messages, PreparedMessage::correlation_id),
+            headers: column(messages, PreparedMessage::headers_json),
             due_ats: column(messages, |message| moment(message.due())),
             due_ins: column(messages, |message| seconds(message.due())),
-            idempotency_keys: column(messages, PreparedMessage::idempotency_key),
             ordering_keys: column(messages, PreparedMessage::ordering_key),
-            priorities: messages.iter().map(PreparedMessage::priority).collect(),
+            holds: column(messages, |message| Some(message.hold_on_failure()).filter(|hold| *hold)),
+            priorities: column(messages, |message| Some(message.priority()).filter(|level| *level != 0)),
             expires_ats: column(messages, |message| moment(message.expires())),
             expires_ins: column(messages, |message| seconds(message.expires())),
-            headers: column(messages, PreparedMessage::headers_json),
-            holds: messages.iter().map(PreparedMessage::hold_on_failure).collect(),
+            idempotency_keys: column(messages, PreparedMessage::idempotency_key),
         }
     }
+
+    pub(crate) fn has_keys(&self) -> bool {
+        self.idempotency_keys.is_some()
+    }
+
+    /// How many parameters messages need that have no idempotency keys.
+    pub(crate) const KEYLESS: usize = 13;
 
     pub(crate) fn parameters(&self) -> [Parameter<'_>; 14] {
         [
@@ -136,15 +145,15 @@ impl<'a> Many<'a> {
             (&self.topics, Type::TEXT_ARRAY),
             (&self.payloads, Type::TEXT_ARRAY),
             (&self.correlation_ids, Type::TEXT_ARRAY),
+            (&self.headers, Type::TEXT_ARRAY),
             (&self.due_ats, Type::TIMESTAMPTZ_ARRAY),
-            (&self.idempotency_keys, Type::TEXT_ARRAY),
+            (&self.due_ins, Type::FLOAT8_ARRAY),
             (&self.ordering_keys, Type::TEXT_ARRAY),
+            (&self.holds, Type::BOOL_ARRAY),
             (&self.priorities, Type::INT2_ARRAY),
             (&self.expires_ats, Type::TIMESTAMPTZ_ARRAY),
-            (&self.headers, Type::TEXT_ARRAY),
-            (&self.holds, Type::BOOL_ARRAY),
-            (&self.due_ins, Type::FLOAT8_ARRAY),
             (&self.expires_ins, Type::FLOAT8_ARRAY),
+            (&self.idempotency_keys, Type::TEXT_ARRAY),
         ]
     }
 }
@@ -181,6 +190,7 @@ pub(crate) struct Settlements<'a> {
     delays: Option<Vec<Option<f64>>>,
     errors: Option<Vec<Option<&'a str>>>,
     keep_payload: bool,
+    places: Vec<Option<Place>>,
 }
 
 impl<'a> Settlements<'a> {
@@ -196,10 +206,11 @@ impl<'a> Settlements<'a> {
             delays: delays.iter().any(Option::is_some).then_some(delays),
             errors: errors.iter().any(Option::is_some).then_some(errors),
             keep_payload,
+            places: settlements.iter().map(|s| s.claim.place().map(Place)).collect(),
         }
     }
 
-    pub(crate) fn parameters(&self) -> [Parameter<'_>; 7] {
+    pub(crate) fn parameters(&self) -> [Parameter<'_>; 8] {
         [
             (&self.owner, Type::UUID),
             (&self.ids, Type::UUID_ARRAY),
@@ -208,6 +219,7 @@ impl<'a> Settlements<'a> {
             (&self.delays, Type::FLOAT8_ARRAY),
             (&self.errors, Type::TEXT_ARRAY),
             (&self.keep_payload, Type::BOOL),
+            (&self.places, Type::TID_ARRAY),
         ]
     }
 }

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use mainstay_core::outbox::{Enqueued, Headers, OutboxMessage, OutboxStats, TopicStats};
-use mainstay_core::queue::{ClaimBatch, ClaimHandle, Claimed, FailureReason, Rejected, Status};
+use mainstay_core::queue::{
+    ClaimBatch, ClaimHandle, Claimed, FailureReason, Rejected, Settled, Settlement, Status,
+};
 use mainstay_core::{Error, ErrorKind, MessageId, OwnerToken, Result, WorkItemId};
 use tokio_postgres::Row;
 use tokio_postgres::types::FromSql;
@@ -12,6 +14,7 @@ use uuid::Uuid;
 
 use crate::error::unreadable;
 use crate::moment::Moment;
+use crate::place::Place;
 
 /// A row, with the operation it belongs to.
 #[derive(Clone, Copy)]
@@ -98,6 +101,17 @@ pub(crate) fn value<'a, T: FromSql<'a>>(operation: &'static str, rows: &'a [Row]
     Reader::new(operation, rows.first().ok_or_else(nothing)?).get(0)
 }
 
+/// What a settle has changed: all that was asked for, unless the database says otherwise.
+pub(crate) fn settled(operation: &'static str, rows: &[Row], settlements: &[Settlement]) -> Result<Settled> {
+    let asked = || settlements.iter().map(|settlement| settlement.claim.id());
+    Ok(match value::<Option<Vec<Uuid>>>(operation, rows)? {
+        None => Settled { changed: asked().collect(), stale: Vec::new() },
+        Some(changed) => {
+            Settled::from_changed(asked(), changed.into_iter().map(WorkItemId::from_uuid).collect())
+        }
+    })
+}
+
 pub(crate) fn claim_batch(rows: &[Row]) -> Result<ClaimBatch> {
     let mut batch = ClaimBatch::default();
     batch.items.reserve(rows.len());
@@ -113,7 +127,8 @@ pub(crate) fn claim_batch(rows: &[Row]) -> Result<ClaimBatch> {
 }
 
 fn claimed(row: Reader<'_>, id: WorkItemId) -> Result<Claimed> {
-    let handle = ClaimHandle::new(id, row.get(8)?);
+    let place: Option<Place> = row.get(18)?;
+    let handle = ClaimHandle::new(id, row.get(8)?).at(place.map(|place| place.0));
     let message_id = MessageId::from_uuid(row.get(3)?);
     let (claimed_at, locked_until) = (row.time(16)?, row.time(15)?);
     let mut claimed = Claimed::new(

@@ -22,16 +22,20 @@ const STATUS: &str = "schema.status";
 const DEPLOY: &str = "schema.deploy";
 
 /// The steps, in order.
-pub(crate) const MIGRATIONS: &[Migration] =
-    &[Migration { version: 1, name: "outbox", sql: include_str!("../migrations/0001_outbox.sql") }];
+pub(crate) const MIGRATIONS: &[Migration] = &[
+    Migration { version: 1, name: "outbox", sql: include_str!("../migrations/0001_outbox.sql") },
+    Migration { version: 2, name: "floor", sql: include_str!("../migrations/0002_floor.sql") },
+];
 
 /// The functions.
 const FUNCTIONS: &[&str] = &[
     include_str!("../functions/outbox_uuid.sql"),
     include_str!("../functions/outbox_wake.sql"),
     include_str!("../functions/outbox_lane.sql"),
+    include_str!("../functions/outbox_add.sql"),
     include_str!("../functions/outbox_enqueue.sql"),
     include_str!("../functions/outbox_enqueue_many.sql"),
+    include_str!("../functions/outbox_floor.sql"),
     include_str!("../functions/outbox_take.sql"),
     include_str!("../functions/outbox_claim.sql"),
     include_str!("../functions/outbox_settle.sql"),
@@ -49,7 +53,7 @@ const FUNCTIONS: &[&str] = &[
 ];
 
 /// What a name's tables and views end in.
-const RELATIONS: [&str; 6] = ["", "_history", "_idempotency", "_hold", "_waiter", "_message"];
+const RELATIONS: [&str; 7] = ["", "_history", "_idempotency", "_hold", "_waiter", "_floor", "_message"];
 
 /// What its domains end in.
 const DOMAINS: [&str; 5] = ["_label", "_error", "_priority", "_headers", "_time"];

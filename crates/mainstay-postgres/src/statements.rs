@@ -30,7 +30,7 @@ macro_rules! statements {
 statements! {
     /// The statements of an outbox.
     OutboxStatements from "../queries/outbox.sql" {
-        enqueue, enqueue_many, enqueue_many_as_text, take, settle, renew, reap, get, list, cancel, requeue, requeue_where,
+        add_plain, add_one, add, enqueue_many, enqueue_many_as_text, take, settle, renew, reap, get, list, cancel, requeue, requeue_where,
         release_key, stats, backlog, stats_by_topic, purge, next_due, idle, busy, horizon, horizon_passed, probe,
     }
 }

@@ -59,7 +59,7 @@ impl StoreTransaction for PostgresTransaction {
         let arrays = Settlements::new(owner, settlements, self.keep_done_payloads);
         let settled = self.lease.client()?.query_typed(&self.statements.settle, &arrays.parameters()).await;
         let rows = settled.map_err(|error| from_driver(SETTLE, error))?;
-        Ok(Settled::from_changed(settlements.iter().map(|s| s.claim.id()), rows::ids(SETTLE, &rows)?))
+        rows::settled(SETTLE, &rows, settlements)
     }
 
     async fn commit(self: Box<Self>) -> Result<()> {

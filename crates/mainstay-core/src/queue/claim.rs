@@ -1,6 +1,8 @@
 //! Taking work: what is asked for, and what comes back.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -113,16 +115,43 @@ impl ClaimRequest {
 }
 
 /// What proves a claim, with its owner. Opaque: what is inside may change with the storage.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+///
+/// Two handles are equal if they stand for the same claim, wherever it is stored.
+#[derive(Debug, Clone, Copy)]
 pub struct ClaimHandle {
     id: WorkItemId,
     generation: i64,
+    place: Option<NonZeroU64>,
+}
+
+impl PartialEq for ClaimHandle {
+    fn eq(&self, other: &Self) -> bool {
+        self.id == other.id && self.generation == other.generation
+    }
+}
+
+impl Eq for ClaimHandle {}
+
+impl Hash for ClaimHandle {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.id.hash(state);
+        self.generation.hash(state);
+    }
 }
 
 impl ClaimHandle {
     /// A handle; for providers.
     pub const fn new(id: WorkItemId, generation: i64) -> Self {
-        Self { id, generation }
+        Self { id, generation, place: None }
+    }
+    /// The same with a hint of where the provider has put the row, which finds it faster; for providers.
+    #[must_use]
+    pub const fn at(self, place: Option<NonZeroU64>) -> Self {
+        Self { place, ..self }
+    }
+    /// The hint given with [`Self::at`]; for providers. The row may have moved since.
+    pub const fn place(&self) -> Option<NonZeroU64> {
+        self.place
     }
     /// The claimed row.
     pub const fn id(&self) -> WorkItemId {

@@ -1,6 +1,7 @@
 //! Which handler takes which topic.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::text::validate_name;
@@ -16,6 +17,8 @@ pub struct Registry {
 /// A handler and how its topic is handled.
 #[derive(Debug, Clone)]
 pub struct Registered {
+    /// The topic, shared by all that is said of its messages.
+    pub(crate) topic: Arc<str>,
     /// The handler.
     pub handler: Handler,
     /// How its topic is handled.
@@ -32,7 +35,8 @@ impl Registry {
         if self.topics.contains_key(&topic) {
             return Err(Error::invalid(HANDLER, "topic", format_args!("{topic:?} has a handler already")));
         }
-        self.topics.insert(topic, Registered { handler, policy });
+        let registered = Registered { topic: topic.as_str().into(), handler, policy };
+        self.topics.insert(topic, registered);
         Ok(())
     }
 

@@ -5,10 +5,8 @@ use mainstay_core::outbox::{EnqueueIn, Enqueued, PreparedMessage};
 use mainstay_core::store::OutboxStore;
 use tokio_postgres::{Client, Transaction};
 
-use crate::error::from_driver;
+use crate::addition::Addition;
 use crate::outbox::PostgresOutbox;
-use crate::parameters::{Many, One};
-use crate::rows;
 use crate::statements::OutboxStatements;
 
 /// Marks the types of tokio-postgres.
@@ -41,12 +39,8 @@ pub(crate) async fn enqueue_on(
     statements: &OutboxStatements,
     messages: &[PreparedMessage],
 ) -> Result<Vec<Enqueued>> {
-    let rows = match messages {
-        [] => return Ok(Vec::new()),
-        [message] if message.idempotency_key().is_none() => {
-            client.query_typed(&statements.enqueue, &One::new(message).parameters()).await
-        }
-        messages => client.query_typed(&statements.enqueue_many, &Many::new(messages).parameters()).await,
-    };
-    rows::enqueued(&rows.map_err(|error| from_driver("outbox.enqueue", error))?)
+    match messages {
+        [] => Ok(Vec::new()),
+        messages => Addition::new(messages).on(client, statements).await,
+    }
 }

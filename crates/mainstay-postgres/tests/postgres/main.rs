@@ -6,6 +6,8 @@
 mod adapters;
 mod connecting;
 mod faults;
+mod floor;
+mod gathering;
 mod operations;
 mod schema;
 mod support;

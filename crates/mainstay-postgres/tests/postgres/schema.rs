@@ -13,6 +13,9 @@ use uuid::Uuid;
 
 use crate::support::{Fixture, database};
 
+/// The version of the schema that this program wants.
+const VERSION: i32 = 2;
+
 /// Runs a script with psql, as a person would.
 async fn psql(url: &str, script: &str) -> Result<String, String> {
     let mut child = tokio::process::Command::new("psql")
@@ -43,7 +46,7 @@ async fn psql(url: &str, script: &str) -> Result<String, String> {
 async fn nothing_is_created_unless_asked_for() {
     let database = TestDatabase::create(None).await;
     let postgres = Postgres::connect(&database.url()).await.unwrap();
-    assert_eq!(postgres.schema().status().await.unwrap(), SchemaStatus::Missing { wanted: 1 });
+    assert_eq!(postgres.schema().status().await.unwrap(), SchemaStatus::Missing { wanted: VERSION });
     let error = postgres.schema().require().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Schema);
     assert!(error.to_string().contains("mainstay migrate"), "{error}");
@@ -65,11 +68,11 @@ async fn many_deploy_at_once() {
         });
     }
     while let Some(status) = deploys.join_next().await {
-        assert_eq!(status.unwrap(), SchemaStatus::Current { version: 1 });
+        assert_eq!(status.unwrap(), SchemaStatus::Current { version: VERSION });
     }
     let client = database.client().await;
     let rows = client.query("select version from infra.mainstay_migration order by 1", &[]).await.unwrap();
-    assert_eq!(rows.iter().map(|row| row.get(0)).collect::<Vec<i32>>(), [0, 1]);
+    assert_eq!(rows.iter().map(|row| row.get(0)).collect::<Vec<i32>>(), [0, 1, 2]);
 }
 
 #[tokio::test]
@@ -85,9 +88,9 @@ async fn changed_functions_are_replaced_and_old_signatures_go() {
         .await
         .unwrap();
     let schema = fixture.postgres.schema();
-    assert_eq!(schema.status().await.unwrap(), SchemaStatus::Outdated { found: 1, wanted: 1 });
+    assert_eq!(schema.status().await.unwrap(), SchemaStatus::Outdated { found: VERSION, wanted: VERSION });
     assert_eq!(schema.require().await.unwrap_err().kind(), ErrorKind::Schema);
-    assert_eq!(schema.deploy().await.unwrap(), SchemaStatus::Current { version: 1 });
+    assert_eq!(schema.deploy().await.unwrap(), SchemaStatus::Current { version: VERSION });
     assert!(!fixture.outbox.release_key("k").await.unwrap());
     let left = "select from pg_proc where proname = 'outbox_release_key'";
     assert_eq!(client.query(left, &[]).await.unwrap().len(), 1);
@@ -99,10 +102,10 @@ async fn a_newer_and_a_drifted_schema_are_left_alone() {
     let client = fixture.database.client().await;
     let schema = fixture.postgres.schema();
     client
-        .batch_execute("insert into infra.mainstay_migration values ('outbox', 2, 'later', 'x', now())")
+        .batch_execute("insert into infra.mainstay_migration values ('outbox', 3, 'later', 'x', now())")
         .await
         .unwrap();
-    assert_eq!(schema.status().await.unwrap(), SchemaStatus::Newer { found: 2, wanted: 1 });
+    assert_eq!(schema.status().await.unwrap(), SchemaStatus::Newer { found: VERSION + 1, wanted: VERSION });
     assert_eq!(schema.deploy().await.unwrap_err().kind(), ErrorKind::Schema);
     client
         .batch_execute("delete from infra.mainstay_migration where version = 2; update infra.mainstay_migration set checksum = 'x' where version = 1")
@@ -125,7 +128,7 @@ async fn a_deploy_that_fails_leaves_nothing_behind() {
     let error = postgres.schema().deploy().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Schema, "{error}");
     assert!(error.message().contains("did not make it"), "{error}");
-    assert_eq!(postgres.schema().status().await.unwrap(), SchemaStatus::Missing { wanted: 1 });
+    assert_eq!(postgres.schema().status().await.unwrap(), SchemaStatus::Missing { wanted: VERSION });
     assert!(client.query("select from pg_class where relname like 'outbox%'", &[]).await.unwrap().is_empty());
     client.batch_execute("drop function infra.outbox_idle").await.unwrap();
     postgres.schema().deploy().await.unwrap();
@@ -146,7 +149,7 @@ async fn any_name_will_do() {
         let postgres = Postgres::builder(&database.url()).names(names).connect().await.unwrap();
         assert_eq!(
             postgres.schema().deploy().await.unwrap(),
-            SchemaStatus::Current { version: 1 },
+            SchemaStatus::Current { version: VERSION },
             "{schema}"
         );
         postgres.schema().require().await.unwrap();
@@ -174,8 +177,8 @@ async fn a_schema_can_hold_several_outboxes() {
     let first = Fixture::new().await;
     let names = Names::default().with_outbox("second").unwrap();
     let second = Postgres::builder(&first.database.url()).names(names).connect().await.unwrap();
-    assert_eq!(second.schema().status().await.unwrap(), SchemaStatus::Missing { wanted: 1 });
-    assert_eq!(second.schema().deploy().await.unwrap(), SchemaStatus::Current { version: 1 });
+    assert_eq!(second.schema().status().await.unwrap(), SchemaStatus::Missing { wanted: VERSION });
+    assert_eq!(second.schema().deploy().await.unwrap(), SchemaStatus::Current { version: VERSION });
     Outbox::new(second.outbox()).enqueue(Message::new("t", "")).await.unwrap();
     assert_eq!(first.open().await, 0);
     all_operations(&first).await;
@@ -189,9 +192,9 @@ async fn what_was_dropped_by_hand_is_noticed_and_functions_come_back() {
     let schema = fixture.postgres.schema();
     client.batch_execute("drop function infra.outbox_take").await.unwrap();
     assert!(matches!(schema.status().await.unwrap(), SchemaStatus::Outdated { .. }));
-    assert_eq!(schema.deploy().await.unwrap(), SchemaStatus::Current { version: 1 });
+    assert_eq!(schema.deploy().await.unwrap(), SchemaStatus::Current { version: VERSION });
     client.batch_execute("drop table infra.outbox_hold").await.unwrap();
-    assert_eq!(schema.status().await.unwrap(), SchemaStatus::Incomplete { version: 1 });
+    assert_eq!(schema.status().await.unwrap(), SchemaStatus::Incomplete { version: VERSION });
     assert_eq!(schema.deploy().await.unwrap_err().kind(), ErrorKind::Schema);
     drop(client);
     fixture.end().await;
@@ -211,7 +214,7 @@ async fn tables_without_their_ledger_are_told_and_left_alone() {
     ] {
         client.batch_execute(gone).await.unwrap();
         let status = schema.status().await.unwrap();
-        assert!(matches!(status, SchemaStatus::Unrecorded { wanted: 1, .. }), "{gone}: {status:?}");
+        assert!(matches!(status, SchemaStatus::Unrecorded { wanted: VERSION, .. }), "{gone}: {status:?}");
         for error in [schema.deploy().await.unwrap_err(), schema.require().await.unwrap_err()] {
             assert_eq!(error.kind(), ErrorKind::Schema, "{gone}: {error}");
             for told in [left, "\"infra\".mainstay_migration", "--print"] {
@@ -220,7 +223,7 @@ async fn tables_without_their_ledger_are_told_and_left_alone() {
         }
     }
     client.batch_execute("drop schema infra cascade").await.unwrap();
-    assert_eq!(schema.deploy().await.unwrap(), SchemaStatus::Current { version: 1 });
+    assert_eq!(schema.deploy().await.unwrap(), SchemaStatus::Current { version: VERSION });
     drop(client);
     fixture.end().await;
 }

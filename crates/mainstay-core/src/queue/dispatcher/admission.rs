@@ -16,11 +16,11 @@ use super::in_flight::InFlight;
 pub(super) struct Admission {
     registry: Arc<Registry>,
     options: DispatcherOptions,
-    store: String,
+    store: Arc<str>,
 }
 
 impl Admission {
-    pub(super) fn new(registry: Arc<Registry>, options: DispatcherOptions, store: String) -> Self {
+    pub(super) fn new(registry: Arc<Registry>, options: DispatcherOptions, store: Arc<str>) -> Self {
         Self { registry, options, store }
     }
 
@@ -28,6 +28,11 @@ impl Admission {
     pub(super) fn handler(&self, topic: &str) -> Option<(Registered, u32)> {
         let registered = self.registry.get(topic)?.clone();
         Some((registered, self.registry.attempts(topic, &self.options)))
+    }
+
+    /// The topic of a message, shared where this dispatcher has a handler for it.
+    pub(super) fn topic(&self, topic: &str) -> Arc<str> {
+        self.registry.get(topic).map_or_else(|| topic.into(), |registered| Arc::clone(&registered.topic))
     }
 
     fn bound(&self, topic: &str) -> Option<usize> {

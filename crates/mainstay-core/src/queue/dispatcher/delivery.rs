@@ -10,7 +10,7 @@ use tracing::Instrument;
 
 use crate::queue::settle::DELAY_MAX;
 use crate::queue::{ClaimHandle, Context, FailureReason, HandlerError, HandlerResult, Outcome, Registered};
-use crate::telemetry;
+use crate::telemetry::{self, Scene};
 
 /// How a delivery ended.
 #[derive(Debug)]
@@ -36,33 +36,34 @@ pub(super) enum End {
 pub(super) async fn run(
     context: Context,
     registered: Registered,
+    scene: Scene,
     attempts: u32,
     cancel: CancellationToken,
 ) -> Ended {
     let started = Instant::now();
-    let delivery = deliver(context.clone(), registered, attempts, cancel);
+    let delivery = deliver(&context, registered, &scene, attempts, cancel);
     // A policy's own code may panic too, and so may the drop of a handler.
     let ended = AssertUnwindSafe(delivery).catch_unwind().await;
     ended.unwrap_or_else(|panic| {
         let error = Some(format!("the delivery panicked: {}", panic_text(panic)));
         let outcome = Outcome::Abandon { delay: None, error };
-        let (store, message) = (context.outbox().store().identifier(), context.message());
-        telemetry::handler_ended(store, &message.topic, message.message_id, &outcome, started.elapsed());
+        let message = context.message();
+        telemetry::handler_ended(&scene, message.message_id, &outcome, started.elapsed());
         Ended { claim: message.handle, end: End::Settle(outcome) }
     })
 }
 
 async fn deliver(
-    context: Context,
+    context: &Context,
     registered: Registered,
+    scene: &Scene,
     attempts: u32,
     cancel: CancellationToken,
 ) -> Ended {
     let claim = context.message().handle;
-    let store = context.outbox().store().identifier().to_owned();
     let started = Instant::now();
-    let span = span(&context, &store);
-    let work = call(&context, &registered);
+    let span = span(context, &scene.store);
+    let work = call(context, &registered);
     let work = context.trace().scope(work).instrument(span);
     let result = tokio::select! {
         biased;
@@ -70,7 +71,7 @@ async fn deliver(
         result = work => Some(result),
     };
     let ended = |outcome: &Outcome| {
-        telemetry::handler_ended(&store, context.topic(), context.message_id(), outcome, started.elapsed());
+        telemetry::handler_ended(scene, context.message_id(), outcome, started.elapsed());
     };
     let end = match result {
         _ if context.is_completed() => {
@@ -79,7 +80,7 @@ async fn deliver(
         }
         None => End::Cancelled,
         Some(result) => {
-            let outcome = outcome(result, &context, &registered, attempts);
+            let outcome = outcome(result, context, &registered, attempts);
             ended(&outcome);
             // Settling it would only be found stale, and counted, once more.
             if context.is_lost() { End::Lost } else { End::Settle(outcome) }

@@ -13,7 +13,7 @@ use crate::id::OwnerToken;
 use crate::outbox::Outbox;
 use crate::queue::{ClaimHandle, ClaimRequest, Claimed, Context, DispatcherOptions, Registry, Settled};
 use crate::store::{WaitRequest, Wake};
-use crate::telemetry;
+use crate::telemetry::{self, Scene};
 
 use super::admission::Admission;
 use super::delivery::{self, End, Ended};
@@ -34,7 +34,7 @@ pub(super) struct Engine {
     admission: Admission,
     options: DispatcherOptions,
     owner: OwnerToken,
-    store: String,
+    store: Arc<str>,
     stop: CancellationToken,
     in_flight: InFlight,
     handlers: JoinSet<Ended>,
@@ -63,9 +63,9 @@ impl Engine {
         stop: CancellationToken,
     ) -> Self {
         let trouble = || Pause::new(TROUBLE.0, TROUBLE.1);
-        let store = outbox.store().identifier().to_owned();
+        let store: Arc<str> = outbox.store().identifier().into();
         Self {
-            admission: Admission::new(registry, options, store.clone()),
+            admission: Admission::new(registry, options, Arc::clone(&store)),
             store,
             in_flight: InFlight::new(LeaseTimes::new(options.lease, options.renew_at)),
             poll: Pause::new(options.poll_min, options.poll_max),
@@ -203,7 +203,10 @@ impl Engine {
 
     fn take_in(&mut self, claimed: Claimed, asked_at: Instant) {
         match self.admission.turned_away(&self.in_flight, &claimed) {
-            None => self.in_flight.add(claimed, asked_at),
+            None => {
+                let topic = self.admission.topic(&claimed.topic);
+                self.in_flight.add(claimed, topic, asked_at);
+            }
             Some(outcome) => self.settling.push(claimed.handle, outcome),
         }
     }
@@ -254,10 +257,11 @@ impl Engine {
                 Duration::try_from(claimed.claimed_at.duration_since(claimed.due_at)).unwrap_or_default()
             })
             .map(|lag| lag + since_claim);
-        telemetry::handler_started(&self.store, &claimed.topic, claimed.message_id, lag);
+        let scene = Scene { store: Arc::clone(&self.store), topic: Arc::clone(&registered.topic) };
+        telemetry::handler_started(&scene, claimed.message_id, lag);
         let context = Context::new(claimed, self.outbox.clone(), self.owner, self.stop.clone());
         let cancel = self.in_flight.set_running(handle, context.clone());
-        self.handlers.spawn(delivery::run(context, registered, attempts, cancel));
+        self.handlers.spawn(delivery::run(context, registered, scene, attempts, cancel));
     }
 
     fn on_ended(&mut self, ended: Result<Ended, JoinError>) {
@@ -356,7 +360,7 @@ impl Engine {
         if !quiet && stopping.gives_up() {
             let left = self.in_flight.len();
             tracing::warn!(
-                store = self.store,
+                store = &*self.store,
                 left,
                 "stopped with claims unsettled; their leases will lapse"
             );

@@ -1,6 +1,7 @@
 //! All claims this dispatcher holds, from the claim to the settle.
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
@@ -23,7 +24,7 @@ pub(super) enum Stage {
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) stage: Stage,
-    pub(super) topic: String,
+    pub(super) topic: Arc<str>,
     pub(super) keyed: bool,
     /// When the request that claimed it was sent. No later than the database's own `claimed_at`.
     pub(super) asked_at: Instant,
@@ -66,8 +67,8 @@ pub(super) struct InFlight {
     entries: HashMap<ClaimHandle, Entry>,
     waiting: VecDeque<ClaimHandle>,
     running: HashSet<WorkItemId>,
-    by_topic: HashMap<String, usize>,
-    running_by_topic: HashMap<String, usize>,
+    by_topic: HashMap<Arc<str>, usize>,
+    running_by_topic: HashMap<Arc<str>, usize>,
     times: LeaseTimes,
     next_renewal: Option<Instant>,
     next_deadline: Option<Instant>,
@@ -115,12 +116,11 @@ impl InFlight {
         self.next_deadline
     }
 
-    /// Takes in a claim that was asked for at `asked_at`.
-    pub(super) fn add(&mut self, claimed: Claimed, asked_at: Instant) {
+    /// Takes in a claim of this topic that was asked for at `asked_at`.
+    pub(super) fn add(&mut self, claimed: Claimed, topic: Arc<str>, asked_at: Instant) {
         let handle = claimed.handle;
         let (renew_at, deadline) = (self.times.renewal(asked_at), self.times.deadline(asked_at));
-        let topic = claimed.topic.clone();
-        *self.by_topic.entry(topic.clone()).or_default() += 1;
+        *self.by_topic.entry(Arc::clone(&topic)).or_default() += 1;
         let entry = Entry {
             topic,
             keyed: claimed.ordering_key.is_some(),
@@ -165,9 +165,9 @@ impl InFlight {
     /// Notes that the handler of a claim runs. Returns what drops it.
     pub(super) fn set_running(&mut self, handle: ClaimHandle, context: Context) -> CancellationToken {
         self.running.insert(handle.id());
-        *self.running_by_topic.entry(context.topic().to_owned()).or_default() += 1;
         match self.entries.get_mut(&handle) {
             Some(entry) => {
+                *self.running_by_topic.entry(Arc::clone(&entry.topic)).or_default() += 1;
                 entry.stage = Stage::Running(context);
                 entry.cancel.clone()
             }
@@ -272,7 +272,7 @@ impl InFlight {
     /// Gives a claim up as lost: a waiting one is forgotten, a running handler is dropped. Returns the topic when there
     /// was something to lose. A handler whose own transaction is committing the ack is left alone: the claim is gone
     /// because it is settled.
-    pub(super) fn lose(&mut self, handle: ClaimHandle) -> Option<String> {
+    pub(super) fn lose(&mut self, handle: ClaimHandle) -> Option<Arc<str>> {
         let entry = self.entries.get_mut(&handle)?;
         match &entry.stage {
             Stage::Ended => return None,
@@ -284,11 +284,11 @@ impl InFlight {
             Stage::Running(_) => {
                 entry.lost = true;
                 entry.cancel.cancel();
-                return Some(entry.topic.clone());
+                return Some(Arc::clone(&entry.topic));
             }
             Stage::Waiting(_) => {}
         }
-        let topic = entry.topic.clone();
+        let topic = Arc::clone(&entry.topic);
         self.waiting.retain(|waiting| *waiting != handle);
         self.remove(handle);
         Some(topic)
@@ -303,7 +303,7 @@ impl InFlight {
     }
 }
 
-fn decrement(counts: &mut HashMap<String, usize>, topic: &str) {
+fn decrement(counts: &mut HashMap<Arc<str>, usize>, topic: &str) {
     if let Some(count) = counts.get_mut(topic) {
         *count = count.saturating_sub(1);
         if *count == 0 {

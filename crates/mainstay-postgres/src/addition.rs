@@ -1,0 +1,85 @@
+//! Adding messages: which statement it takes, and what comes of it.
+
+use mainstay_core::Result;
+use mainstay_core::outbox::{Enqueued, PreparedMessage};
+use tokio_postgres::{Client, Row};
+
+use crate::error::from_driver;
+use crate::parameters::{Many, One};
+use crate::pool::{Connections, Parameter};
+use crate::rows;
+use crate::statements::OutboxStatements;
+
+const ENQUEUE: &str = "outbox.enqueue";
+
+/// One statement that adds all of the messages, in the caller's transaction or in one of its own.
+pub(crate) struct Addition<'a> {
+    messages: &'a [PreparedMessage],
+    form: Form<'a>,
+}
+
+enum Form<'a> {
+    One(One<'a>),
+    Many(Many<'a>),
+}
+
+impl<'a> Addition<'a> {
+    pub(crate) fn new(messages: &'a [PreparedMessage]) -> Self {
+        let form = match messages {
+            [message] if message.idempotency_key().is_none() => Form::One(One::new(message)),
+            messages => Form::Many(Many::new(messages)),
+        };
+        Self { messages, form }
+    }
+
+    /// Adds them in a transaction of its own.
+    pub(crate) async fn by(
+        &self,
+        connections: &Connections,
+        statements: &OutboxStatements,
+    ) -> Result<Vec<Enqueued>> {
+        let (sql, parameters) = self.statement(statements);
+        self.enqueued(&connections.query(ENQUEUE, sql, &parameters).await?)
+    }
+
+    /// Adds them in whatever transaction the connection is in.
+    pub(crate) async fn on(&self, client: &Client, statements: &OutboxStatements) -> Result<Vec<Enqueued>> {
+        let (sql, parameters) = self.statement(statements);
+        let rows = client.query_typed(sql, &parameters).await;
+        self.enqueued(&rows.map_err(|error| from_driver(ENQUEUE, error))?)
+    }
+
+    fn statement<'s>(&'s self, statements: &'s OutboxStatements) -> (&'s str, Vec<Parameter<'s>>) {
+        match &self.form {
+            Form::One(one) if is_plain(&self.messages[0]) => {
+                (&statements.add_plain, one.parameters().into_iter().take(One::PLAIN).collect())
+            }
+            Form::One(one) => (&statements.add_one, one.parameters().into()),
+            Form::Many(many) if many.has_keys() => (&statements.enqueue_many, many.parameters().into()),
+            Form::Many(many) => {
+                (&statements.add, many.parameters().into_iter().take(Many::KEYLESS).collect())
+            }
+        }
+    }
+
+    /// Without idempotency keys all are added under the ids they came with.
+    fn enqueued(&self, rows: &[Row]) -> Result<Vec<Enqueued>> {
+        match &self.form {
+            Form::Many(many) if many.has_keys() => rows::enqueued(rows),
+            _ => Ok(self.messages.iter().map(added).collect()),
+        }
+    }
+}
+
+fn added(message: &PreparedMessage) -> Enqueued {
+    Enqueued { work_item: message.work_item(), message: message.message(), added: true }
+}
+
+/// Nothing but what every message has.
+fn is_plain(message: &PreparedMessage) -> bool {
+    message.due().is_none()
+        && message.expires().is_none()
+        && message.ordering_key().is_none()
+        && message.priority() == 0
+        && !message.hold_on_failure()
+}

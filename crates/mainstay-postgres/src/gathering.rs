@@ -1,0 +1,234 @@
+//! Natural batching of enqueues: what arrives while a commit is under way shares the next one.
+//!
+//! There is no timer. A caller who finds nothing under way goes at once and alone; callers who come meanwhile wait for
+//! its end, and then go together in one statement and one commit. Each is durable before it is answered, and each call
+//! is still all or nothing. Only small messages without idempotency keys are gathered: a key can make its statement
+//! wait for somebody else's transaction, and nobody else is to wait with it.
+//!
+//! When the database refuses a statement that several share, nothing of it was written, and each goes again alone: one
+//! that can't succeed harms no other. When the connection broke off, nobody knows, and all are told so.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use mainstay_core::outbox::{Enqueued, PreparedMessage};
+use mainstay_core::{Error, ErrorKind, Result};
+use tokio::sync::oneshot;
+
+use crate::addition::Addition;
+use crate::pool::Connections;
+use crate::statements::OutboxStatements;
+
+const ENQUEUE: &str = "outbox.enqueue";
+
+/// Statements that may be under way at once.
+const UNDER_WAY: usize = 2;
+
+/// What one statement carries at most.
+const SHARED_MESSAGES: usize = 1_000;
+const SHARED_BYTES: usize = 1 << 20;
+
+/// What a call may hold at most to be gathered; larger ones gain nothing by sharing.
+const CALL_MESSAGES: usize = 100;
+const CALL_BYTES: usize = 1 << 16;
+
+pub(crate) struct Gathering(Arc<Shared>);
+
+struct Shared {
+    connections: Connections,
+    statements: Arc<OutboxStatements>,
+    queue: Mutex<Queue>,
+}
+
+#[derive(Default)]
+struct Queue {
+    waiting: VecDeque<Call>,
+    under_way: usize,
+}
+
+/// A caller's messages, and where its answer goes.
+struct Call {
+    messages: Vec<PreparedMessage>,
+    bytes: usize,
+    reply: oneshot::Sender<Result<Vec<Enqueued>>>,
+}
+
+impl Gathering {
+    pub(crate) fn new(connections: Connections, statements: Arc<OutboxStatements>) -> Self {
+        Self(Arc::new(Shared { connections, statements, queue: Mutex::default() }))
+    }
+
+    /// Adds messages in a transaction that is over, and durable, when this returns.
+    pub(crate) async fn enqueue(&self, messages: &[PreparedMessage]) -> Result<Vec<Enqueued>> {
+        let Some(bytes) = gatherable(messages) else { return self.0.add(messages).await };
+        let answer = {
+            let mut queue = self.0.queue();
+            match queue.under_way < UNDER_WAY {
+                true => {
+                    queue.under_way += 1;
+                    None
+                }
+                false => {
+                    let (reply, answer) = oneshot::channel();
+                    queue.waiting.push_back(Call { messages: messages.to_vec(), bytes, reply });
+                    Some(answer)
+                }
+            }
+        };
+        match answer {
+            Some(answer) => answer.await.unwrap_or_else(|_| Err(abandoned())),
+            None => {
+                let _turn = Turn { shared: Arc::clone(&self.0), began: true };
+                self.0.add(messages).await
+            }
+        }
+    }
+}
+
+/// The size of a call that may be gathered.
+fn gatherable(messages: &[PreparedMessage]) -> Option<usize> {
+    let bytes = messages.iter().map(|message| message.payload().len()).sum();
+    let keyless = messages.iter().all(|message| message.idempotency_key().is_none());
+    (messages.len() <= CALL_MESSAGES && bytes <= CALL_BYTES && keyless).then_some(bytes)
+}
+
+impl Shared {
+    async fn add(&self, messages: &[PreparedMessage]) -> Result<Vec<Enqueued>> {
+        Addition::new(messages).by(&self.connections, &self.statements).await
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        // Nothing panics while it is held.
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The calls for one statement. Those that nobody waits for any more are left out.
+    fn next(&self) -> Vec<Call> {
+        let mut queue = self.queue();
+        let (mut calls, mut messages, mut bytes) = (Vec::new(), 0, 0);
+        while let Some(call) = queue.waiting.pop_front() {
+            if call.reply.is_closed() {
+                continue;
+            }
+            messages += call.messages.len();
+            bytes += call.bytes;
+            let full = messages > SHARED_MESSAGES || bytes > SHARED_BYTES;
+            if full && !calls.is_empty() {
+                queue.waiting.push_front(call);
+                break;
+            }
+            calls.push(call);
+        }
+        calls
+    }
+
+    /// Sends calls together, and answers each.
+    async fn carry(&self, mut calls: Vec<Call>) {
+        let counts: Vec<usize> = calls.iter().map(|call| call.messages.len()).collect();
+        let messages: Vec<PreparedMessage> =
+            calls.iter_mut().flat_map(|call| call.messages.drain(..)).collect();
+        match self.add(&messages).await {
+            Ok(enqueued) => {
+                let mut enqueued = enqueued.into_iter();
+                for (call, count) in calls.into_iter().zip(counts) {
+                    // The caller may have gone; the messages are there all the same.
+                    let _ = call.reply.send(Ok(enqueued.by_ref().take(count).collect()));
+                }
+            }
+            Err(error) if calls.len() == 1 || is_unsettled(&error) => {
+                let error = Arc::new(error);
+                for call in calls {
+                    let _ = call.reply.send(Err(copy(&error)));
+                }
+            }
+            Err(_) => {
+                let mut messages = messages.into_iter();
+                for (call, count) in calls.into_iter().zip(counts) {
+                    let own: Vec<_> = messages.by_ref().take(count).collect();
+                    let _ = call.reply.send(self.add(&own).await);
+                }
+            }
+        }
+    }
+}
+
+/// The right to have a statement under way. Whoever lets go of it sees to those who wait.
+struct Turn {
+    shared: Arc<Shared>,
+    /// False until the task that has it has run for the first time. One that never does belongs to a runtime that ends.
+    began: bool,
+}
+
+impl Turn {
+    /// Carries what waits until nothing does.
+    async fn serve(mut self) {
+        self.began = true;
+        loop {
+            let calls = self.shared.next();
+            if calls.is_empty() {
+                return;
+            }
+            self.shared.carry(calls).await;
+            // Those who have just been answered may have more; let them come along.
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let mut queue = self.shared.queue();
+        queue.under_way -= 1;
+        if queue.waiting.is_empty() {
+            return;
+        }
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) if self.began => {
+                queue.under_way += 1;
+                drop(queue);
+                runtime.spawn(Self { shared: Arc::clone(&self.shared), began: false }.serve());
+            }
+            // Without a runtime to go on in, those who wait are told rather than left.
+            _ => queue.waiting.clear(),
+        }
+    }
+}
+
+/// Whether nobody knows if the statement took effect.
+fn is_unsettled(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Closed)
+}
+
+fn abandoned() -> Error {
+    let message = "the runtime that carried the message has ended; it may or may not have been enqueued";
+    Error::new(ErrorKind::Unavailable, ENQUEUE, message)
+}
+
+/// The same error for one more caller.
+fn copy(error: &Arc<Error>) -> Error {
+    Error::new(error.kind(), error.operation(), error.message())
+        .with_retryable(error.is_retryable())
+        .with_source(Common(Arc::clone(error)))
+}
+
+/// An error that several callers share.
+struct Common(Arc<Error>);
+
+impl fmt::Display for Common {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+impl fmt::Debug for Common {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+impl std::error::Error for Common {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        std::error::Error::source(&*self.0)
+    }
+}

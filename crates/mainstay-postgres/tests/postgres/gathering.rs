@@ -1,0 +1,158 @@
+//! Enqueues that share a commit.
+
+use std::sync::mpsc;
+
+use futures_util::future::join_all;
+use futures_util::poll;
+use mainstay_core::ErrorKind;
+use mainstay_core::outbox::Message;
+use mainstay_tests::eventually;
+use tokio_postgres::Client;
+
+use crate::support::{DEADLINE, Fixture};
+
+/// Keeps every insert waiting until `unlock`.
+async fn lock(client: &Client) {
+    client.batch_execute("begin; lock table infra.outbox in exclusive mode").await.unwrap();
+}
+
+async fn unlock(client: &Client) {
+    client.batch_execute("commit").await.unwrap();
+}
+
+async fn count(client: &Client, sql: &str) -> i64 {
+    client.query_one(sql, &[]).await.unwrap().get(0)
+}
+
+/// Waits until so many statements wait for the lock.
+async fn blocked(client: &Client, statements: i64) {
+    const WAITING: &str =
+        "select count(*) from pg_locks where relation = 'infra.outbox'::regclass and not granted";
+    eventually(DEADLINE, "statements wait for the lock", async || count(client, WAITING).await == statements)
+        .await;
+}
+
+#[tokio::test]
+async fn callers_who_come_during_a_commit_share_the_next() {
+    let fixture = Fixture::new().await;
+    let outbox = fixture.outbox.clone();
+    let client = fixture.database.client().await;
+    lock(&client).await;
+    let first = join_all((0..2).map(|n| outbox.enqueue(Message::new("t", format!("first {n}")))));
+    let mut first = std::pin::pin!(first);
+    assert!(poll!(&mut first).is_pending());
+    let rest = join_all((0..100).map(|n| outbox.enqueue(Message::new("t", format!("{n}")))));
+    let mut rest = std::pin::pin!(rest);
+    assert!(poll!(&mut rest).is_pending());
+    let release = async {
+        blocked(&client, 2).await;
+        unlock(&client).await;
+    };
+    let (first, rest, ()) = tokio::join!(first, rest, release);
+    for enqueued in first.into_iter().chain(rest) {
+        assert!(enqueued.unwrap().added);
+    }
+    assert_eq!(fixture.open().await, 102);
+    // The two that went at once, and all others in one or, should the two have ended together, in two.
+    let commits = count(&client, "select count(distinct xmin::text) from infra.outbox").await;
+    assert!((3..=4).contains(&commits), "{commits} commits");
+    fixture.end().await;
+}
+
+#[tokio::test]
+async fn one_that_is_refused_harms_no_other() {
+    let fixture = Fixture::new().await;
+    let outbox = fixture.outbox.clone();
+    let client = fixture.database.client().await;
+    let twice = Message::new("t", "twice");
+    outbox.enqueue(twice.clone()).await.unwrap();
+    lock(&client).await;
+    let first = join_all((0..2).map(|_| outbox.enqueue(Message::new("t", "first"))));
+    let mut first = std::pin::pin!(first);
+    assert!(poll!(&mut first).is_pending());
+    let good = join_all((0..20).map(|_| outbox.enqueue(Message::new("t", "good"))));
+    let mut good = std::pin::pin!(good);
+    assert!(poll!(&mut good).is_pending());
+    let bad = outbox.enqueue(twice);
+    let mut bad = std::pin::pin!(bad);
+    assert!(poll!(&mut bad).is_pending());
+    let release = async {
+        blocked(&client, 2).await;
+        unlock(&client).await;
+    };
+    let (first, good, bad, ()) = tokio::join!(first, good, bad, release);
+    assert!(first.into_iter().chain(good).all(|enqueued| enqueued.is_ok()));
+    assert_eq!(bad.unwrap_err().kind(), ErrorKind::InvalidArgument);
+    assert_eq!(fixture.open().await, 23);
+    fixture.end().await;
+}
+
+#[tokio::test]
+async fn a_caller_who_leaves_takes_only_its_own_along() {
+    let fixture = Fixture::new().await;
+    let outbox = fixture.outbox.clone();
+    let client = fixture.database.client().await;
+    lock(&client).await;
+    let first: Vec<_> = (0..2)
+        .map(|_| {
+            let outbox = outbox.clone();
+            tokio::spawn(async move { outbox.enqueue(Message::new("t", "first")).await })
+        })
+        .collect();
+    blocked(&client, 2).await;
+    let mut gone = Box::pin(outbox.enqueue(Message::new("gone", "")));
+    assert!(poll!(&mut gone).is_pending());
+    let stays = join_all((0..20).map(|_| outbox.enqueue(Message::new("t", "stays"))));
+    let mut stays = std::pin::pin!(stays);
+    assert!(poll!(&mut stays).is_pending());
+    // One that waits leaves, and both whose statements the others wait for.
+    drop(gone);
+    for call in first {
+        call.abort();
+        assert!(call.await.unwrap_err().is_cancelled());
+    }
+    unlock(&client).await;
+    assert!(stays.await.into_iter().all(|enqueued| enqueued.is_ok()));
+    assert_eq!(count(&client, "select count(*) from infra.outbox where payload = 'stays'").await, 20);
+    assert_eq!(count(&client, "select count(*) from infra.outbox where topic = 'gone'").await, 0);
+    fixture.end().await;
+}
+
+#[tokio::test]
+async fn a_runtime_that_ends_leaves_nobody_waiting() {
+    let fixture = Fixture::new().await;
+    let outbox = fixture.outbox.clone();
+    let client = fixture.database.client().await;
+    lock(&client).await;
+    let elsewhere = outbox.clone();
+    let (ready, is_ready) = mpsc::channel();
+    let (stop, stopped) = mpsc::channel::<()>();
+    let other = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            for _ in 0..2 {
+                let outbox = elsewhere.clone();
+                tokio::spawn(async move { outbox.enqueue(Message::new("t", "elsewhere")).await });
+            }
+            tokio::task::yield_now().await;
+            ready.send(()).unwrap();
+            tokio::task::spawn_blocking(move || stopped.recv()).await.unwrap().unwrap();
+        });
+    });
+    is_ready.recv().unwrap();
+    let waits = join_all((0..20).map(|_| outbox.enqueue(Message::new("t", "waits"))));
+    let mut waits = std::pin::pin!(waits);
+    assert!(poll!(&mut waits).is_pending());
+    stop.send(()).unwrap();
+    tokio::task::spawn_blocking(move || other.join().unwrap()).await.unwrap();
+    unlock(&client).await;
+    // Carried on by somebody else, or told that nobody will; never left.
+    let ended = tokio::time::timeout(DEADLINE, waits).await.expect("nobody is left waiting");
+    let carried = ended.iter().filter(|enqueued| enqueued.is_ok()).count() as i64;
+    for error in ended.iter().filter_map(|enqueued| enqueued.as_ref().err()) {
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+    }
+    assert_eq!(count(&client, "select count(*) from infra.outbox where payload = 'waits'").await, carried);
+    fixture.enqueue("afterwards").await;
+    fixture.end().await;
+}
