@@ -2,8 +2,8 @@
 -- ids, has checked everything before, and would pay for each check and each returned row a second time. Whatever is wrong all the
 -- same is refused by the table's own types.
 --
--- The rule that every entry in the ready index keeps (see floor): due_at is not before a reading of the clock that was taken after
--- the transaction had its xid. Hence the case: it fixes which of the two comes first.
+-- The rule that every entry in the ready index keeps (see floor): due_at is not before a reading of the clock that was taken when
+-- the transaction had its xid and its lock on the table. Hence the case, which fixes what comes first, and hence within the insert.
 
 create or replace function "{{schema}}"."{{outbox}}_add_one"(
     work_item_id uuid,
@@ -26,11 +26,10 @@ as $mainstay$
 begin
     insert into "{{schema}}"."{{outbox}}" (
         id, message_id, topic, payload, correlation_id, headers, created_at, due_at, requested_due_at, ordering_key, hold_on_failure, priority, expires_at)
-    values (
-        work_item_id, message_id, topic, payload, correlation_id, headers::jsonb, statement_timestamp(),
-        greatest(case when pg_current_xact_id() is not null then clock_timestamp() end, due_at, statement_timestamp() + make_interval(secs => due_in_seconds)),
-        coalesce(due_at, statement_timestamp() + make_interval(secs => due_in_seconds)),
-        ordering_key, hold_on_failure, priority, coalesce(expires_at, statement_timestamp() + make_interval(secs => expires_in_seconds)));
+    select work_item_id, message_id, topic, payload, correlation_id, headers::jsonb, r.now,
+           greatest(r.now, due_at, r.now + make_interval(secs => due_in_seconds)), coalesce(due_at, r.now + make_interval(secs => due_in_seconds)),
+           ordering_key, hold_on_failure, priority, coalesce(expires_at, r.now + make_interval(secs => expires_in_seconds))
+      from (select case when pg_current_xact_id() is not null then clock_timestamp() end as now offset 0) r;
 
     -- What wake() does, and after the insert for the reason given there; written out because the call is as dear as the check.
     if exists (select from "{{schema}}"."{{outbox}}_waiter" w where w.until > statement_timestamp())
@@ -64,26 +63,25 @@ language plpgsql volatile
 set jit = off set plan_cache_mode = force_generic_plan
 as $mainstay$
 #variable_conflict use_column
-declare
-    moment constant timestamptz := statement_timestamp();
-    -- One for all, so that they stand in the index in the order of the arrays.
-    reading constant timestamptz := case when pg_current_xact_id() is not null then clock_timestamp() end;
 begin
-    -- Rows come out of unnest, and draw their numbers, in the order of the arrays.
+    -- Rows come out of unnest, and draw their numbers, in the order of the arrays. One reading for all of them, so that they stand in
+    -- the index in that order too.
     if num_nonnulls(correlation_ids, headers, due_ats, due_in_seconds, ordering_keys, holds, priorities, expires_ats, expires_in_seconds,
                     idempotency_keys, fresh) = 0 then
         -- The plain ones, of which there are most: reading eleven empty columns takes a quarter of the time.
         insert into "{{schema}}"."{{outbox}}" (id, message_id, topic, payload, created_at, due_at)
-        select u.item, u.message, u.topic, u.payload, moment, reading
-          from unnest(work_item_ids, message_ids, topics, payloads) as u(item, message, topic, payload);
+        select u.item, u.message, u.topic, u.payload, r.now, r.now
+          from (select case when pg_current_xact_id() is not null then clock_timestamp() end as now offset 0) r,
+               unnest(work_item_ids, message_ids, topics, payloads) as u(item, message, topic, payload);
     else
         insert into "{{schema}}"."{{outbox}}" (
             id, message_id, topic, payload, correlation_id, headers, created_at, due_at, requested_due_at, ordering_key, hold_on_failure, priority,
             expires_at, idempotency_key)
-        select u.item, u.message, u.topic, u.payload, nullif(u.correlation, ''), u.header::jsonb, moment,
-               greatest(reading, u.due, moment + make_interval(secs => u.due_in)), coalesce(u.due, moment + make_interval(secs => u.due_in)),
-               u.lane, coalesce(u.hold, false), coalesce(u.priority, 0), coalesce(u.expiry, moment + make_interval(secs => u.expires_in)), u.idem
-          from unnest(work_item_ids, message_ids, topics, payloads, correlation_ids, headers, due_ats, due_in_seconds, ordering_keys, holds, priorities,
+        select u.item, u.message, u.topic, u.payload, nullif(u.correlation, ''), u.header::jsonb, r.now,
+               greatest(r.now, u.due, r.now + make_interval(secs => u.due_in)), coalesce(u.due, r.now + make_interval(secs => u.due_in)),
+               u.lane, coalesce(u.hold, false), coalesce(u.priority, 0), coalesce(u.expiry, r.now + make_interval(secs => u.expires_in)), u.idem
+          from (select case when pg_current_xact_id() is not null then clock_timestamp() end as now offset 0) r,
+               unnest(work_item_ids, message_ids, topics, payloads, correlation_ids, headers, due_ats, due_in_seconds, ordering_keys, holds, priorities,
                       expires_ats, expires_in_seconds, idempotency_keys, fresh)
                as u(item, message, topic, payload, correlation, header, due, due_in, lane, hold, priority, expiry, expires_in, idem, fresh)
          where u.fresh is not false;

@@ -55,15 +55,15 @@ begin
     insert into "{{schema}}"."{{outbox}}" as o (
         id, message_id, topic, payload, correlation_id, created_at, due_at, requested_due_at, idempotency_key, ordering_key,
         priority, expires_at, headers, hold_on_failure)
-    values (
-        coalesce(work_item_id, "{{schema}}"."{{outbox}}_uuid7"()), coalesce(message_id, "{{schema}}"."{{outbox}}_uuid7"()),
-        topic, payload, nullif(correlation_id, ''), statement_timestamp(),
-        -- A due time in the past means now: it must not jump the queue, nor look like a message that waits since then.
-        -- The relative times are counted from here, so that the clock of the caller does not matter.
-        -- Not before a reading of the clock that was taken after the transaction had its xid: see add.
-        greatest(due_at, statement_timestamp() + make_interval(secs => due_in_seconds), case when pg_current_xact_id() is not null then clock_timestamp() end),
-        coalesce(due_at, statement_timestamp() + make_interval(secs => due_in_seconds)), idempotency_key, ordering_key,
-        priority, coalesce(expires_at, statement_timestamp() + make_interval(secs => expires_in_seconds)), headers, coalesce(hold_on_failure, false))
+    select coalesce(work_item_id, "{{schema}}"."{{outbox}}_uuid7"()), coalesce(message_id, "{{schema}}"."{{outbox}}_uuid7"()),
+           topic, payload, nullif(correlation_id, ''), r.now,
+           -- A due time in the past means now: it must not jump the queue, nor look like a message that waits since then.
+           -- The relative times are counted from here, so that the clock of the caller does not matter.
+           greatest(due_at, r.now + make_interval(secs => due_in_seconds), r.now),
+           coalesce(due_at, r.now + make_interval(secs => due_in_seconds)), idempotency_key, ordering_key,
+           priority, coalesce(expires_at, r.now + make_interval(secs => expires_in_seconds)), headers, coalesce(hold_on_failure, false)
+      -- When it is now is the rule of add: within the insert, and once there is an xid.
+      from (select case when pg_current_xact_id() is not null then clock_timestamp() end as now offset 0) r
     returning o.id, o.message_id into work_item_id, message_id;
 
     -- What wake() does, and after the insert for the reason given there; written out because the call is as dear as the check.

@@ -94,14 +94,15 @@ select "{{schema}}"."{{outbox}}_purge"($1, $2, $3)
 -- name: next_due
 select "{{schema}}"."{{outbox}}_next_due"($1, $2)
 
+-- Declarations must be seen and need not survive: nobody waits for the disk.
 -- name: idle
-select "{{schema}}"."{{outbox}}_idle"($1, $2, $3, $4)
+select "{{schema}}"."{{outbox}}_idle"($1, $2, $3, $4) from set_config('synchronous_commit', 'off', true)
 
 -- name: busy
-select "{{schema}}"."{{outbox}}_busy"($1)
+select "{{schema}}"."{{outbox}}_busy"($1) from set_config('synchronous_commit', 'off', true)
 
 -- name: horizon
-select "{{schema}}"."{{outbox}}_horizon"()
+select "{{schema}}"."{{outbox}}_horizon"() from set_config('synchronous_commit', 'off', true)
 
 -- The second function reads with a snapshot taken after the first has answered, so it sees all that had ended by then.
 -- name: horizon_passed

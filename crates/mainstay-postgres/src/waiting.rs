@@ -7,7 +7,8 @@
 //!
 //! A declaration outlives the wait it was made in. It is renewed before it lapses, so the horizon need not be waited for
 //! again, and taken back when there is a backlog or a steady flow: a busy consumer needs no notifications, and they cost
-//! the producers, whose commits then go one by one. A consumer in a flow looks again after short pauses instead.
+//! the producers, whose commits then go one by one. A consumer in a flow claims again after short pauses instead, and one
+//! that is notified over and over, only to find that others were faster, looks at longer ones.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -38,9 +39,14 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 const FLOW_GAP: Duration = Duration::from_millis(20);
 const FLOW_CLAIMS: u32 = 4;
 
-/// The pauses between looks within a flow. When none of them showed anything, the flow has ended.
+/// The pauses between claims within a flow. When none of the claims brings anything, the flow has ended.
 const FLOW_PAUSES: [Duration; 3] =
     [Duration::from_millis(2), Duration::from_millis(4), Duration::from_millis(8)];
+
+/// Notifications in a row without anything to claim, from which on a consumer no longer asks for them: others are faster.
+const VAIN: u32 = 3;
+/// So many looks at the longest pause showed nothing: it may ask again.
+const VAIN_LOOKS: u32 = 5;
 
 /// How much longer than its wait a declaration holds.
 const SPARE: Duration = Duration::from_secs(60);
@@ -68,6 +74,12 @@ struct Consumer {
     flow: u32,
     /// When the last of them was.
     fed: Option<Instant>,
+    /// Claims within the flow, in a row, that brought nothing.
+    misses: usize,
+    /// Whether the last wait was ended by a notification.
+    notified: bool,
+    /// Notifications, in a row, that there was nothing to claim after.
+    vain: u32,
     /// Waits that ended at once, without a claim that got something since.
     fruitless: u32,
     seen: Instant,
@@ -89,6 +101,9 @@ impl Default for Consumer {
             backlog: false,
             flow: 0,
             fed: None,
+            misses: 0,
+            notified: false,
+            vain: 0,
             fruitless: 0,
             seen: Instant::now(),
         }
@@ -162,14 +177,17 @@ impl Waiting {
             consumer.backlog = full;
             let now = Instant::now();
             let goes_on = consumer.fed.is_some_and(|fed| now.duration_since(fed) < FLOW_GAP);
-            consumer.flow = match (something, goes_on) {
-                (false, _) => 0,
-                (true, false) => 1,
-                (true, true) => consumer.flow.saturating_add(1),
-            };
+            let notified = std::mem::take(&mut consumer.notified);
             if something {
-                consumer.fruitless = 0;
+                consumer.flow = if goes_on { consumer.flow.saturating_add(1) } else { 1 };
                 consumer.fed = Some(now);
+                (consumer.misses, consumer.vain, consumer.fruitless) = (0, 0, 0);
+            } else {
+                consumer.misses += 1;
+                if consumer.misses >= FLOW_PAUSES.len() {
+                    consumer.flow = 0;
+                }
+                consumer.vain = consumer.vain.saturating_add(u32::from(notified));
             }
         });
     }
@@ -181,10 +199,12 @@ impl Waiting {
     }
 
     pub(crate) async fn wait(&self, request: &WaitRequest) -> Result<Wake> {
-        tokio::select! {
-            wake = self.wait_open(request) => wake,
-            () = self.closed.cancelled() => Err(closed(WAIT)),
-        }
+        let wake = tokio::select! {
+            wake = self.wait_open(request) => wake?,
+            () = self.closed.cancelled() => return Err(closed(WAIT)),
+        };
+        self.consumer(request.consumer, |consumer| consumer.notified = wake == Wake::Notified);
+        Ok(wake)
     }
 
     async fn wait_open(&self, request: &WaitRequest) -> Result<Wake> {
@@ -192,13 +212,21 @@ impl Waiting {
         let deadline = Instant::now() + request.timeout.min(Duration::from_secs(24 * 3_600));
         // Before the declaration: what comes after it is then heard.
         let mut ear = Ear::new(self.listener.as_ref());
-        let flow = self.consumer(token, |consumer| consumer.flow);
+        let (flow, misses, vain) =
+            self.consumer(token, |consumer| (consumer.flow, consumer.misses, consumer.vain));
         if flow >= FLOW_CLAIMS {
             self.take_back(token, |_| true).await;
-            if let Some(wake) = self.look_within_flow(request, &mut ear, deadline).await? {
+            // The claim that follows is the look.
+            let pause = FLOW_PAUSES[misses.min(FLOW_PAUSES.len() - 1)];
+            tokio::time::sleep_until(deadline.min(Instant::now() + pause)).await;
+            return Ok(Wake::Flow);
+        }
+        if vain >= VAIN {
+            self.take_back(token, |_| true).await;
+            if let Some(wake) = self.look_in_vain(request, deadline).await? {
                 return Ok(wake);
             }
-            self.consumer(token, |consumer| consumer.flow = 0);
+            self.consumer(token, |consumer| consumer.vain = VAIN - 1);
         }
         let mut look = match ear.heard.listening {
             true => self.declare(request).await?,
@@ -227,23 +255,21 @@ impl Waiting {
         }
     }
 
-    /// Looks a few times for more, without asking anybody to notify. None when there is no more.
-    async fn look_within_flow(
-        &self,
-        request: &WaitRequest,
-        ear: &mut Ear,
-        deadline: Instant,
-    ) -> Result<Option<Wake>> {
-        for pause in FLOW_PAUSES {
-            if ear.sleep_until(deadline.min(Instant::now() + pause)).await {
-                return Ok(Some(Wake::Notified));
-            }
+    /// Looks for what others leave, with growing pauses and without asking anybody to notify: each notification would
+    /// cost the producers, and be for nothing. None when it is time to ask again.
+    async fn look_in_vain(&self, request: &WaitRequest, deadline: Instant) -> Result<Option<Wake>> {
+        let mut pause = FIRST_PAUSE;
+        let mut looks = 0;
+        while looks < VAIN_LOOKS {
+            tokio::time::sleep_until(deadline.min(Instant::now() + pause)).await;
             if self.next_due(request).await?.is_some_and(|due| due <= Instant::now()) {
                 return Ok(Some(Wake::Due));
             }
             if Instant::now() >= deadline {
                 return Ok(Some(Wake::TimedOut));
             }
+            looks += u32::from(pause == LONGEST_PAUSE);
+            pause = (pause * 2).min(LONGEST_PAUSE);
         }
         Ok(None)
     }

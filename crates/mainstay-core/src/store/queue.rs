@@ -17,6 +17,8 @@ pub enum Wake {
     Notified,
     /// Something has become due, or is about to.
     Due,
+    /// Work has been coming all the time, so claim again. There may be none just now.
+    Flow,
     /// Nothing happened for as long as was asked.
     TimedOut,
 }

@@ -52,9 +52,12 @@ async fn a_notification_ends_the_wait() {
 #[tokio::test]
 async fn an_enqueue_ends_the_wait_of_an_idle_consumer() {
     let fixture = Fixture::new().await;
-    let consumer = OwnerToken::new();
-    listening(&fixture.store, consumer).await;
+    let first = OwnerToken::new();
+    listening(&fixture.store, first).await;
+    fixture.store.leave(first).await;
     for _ in 0..20 {
+        // A new one each time: the same would find itself in a flow.
+        let consumer = OwnerToken::new();
         let store = fixture.store.clone();
         let waits = tokio::spawn(async move { wait(&store, consumer).await });
         eventually(DEADLINE, "the consumer is idle", async || idle(&fixture).await == 1).await;
@@ -63,7 +66,33 @@ async fn an_enqueue_ends_the_wait_of_an_idle_consumer() {
         let batch = fixture.outbox.claim(&ClaimRequest::new(consumer)).await.unwrap();
         assert_eq!(batch.items.len(), 1);
         fixture.outbox.ack(consumer, &batch.handles()).await.unwrap();
+        fixture.store.leave(consumer).await;
     }
+}
+
+#[tokio::test]
+async fn a_consumer_that_is_notified_in_vain_stops_asking_for_it() {
+    let fixture = Fixture::new().await;
+    let consumer = OwnerToken::new();
+    listening(&fixture.store, consumer).await;
+    let client = fixture.database.client().await;
+    let waiting = || {
+        let store = fixture.store.clone();
+        tokio::spawn(async move { wait(&store, consumer).await })
+    };
+    for _ in 0..3 {
+        let waits = waiting();
+        eventually(DEADLINE, "the consumer is idle", async || idle(&fixture).await == 1).await;
+        client.batch_execute("select pg_notify(infra.outbox_channel(), '')").await.unwrap();
+        assert_eq!(waits.await.unwrap(), Wake::Notified);
+        let batch = fixture.outbox.claim(&ClaimRequest::new(consumer)).await.unwrap();
+        assert!(batch.items.is_empty());
+    }
+    let waits = waiting();
+    eventually(DEADLINE, "it takes its declaration back", async || idle(&fixture).await == 0).await;
+    // It still looks for itself.
+    fixture.enqueue("x").await;
+    assert_ne!(waits.await.unwrap(), Wake::TimedOut);
 }
 
 #[tokio::test]
