@@ -37,7 +37,6 @@ create table infra.outbox (
     last_error infra.outbox_error,
     headers infra.outbox_headers,
     payload text not null,
-    constraint outbox_lease CHECK ((num_nulls(owner, locked_until) = (2 - (2 * status)))),
     constraint outbox_pkey PRIMARY KEY (id),
 ) with (fillfactor=48, autovacuum_vacuum_scale_factor=0.01, autovacuum_vacuum_threshold=2000, autovacuum_vacuum_cost_delay=0, autovacuum_analyze_scale_factor=0.05, autovacuum_analyze_threshold=5000, vacuum_truncate=false);
 CREATE INDEX outbox_lane ON infra.outbox USING btree (ordering_key, seq) WHERE ((ordering_key IS NOT NULL) AND (NOT parked));
@@ -362,8 +361,10 @@ create function infra.outbox_take(owner uuid,
         batch integer,
         delivery_limit integer DEFAULT 10,
         only_topics text[] DEFAULT NULL::text[],
-        except_topics text[] DEFAULT NULL::text[])
-    returns TABLE(verdict smallint, reason text, id uuid, message_id uuid, topic text, payload text, correlation_id text, attempt integer, generation bigint, created_at timestamp with time zone, due_at timestamp with time zone, expires_at timestamp with time zone, ordering_key text, priority smallint, headers jsonb, locked_until timestamp with time zone, claimed_at timestamp with time zone, last_error text, requested_due_at timestamp with time zone, place tid) language plpgsql volatile
+        except_topics text[] DEFAULT NULL::text[],
+        from_due timestamp with time zone DEFAULT NULL::timestamp with time zone,
+        from_seq bigint DEFAULT NULL::bigint)
+    returns TABLE(verdict smallint, reason text, id uuid, message_id uuid, topic text, payload text, correlation_id text, attempt integer, generation bigint, created_at timestamp with time zone, due_at timestamp with time zone, expires_at timestamp with time zone, ordering_key text, priority smallint, headers jsonb, locked_until timestamp with time zone, claimed_at timestamp with time zone, last_error text, requested_due_at timestamp with time zone, place tid, seq bigint) language plpgsql volatile
     set jit=off set enable_indexscan=on set enable_indexonlyscan=on set enable_seqscan=off set enable_bitmapscan=off set enable_sort=off set plan_cache_mode=force_generic_plan;
 
 create function infra.outbox_uuid7()

@@ -11,12 +11,16 @@ create or replace function "{{schema}}"."{{outbox}}_take"(
     batch integer,
     delivery_limit integer default 10,
     only_topics text[] default null,
-    except_topics text[] default null
+    except_topics text[] default null,
+    -- Where this owner's last claim ended, if that is a good place to begin: what lies before was taken a moment ago, and walking
+    -- over it costs as much as claiming it. Only a hint. A claim that is not filled from there looks at the rest as well.
+    from_due timestamptz default null,
+    from_seq bigint default null
 ) returns table (
     verdict smallint, reason text,
     id uuid, message_id uuid, topic text, payload text, correlation_id text, attempt integer, generation bigint,
     created_at timestamptz, due_at timestamptz, expires_at timestamptz, ordering_key text, priority smallint, headers jsonb,
-    locked_until timestamptz, claimed_at timestamptz, last_error text, requested_due_at timestamptz, place tid
+    locked_until timestamptz, claimed_at timestamptz, last_error text, requested_due_at timestamptz, place tid, seq bigint
 )
 language plpgsql volatile
 -- The plan must not depend on statistics: a queue is empty when it is analysed and full when it matters. Index ranges in
@@ -62,6 +66,9 @@ declare
     got_over boolean;
     got_due timestamptz;
     got_seq bigint;
+    hinted boolean;
+    end_due timestamptz;        -- up to where, this included
+    end_seq bigint;
     my_keys text[];
     behind text[];
     held text[];
@@ -173,6 +180,13 @@ begin
             level := levels[at];
             got_due := after_due[at];
             got_seq := after_seq[at];
+            end_due := moment;
+            end_seq := 9223372036854775807;
+            hinted := depth = 1 and rounds = 0 and coalesce((from_due, from_seq) > (got_due, got_seq), false);
+            if hinted then
+                got_due := from_due;
+                got_seq := from_seq;
+            end if;
             while want > 0 and not emptied[at] loop
                 select array_agg(x.ctid), count(*), bool_or(x.ordering_key is not null),
                        bool_or(x.attempts >= delivery_limit or x.expires_at <= moment),
@@ -180,16 +194,25 @@ begin
                   into got, got_count, got_keyed, got_over, got_due, got_seq
                   from (select q.ctid, q.due_at, q.seq, q.ordering_key, q.attempts, q.expires_at
                           from "{{schema}}"."{{outbox}}" q
-                         where not q.parked and q.priority = level and q.due_at <= moment and (q.due_at, q.seq) > (got_due, got_seq)
+                         where not q.parked and q.priority = level and (q.due_at, q.seq) > (got_due, got_seq) and (q.due_at, q.seq) <= (end_due, end_seq)
                            and (q.status = 0 or q.locked_until <= moment)
                            and (only_topics is null or q.topic = any (only_topics))
                            and (except_topics is null or q.topic <> all (except_topics))
                          order by q.due_at, q.seq
                          limit want for update skip locked) x;
-                emptied[at] := got_count < want;
-                exit when got_count = 0;
-                after_due[at] := got_due;
-                after_seq[at] := got_seq;
+                if got_count < want and hinted then
+                    hinted := false;
+                    got_due := after_due[at];
+                    got_seq := after_seq[at];
+                    end_due := from_due;
+                    end_seq := from_seq;
+                    continue when got_count = 0;
+                else
+                    emptied[at] := got_count < want;
+                    exit when got_count = 0;
+                    after_due[at] := got_due;
+                    after_seq[at] := got_seq;
+                end if;
                 walked := walked + got_count;
 
                 if not (got_keyed or got_over is true) then
@@ -302,7 +325,7 @@ begin
             -- Without the payload: it is kept in the history, and there may be thousands of these.
             select 3::smallint, g.why, g.id, g.message_id, g.topic::text, null::text, g.correlation_id::text, g.attempts, g.generation,
                    g.created_at, g.due_at::timestamptz, g.expires_at::timestamptz, g.ordering_key::text, g.priority::smallint, g.headers::jsonb,
-                   null::timestamptz, moment, g.complaint, g.requested_due_at::timestamptz, null::tid
+                   null::timestamptz, moment, g.complaint, g.requested_due_at::timestamptz, null::tid, g.seq
               from ruled g;
             if ended_keys is not null then
                 perform "{{schema}}"."{{outbox}}_advance"(ended_keys);
@@ -335,7 +358,7 @@ begin
          where m.ctid = any (picked)
         returning 1::smallint, null::text, m.id, m.message_id, m.topic::text, m.payload, m.correlation_id::text, m.attempts, m.generation,
                   m.created_at, m.due_at::timestamptz, m.expires_at::timestamptz, m.ordering_key::text, m.priority::smallint, m.headers::jsonb,
-                  m.locked_until, taken, m.last_error::text, m.requested_due_at::timestamptz, m.ctid;
+                  m.locked_until, taken, m.last_error::text, m.requested_due_at::timestamptz, m.ctid, m.seq;
     else
         return query
         with claimed as (
@@ -345,10 +368,10 @@ begin
             returning m.*, m.ctid)
         select 1::smallint, null::text, c.id, c.message_id, c.topic::text, c.payload, c.correlation_id::text, c.attempts, c.generation,
                c.created_at, c.due_at::timestamptz, c.expires_at::timestamptz, c.ordering_key::text, c.priority::smallint, c.headers::jsonb,
-               c.locked_until, taken, c.last_error::text, c.requested_due_at::timestamptz, c.ctid
+               c.locked_until, taken, c.last_error::text, c.requested_due_at::timestamptz, c.ctid, c.seq
           from claimed c order by c.priority desc, c.due_at, c.seq;
     end if;
 end
 $mainstay$;
-comment on function "{{schema}}"."{{outbox}}_take"(uuid, double precision, integer, integer, text[], text[]) is
+comment on function "{{schema}}"."{{outbox}}_take"(uuid, double precision, integer, integer, text[], text[], timestamptz, bigint) is
     'Internal: what claim does, and also tells what it ended on the way. verdict 1 = claimed, 3 = failed now (reason expired or delivery-limit).';

@@ -29,8 +29,8 @@ select e.work_item_id::text as work_item_id, e.message_id::text as message_id, e
 
 -- name: take
 select t.verdict, t.reason, t.id, t.message_id, t.topic, t.payload, t.correlation_id, t.attempt, t.generation, t.created_at, t.due_at,
-       t.expires_at, t.ordering_key, t.priority, t.headers::text, t.locked_until, t.claimed_at, t.last_error, t.place
-  from "{{schema}}"."{{outbox}}_take"($1, $2, $3, $4, $5, $6) t
+       t.expires_at, t.ordering_key, t.priority, t.headers::text, t.locked_until, t.claimed_at, t.last_error, t.place, t.seq
+  from "{{schema}}"."{{outbox}}_take"($1, $2, $3, $4, $5, $6, $7, $8) t
 
 -- The ids that changed; null for all of them.
 -- name: settle

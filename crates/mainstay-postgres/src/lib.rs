@@ -7,6 +7,7 @@
 
 pub mod adapter;
 mod addition;
+mod cursor;
 mod error;
 mod gathering;
 mod listener;

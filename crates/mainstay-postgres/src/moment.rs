@@ -16,7 +16,7 @@ const EPOCH: i64 = 946_684_800_000_000;
 const EARLIEST: i64 = -210_480_000_000_000_000;
 
 /// A time as it stands in a `timestamptz`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Moment(pub(crate) Timestamp);
 
 impl<'a> FromSql<'a> for Moment {

@@ -15,6 +15,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
+use crate::cursor::Cursors;
 use crate::gathering::Gathering;
 use crate::moment::Moment;
 use crate::parameters::{Settlements, claims};
@@ -36,6 +37,7 @@ pub struct PostgresOutbox {
     keep_done_payloads: bool,
     waiting: Waiting,
     gathering: Gathering,
+    cursors: Cursors,
 }
 
 impl PostgresOutbox {
@@ -47,7 +49,15 @@ impl PostgresOutbox {
         waiting: Waiting,
     ) -> Self {
         let gathering = Gathering::new(connections.clone(), Arc::clone(&statements));
-        Self { identifier, connections, statements, keep_done_payloads, waiting, gathering }
+        Self {
+            identifier,
+            connections,
+            statements,
+            keep_done_payloads,
+            waiting,
+            gathering,
+            cursors: Cursors::default(),
+        }
     }
 
     /// The outbox behind a store, or what is wrong with using it in a transaction of PostgreSQL.
@@ -116,17 +126,23 @@ impl QueueStore for PostgresOutbox {
         let lease = request.lease.as_secs_f64();
         let (batch, limit) = (whole(request.batch), whole(request.delivery_limit));
         let (only, except) = (topics(&request.only_topics), topics(&request.except_topics));
-        let parameters: [Parameter<'_>; 6] = [
+        let start = self.cursors.start(request);
+        let (from_due, from_seq) = (start.map(|start| start.due_at), start.map(|start| start.seq));
+        let parameters: [Parameter<'_>; 8] = [
             (&owner, Type::UUID),
             (&lease, Type::FLOAT8),
             (&batch, Type::INT4),
             (&limit, Type::INT4),
             (&only, Type::TEXT_ARRAY),
             (&except, Type::TEXT_ARRAY),
+            (&from_due, Type::TIMESTAMPTZ),
+            (&from_seq, Type::INT8),
         ];
         let rows = self.query(CLAIM, &self.statements.take, &parameters).await?;
         // No await from here on: dropped now, the claim would be held by nobody until it lapses.
-        let batch = rows::claim_batch(&rows)?;
+        let (batch, end) = rows::claim_batch(&rows)?;
+        let full = batch.items.len() as u64 >= u64::from(request.batch);
+        self.cursors.note(request, start, end.filter(|_| full));
         self.waiting.after_claim(request, &batch);
         Ok(batch)
     }

@@ -12,6 +12,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::FromSql;
 use uuid::Uuid;
 
+use crate::cursor::Position;
 use crate::error::unreadable;
 use crate::moment::Moment;
 use crate::place::Place;
@@ -112,18 +113,26 @@ pub(crate) fn settled(operation: &'static str, rows: &[Row], settlements: &[Sett
     })
 }
 
-pub(crate) fn claim_batch(rows: &[Row]) -> Result<ClaimBatch> {
+/// What was claimed, and the last place of it if all of it is of one priority.
+pub(crate) fn claim_batch(rows: &[Row]) -> Result<(ClaimBatch, Option<Position>)> {
     let mut batch = ClaimBatch::default();
     batch.items.reserve(rows.len());
+    let mut last: Option<Position> = None;
     for row in rows {
         let row = Reader::new("outbox.claim", row);
         let id = WorkItemId::from_uuid(row.get(2)?);
         match row.reason(1)? {
-            None => batch.items.push(claimed(row, id)?),
+            None => {
+                let claimed = claimed(row, id)?;
+                let place = Position { due_at: Moment(claimed.due_at), seq: row.get(19)? };
+                last = Some(last.map_or(place, |last| last.max(place)));
+                batch.items.push(claimed);
+            }
             Some(reason) => batch.rejected.push(Rejected { id, topic: row.get(4)?, reason }),
         }
     }
-    Ok(batch)
+    let uniform = batch.items.windows(2).all(|pair| pair[0].priority == pair[1].priority);
+    Ok((batch, last.filter(|_| uniform)))
 }
 
 fn claimed(row: Reader<'_>, id: WorkItemId) -> Result<Claimed> {

@@ -156,8 +156,6 @@ begin
     -- The table holds the line for those who write to it directly.
     perform pg_temp.refuses($q$insert into infra.outbox (id, message_id, topic, payload, created_at, due_at)
         values (gen_random_uuid(), gen_random_uuid(), '', 'p', now(), now())$q$, '23514', 'outbox_label_size');
-    perform pg_temp.refuses($q$insert into infra.outbox (id, message_id, topic, payload, created_at, due_at, status)
-        values (gen_random_uuid(), gen_random_uuid(), 't', 'p', now(), now(), 2)$q$, '23514', 'outbox_lease');
 end $$;
 
 \echo a claim needs READ COMMITTED
