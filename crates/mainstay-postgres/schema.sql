@@ -83,10 +83,7 @@ create table infra.outbox_history (
     last_error text,
     headers jsonb,
     payload text,
-    constraint outbox_history_error CHECK (((length(last_error) >= 1) AND (length(last_error) <= 2048))),
-    constraint outbox_history_payload CHECK (((status = 2) OR (payload IS NOT NULL))),
     constraint outbox_history_pkey PRIMARY KEY (id, seq),
-    constraint outbox_history_status CHECK ((((status = 2) AND (reason IS NULL)) OR ((status = 3) AND (reason IS NOT NULL) AND (reason = ANY (ARRAY['handler'::text, 'delivery-limit'::text, 'expired'::text, 'cancelled'::text]))))),
 );
 CREATE INDEX outbox_history_settled ON infra.outbox_history USING btree (status, processed_at);
 

@@ -188,11 +188,8 @@ begin
                 got_seq := from_seq;
             end if;
             while want > 0 and not emptied[at] loop
-                select array_agg(x.ctid), count(*), bool_or(x.ordering_key is not null),
-                       bool_or(x.attempts >= delivery_limit or x.expires_at <= moment),
-                       (array_agg(x.due_at))[count(*)::integer], (array_agg(x.seq))[count(*)::integer]
-                  into got, got_count, got_keyed, got_over, got_due, got_seq
-                  from (select q.ctid, q.due_at, q.seq, q.ordering_key, q.attempts, q.expires_at
+                select array_agg(x.ctid), count(*), bool_or(x.keyed), bool_or(x.over) into got, got_count, got_keyed, got_over
+                  from (select q.ctid, q.ordering_key is not null as keyed, q.attempts >= delivery_limit or q.expires_at <= moment as over
                           from "{{schema}}"."{{outbox}}" q
                          where not q.parked and q.priority = level and (q.due_at, q.seq) > (got_due, got_seq) and (q.due_at, q.seq) <= (end_due, end_seq)
                            and (q.status = 0 or q.locked_until <= moment)
@@ -200,6 +197,15 @@ begin
                            and (except_topics is null or q.topic <> all (except_topics))
                          order by q.due_at, q.seq
                          limit want for update skip locked) x;
+                if got_count >= want and depth = 1 and not (got_keyed or got_over is true) then
+                    -- Mostly that is all. Where it ended is for those who go on from there.
+                    picked := picked || got;
+                    room := room - got_count;
+                    exit;
+                end if;
+                if got_count > 0 then
+                    select q.due_at, q.seq into got_due, got_seq from "{{schema}}"."{{outbox}}" q where q.ctid = got[got_count];
+                end if;
                 if got_count < want and hinted then
                     hinted := false;
                     got_due := after_due[at];

@@ -41,3 +41,5 @@ drop function if exists "{{schema}}"."{{outbox}}_take"(uuid, double precision, i
 -- Read and prepared anew by every statement that writes to the table, for something that only the functions can get wrong: it took
 -- a tenth of what an enqueue costs.
 alter table "{{schema}}"."{{outbox}}" drop constraint if exists "{{outbox}}_lease";
+alter table "{{schema}}"."{{outbox}}_history"
+    drop constraint if exists "{{outbox}}_history_status", drop constraint if exists "{{outbox}}_history_payload", drop constraint if exists "{{outbox}}_history_error";

@@ -88,8 +88,8 @@ impl Queue {
             .outbox(|outbox| {
                 outbox.raw_handler(TOPIC, async |_: Context| load::handled(-1)).options(|options| {
                     options.concurrency = 64;
-                    options.batch = 500;
-                    options.prefetch = 1_000;
+                    options.batch = 1_000;
+                    options.prefetch = 2_000;
                 })
             })
             .build()?;

@@ -77,8 +77,8 @@ impl Peer for Program {
                     match aim {
                         Aim::Throughput => outbox.options(|options| {
                             options.concurrency = 64;
-                            options.batch = 500;
-                            options.prefetch = 1_000;
+                            options.batch = 1_000;
+                            options.prefetch = 2_000;
                         }),
                         Aim::Latency => outbox,
                     }

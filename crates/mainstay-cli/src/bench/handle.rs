@@ -59,8 +59,8 @@ impl Handlers {
                 }
                 outbox.options(|options| {
                     options.concurrency = 64;
-                    options.batch = 500;
-                    options.prefetch = 1_000;
+                    options.batch = 1_000;
+                    options.prefetch = 2_000;
                 })
             });
             running.push(mainstay.build()?.start().await?);

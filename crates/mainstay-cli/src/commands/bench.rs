@@ -37,7 +37,7 @@ Measured, with payloads of 200 bytes:
                             rows of the same size, in the same run
   *_to_limit                how a figure stands to its limit: part of the rate, times the latency
 
-The drain and end_to_end have --workers dispatchers of 64 handlers that claim 500 at once, latency and
+The drain and end_to_end have --workers dispatchers of 64 handlers that claim 1,000 at once, latency and
 idle one dispatcher at its defaults. What a database has no such thing for is null. The WAL and the
 transactions are those of the whole server and the whole database: they tell something where nobody
 else is at work.
