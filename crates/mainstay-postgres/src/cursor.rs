@@ -74,3 +74,41 @@ impl Cursors {
         cursors.insert(request.owner, cursor);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::*;
+
+    #[test]
+    fn only_the_next_claim_of_the_same_kind_goes_on() {
+        let cursors = Cursors::default();
+        let request = ClaimRequest::new(OwnerToken::new());
+        let place = Position { due_at: Moment(Timestamp::UNIX_EPOCH), seq: 7 };
+        assert_eq!(cursors.start(&request), None);
+        cursors.note(&request, None, Some(place));
+        assert_eq!(cursors.start(&request), Some(place));
+        assert_eq!(cursors.start(&ClaimRequest::new(OwnerToken::new())), None);
+        assert_eq!(cursors.start(&request.clone().except_topics(vec!["t".to_owned()])), None);
+        // One that was not full has seen everything, so there is nothing to go on from.
+        cursors.note(&request, Some(place), None);
+        assert_eq!(cursors.start(&request), None);
+        let small = ClaimRequest::new(OwnerToken::new()).batch(SMALLEST - 1);
+        cursors.note(&small, None, Some(place));
+        assert_eq!(cursors.start(&small), None);
+    }
+
+    #[test]
+    fn going_on_does_not_put_off_the_look_from_the_beginning() {
+        let cursors = Cursors::default();
+        let request = ClaimRequest::new(OwnerToken::new());
+        let place = Position { due_at: Moment(Timestamp::UNIX_EPOCH), seq: 7 };
+        cursors.note(&request, None, Some(place));
+        let began = cursors.cursors()[&request.owner].began;
+        cursors.note(&request, Some(place), Some(Position { seq: 8, ..place }));
+        assert_eq!(cursors.cursors()[&request.owner].began, began);
+        cursors.note(&request, None, Some(place));
+        assert!(cursors.cursors()[&request.owner].began >= began);
+    }
+}

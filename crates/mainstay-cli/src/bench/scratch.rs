@@ -51,6 +51,8 @@ impl Scratch {
         let place = match database {
             Some(Database::Postgres(url)) => {
                 let plain = connect_postgres(&url, Names::default(), POOL).await?;
+                // A server that does not answer is told now, as everywhere else.
+                plain.now().await?;
                 Place::Postgres { url, plain }
             }
             Some(Database::SqliteMemory) => Place::Memory,

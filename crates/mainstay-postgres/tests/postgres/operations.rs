@@ -1,5 +1,6 @@
 //! Each operation does what it says on a real database.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use mainstay_core::outbox::{Message, MessageFilter, Page, Retention};
@@ -195,4 +196,49 @@ async fn after_closing_everything_says_so() {
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Closed);
     assert_eq!(fixture.store.begin().await.err().unwrap().kind(), ErrorKind::Closed);
+}
+
+#[tokio::test]
+async fn a_claim_that_goes_on_from_the_last_misses_nothing_before_it() {
+    let fixture = Fixture::new().await;
+    let messages = (0..30).map(|n| Message::new("t", n.to_string())).collect();
+    fixture.outbox.enqueue_many(messages).await.unwrap();
+    let (crashed, owner) = (OwnerToken::new(), OwnerToken::new());
+    let first = fixture.outbox.claim(&ClaimRequest::new(crashed).batch(5)).await.unwrap();
+    assert_eq!(first.items.len(), 5);
+    let ten = ClaimRequest::new(owner).batch(10);
+    let mut claimed: Vec<_> = fixture.outbox.claim(&ten).await.unwrap().handles();
+    // What comes back now lies before the place where the next claim begins.
+    let client = fixture.database.client().await;
+    let lapse = "update infra.outbox set locked_until = now() - interval '1 second' where owner = $1";
+    assert_eq!(client.execute(lapse, &[&crashed.as_uuid()]).await.unwrap(), 5);
+    for _ in 0..2 {
+        let batch = fixture.outbox.claim(&ten).await.unwrap();
+        assert_eq!(batch.items.len(), 10);
+        claimed.extend(batch.handles());
+    }
+    assert!(fixture.outbox.claim(&ten).await.unwrap().items.is_empty());
+    let ids: HashSet<_> = claimed.iter().map(|claim| claim.id()).collect();
+    assert_eq!(ids.len(), 30);
+    assert!(first.items.iter().all(|item| ids.contains(&item.id())));
+    assert_eq!(fixture.outbox.ack(owner, &claimed).await.unwrap().changed.len(), 30);
+}
+
+#[tokio::test]
+async fn an_ack_finds_rows_that_have_moved() {
+    let fixture = Fixture::new().await;
+    let owner = OwnerToken::new();
+    let messages = (0..20).map(|n| Message::new("t", n.to_string())).collect();
+    fixture.outbox.enqueue_many(messages).await.unwrap();
+    let claims = fixture.outbox.claim(&ClaimRequest::new(owner)).await.unwrap().handles();
+    // A renewal writes each row anew, and a full vacuum puts it somewhere else altogether.
+    fixture.outbox.renew(owner, &claims[..10], Duration::from_secs(60)).await.unwrap();
+    assert_eq!(fixture.outbox.ack(owner, &claims[..10]).await.unwrap().changed.len(), 10);
+    let client = fixture.database.client().await;
+    client.batch_execute("vacuum full infra.outbox").await.unwrap();
+    // The places of the first ten are now those of others, which must not be mistaken for them.
+    let stale = fixture.outbox.ack(owner, &claims[..10]).await.unwrap();
+    assert_eq!((stale.changed.len(), stale.stale.len()), (0, 10));
+    assert_eq!(fixture.outbox.ack(owner, &claims[10..]).await.unwrap().changed.len(), 10);
+    assert_eq!(fixture.open().await, 0);
 }
