@@ -28,9 +28,9 @@ begin
             message = '{{outbox:literal}}_renew: lease_seconds must be more than 0 and at most 1000000000, got ' || coalesce(lease_seconds::text, 'null');
     end if;
 
-    -- What somebody else has locked is left as it is, and counts as held: most likely its handler is just ending it, in a transaction
-    -- that may take a while, and every other renewal of the call would wait for that. If it is being taken over instead, the next
-    -- renewal or its settle will be told.
+    -- What somebody else is changing is left alone and does not count as held: its handler is ending it, in a transaction that may
+    -- take a while and that every other renewal of the call would wait for, or it has lapsed and is being taken over. A claim that
+    -- only looks at the head of a lane is not in the way: hence no key update.
     spots := array(
         select m.ctid
           from (select distinct u.id, u.generation from unnest(ids, generations) u(id, generation)) a join "{{schema}}"."{{outbox}}" m on m.id = a.id
@@ -38,13 +38,10 @@ begin
            -- A lapsed claim that nobody took over is still good. Not so with an ordering key: another item of the key may have
            -- been started on the strength of the lapse, and this one would run beside it.
            and (m.ordering_key is null or m.locked_until > moment)
-           for update of m skip locked);
-    update "{{schema}}"."{{outbox}}" m set locked_until = moment + make_interval(secs => lease_seconds) where m.ctid = any (spots);
+           for no key update of m skip locked);
     return query
-    select m.id
-      from (select distinct u.id, u.generation from unnest(ids, generations) u(id, generation)) a join "{{schema}}"."{{outbox}}" m on m.id = a.id
-     where m.owner = $1 and m.status = 1 and (generations is null or m.generation = a.generation)
-       and (m.ordering_key is null or m.locked_until > moment);
+    update "{{schema}}"."{{outbox}}" m set locked_until = moment + make_interval(secs => lease_seconds) where m.ctid = any (spots)
+    returning m.id;
 end
 $mainstay$;
 comment on function "{{schema}}"."{{outbox}}_renew"(uuid, uuid[], bigint[], double precision) is

@@ -32,6 +32,7 @@ declare
     done_ids uuid[] := ids;
     done_generations bigint[] := generations;
     spots tid[] := places;
+    tried tid[];
     found_ids uuid[];
     changed uuid[] := '{}';
     returned uuid[];
@@ -89,8 +90,10 @@ begin
                             where m.id = any (done_ids) and m.owner = $1 and m.status = 1
                               and (generations is null
                                    or ((m.id, m.generation) in (select u.id, u.generation from unnest(done_ids, done_generations) u(id, generation))) is true));
-            exit when spots = '{}';
+            -- The same once more: they are there, but something of the database's own keeps them from going.
+            exit when spots = '{}' or spots = tried and found_ids is null;
         end if;
+        tried := spots;
         -- ("in … is true" is looked up in a hash table, a plain "in" would become a join.)
         with gone as (
             delete from "{{schema}}"."{{outbox}}" m

@@ -210,14 +210,18 @@ begin
                     hinted := false;
                     got_due := after_due[at];
                     got_seq := after_seq[at];
-                    end_due := from_due;
-                    end_seq := from_seq;
+                    -- Not beyond the present, should the clock have been put back.
+                    end_due := least(from_due, moment);
+                    end_seq := case when from_due <= moment then from_seq else end_seq end;
                     continue when got_count = 0;
                 else
                     emptied[at] := got_count < want;
                     exit when got_count = 0;
-                    after_due[at] := got_due;
-                    after_seq[at] := got_seq;
+                    -- Where the looking from the hint has come to says nothing of what lies before it.
+                    if not hinted then
+                        after_due[at] := got_due;
+                        after_seq[at] := got_seq;
+                    end if;
                 end if;
                 walked := walked + got_count;
 
@@ -256,7 +260,7 @@ begin
                                     -- it reads all that is not parked of the lane.
                                     when exists (select from "{{schema}}"."{{outbox}}" a
                                                   where not a.parked and a.ordering_key = m.ordering_key and a.seq > m.seq
-                                                    and a.status = 1 and a.locked_until > moment) then 'overtaken'
+                                                    and (a.status = 1 and a.locked_until > moment or a.ctid = any (picked))) then 'overtaken'
                                     else 'turn' end as place
                           from "{{schema}}"."{{outbox}}" m where m.ctid = any (got) offset 0) c;
                 picked := picked || go;

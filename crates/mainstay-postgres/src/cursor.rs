@@ -50,7 +50,7 @@ impl Cursors {
         let cursors = self.cursors();
         let cursor = cursors.get(&request.owner)?;
         let same = cursor.only_topics == request.only_topics && cursor.except_topics == request.except_topics;
-        (same && cursor.began.elapsed() < FRESH).then_some(cursor.position)
+        (same && request.batch >= SMALLEST && cursor.began.elapsed() < FRESH).then_some(cursor.position)
     }
 
     /// Notes where a claim that began at `start` has ended; none if it was not full.

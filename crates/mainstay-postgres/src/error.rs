@@ -24,6 +24,11 @@ impl fmt::Display for ServerError {
 
 impl StdError for ServerError {}
 
+/// Whether this is what the server has answered, and not what became of the way to it.
+pub(crate) fn is_from_server(error: &Error) -> bool {
+    error.source().is_some_and(|source| source.is::<ServerError>())
+}
+
 /// An error of the server by its SQLSTATE.
 pub(crate) fn from_server(operation: &'static str, code: &str, message: &str) -> Error {
     let (kind, advice) = classify(code);

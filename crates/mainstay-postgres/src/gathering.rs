@@ -1,12 +1,15 @@
 //! Natural batching of enqueues: what arrives while a commit is under way shares the next one.
 //!
-//! There is no timer. A caller who finds nothing under way goes at once and alone; callers who come meanwhile wait for
-//! its end, and then go together in one statement and one commit. Each is durable before it is answered, and each call
-//! is still all or nothing. Only small messages without idempotency keys are gathered: a key can make its statement
-//! wait for somebody else's transaction, and nobody else is to wait with it.
+//! There is no timer. A call that finds nothing under way goes at once and alone; those that come meanwhile wait for its
+//! end, and then go together in one statement and one commit. Each is durable before it is answered, and each call is still
+//! all or nothing. Only small messages without idempotency keys are gathered: a key can make its statement wait for
+//! somebody else's transaction, and nobody else is to wait with it.
 //!
-//! When the database refuses a statement that several share, nothing of it was written, and each goes again alone: one
-//! that can't succeed harms no other. When the connection broke off, nobody knows, and all are told so.
+//! Statements run in tasks of their own and never in a caller's future: a caller who stops polling would stop all others.
+//! One that nobody waits for any more is given up.
+//!
+//! When the database refuses a statement that several share because of what is in it, nothing of it was written, and each
+//! goes again alone: one that can't succeed harms no other. Whatever else goes wrong, all are told.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -17,6 +20,7 @@ use mainstay_core::{Error, ErrorKind, Result};
 use tokio::sync::oneshot;
 
 use crate::addition::Addition;
+use crate::error::is_from_server;
 use crate::pool::Connections;
 use crate::statements::OutboxStatements;
 
@@ -62,27 +66,18 @@ impl Gathering {
     /// Adds messages in a transaction that is over, and durable, when this returns.
     pub(crate) async fn enqueue(&self, messages: &[PreparedMessage]) -> Result<Vec<Enqueued>> {
         let Some(bytes) = gatherable(messages) else { return self.0.add(messages).await };
-        let answer = {
+        let (reply, answer) = oneshot::channel();
+        let turn = {
             let mut queue = self.0.queue();
-            match queue.under_way < UNDER_WAY {
-                true => {
-                    queue.under_way += 1;
-                    None
-                }
-                false => {
-                    let (reply, answer) = oneshot::channel();
-                    queue.waiting.push_back(Call { messages: messages.to_vec(), bytes, reply });
-                    Some(answer)
-                }
-            }
+            queue.waiting.push_back(Call { messages: messages.to_vec(), bytes, reply });
+            let free = queue.under_way < UNDER_WAY;
+            queue.under_way += usize::from(free);
+            free.then(|| Turn { shared: Arc::clone(&self.0), began: false })
         };
-        match answer {
-            Some(answer) => answer.await.unwrap_or_else(|_| Err(abandoned())),
-            None => {
-                let _turn = Turn { shared: Arc::clone(&self.0), began: true };
-                self.0.add(messages).await
-            }
+        if let Some(turn) = turn {
+            tokio::spawn(turn.serve());
         }
+        answer.await.unwrap_or_else(|_| Err(abandoned()))
     }
 }
 
@@ -128,28 +123,46 @@ impl Shared {
         let counts: Vec<usize> = calls.iter().map(|call| call.messages.len()).collect();
         let messages: Vec<PreparedMessage> =
             calls.iter_mut().flat_map(|call| call.messages.drain(..)).collect();
-        match self.add(&messages).await {
+        let added = tokio::select! {
+            added = self.add(&messages) => added,
+            () = all_gone(&mut calls) => return,
+        };
+        let error = match added {
             Ok(enqueued) => {
                 let mut enqueued = enqueued.into_iter();
                 for (call, count) in calls.into_iter().zip(counts) {
                     // The caller may have gone; the messages are there all the same.
                     let _ = call.reply.send(Ok(enqueued.by_ref().take(count).collect()));
                 }
+                return;
             }
-            Err(error) if calls.len() == 1 || is_unsettled(&error) => {
-                let error = Arc::new(error);
-                for call in calls {
-                    let _ = call.reply.send(Err(copy(&error)));
-                }
-            }
-            Err(_) => {
-                let mut messages = messages.into_iter();
-                for (call, count) in calls.into_iter().zip(counts) {
-                    let own: Vec<_> = messages.by_ref().take(count).collect();
-                    let _ = call.reply.send(self.add(&own).await);
-                }
-            }
+            Err(error) => error,
+        };
+        let mut common = (calls.len() == 1 || !is_about_messages(&error)).then(|| Arc::new(error));
+        let mut messages = messages.into_iter();
+        for (mut call, count) in calls.into_iter().zip(counts) {
+            let own: Vec<_> = messages.by_ref().take(count).collect();
+            let answer = match &common {
+                Some(error) => Err(copy(error)),
+                None => tokio::select! {
+                    answer = self.add(&own) => answer,
+                    () = call.reply.closed() => continue,
+                },
+            };
+            // Something else has gone wrong by now, and will for the rest.
+            let answer = answer.map_err(|error| match is_about_messages(&error) || common.is_some() {
+                true => error,
+                false => copy(common.insert(Arc::new(error))),
+            });
+            let _ = call.reply.send(answer);
         }
+    }
+}
+
+/// Ends when nobody waits for any of the calls.
+async fn all_gone(calls: &mut [Call]) {
+    for call in calls {
+        call.reply.closed().await;
     }
 }
 
@@ -195,9 +208,9 @@ impl Drop for Turn {
     }
 }
 
-/// Whether nobody knows if the statement took effect.
-fn is_unsettled(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Closed)
+/// Whether the server has refused the statement for what is in it. Nothing was written then.
+fn is_about_messages(error: &Error) -> bool {
+    error.kind() == ErrorKind::InvalidArgument && is_from_server(error)
 }
 
 fn abandoned() -> Error {

@@ -42,6 +42,8 @@ pub(crate) struct Signal {
     pub(crate) listening: bool,
     /// Grows with every notification, and when listening begins.
     pub(crate) wakes: u64,
+    /// Grows when listening begins.
+    pub(crate) session: u64,
 }
 
 /// The listening connection of a provider.
@@ -194,6 +196,7 @@ impl Task {
             signal.listening = listening;
             // Woken when it begins: what came before was not heard.
             signal.wakes += u64::from(listening);
+            signal.session += u64::from(listening);
             before != listening
         });
         before

@@ -1,5 +1,6 @@
 //! Rows of the database as Mainstay's types. Columns are read by position, in the order of `queries/outbox.sql`.
 
+use std::cmp::Reverse;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -130,6 +131,11 @@ pub(crate) fn claim_batch(rows: &[Row]) -> Result<(ClaimBatch, Option<Position>)
             }
             Some(reason) => batch.rejected.push(Rejected { id, topic: row.get(4)?, reason }),
         }
+    }
+    // The database sends them as they lie, which is nearly always the order.
+    let order = |claimed: &Claimed| (Reverse(claimed.priority), claimed.due_at);
+    if !batch.items.is_sorted_by_key(order) {
+        batch.items.sort_by_key(order);
     }
     let uniform = batch.items.windows(2).all(|pair| pair[0].priority == pair[1].priority);
     Ok((batch, last.filter(|_| uniform)))

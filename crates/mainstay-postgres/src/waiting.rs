@@ -91,6 +91,8 @@ struct Declaration {
     until: Instant,
     horizon: i64,
     passed: bool,
+    /// In which session of listening it was made. With the connection a server may have lost it.
+    session: u64,
 }
 
 impl Default for Consumer {
@@ -223,13 +225,13 @@ impl Waiting {
         }
         if vain >= VAIN {
             self.take_back(token, |_| true).await;
-            if let Some(wake) = self.look_in_vain(request, deadline).await? {
+            if let Some(wake) = self.look_in_vain(request, &mut ear, deadline).await? {
                 return Ok(wake);
             }
             self.consumer(token, |consumer| consumer.vain = VAIN - 1);
         }
         let mut look = match ear.heard.listening {
-            true => self.declare(request).await?,
+            true => self.declare(request, ear.heard.session).await?,
             false => Look { next_due: self.next_due(request).await?, declared: None },
         };
         let mut pause = FIRST_PAUSE;
@@ -257,15 +259,22 @@ impl Waiting {
 
     /// Looks for what others leave, with growing pauses and without asking anybody to notify: each notification would
     /// cost the producers, and be for nothing. None when it is time to ask again.
-    async fn look_in_vain(&self, request: &WaitRequest, deadline: Instant) -> Result<Option<Wake>> {
+    async fn look_in_vain(
+        &self,
+        request: &WaitRequest,
+        ear: &mut Ear,
+        deadline: Instant,
+    ) -> Result<Option<Wake>> {
         let mut pause = FIRST_PAUSE;
         let mut looks = 0;
         while looks < VAIN_LOOKS {
             tokio::time::sleep_until(deadline.min(Instant::now() + pause)).await;
             if self.next_due(request).await?.is_some_and(|due| due <= Instant::now()) {
-                return Ok(Some(Wake::Due));
+                return self.due(request.consumer, ear, deadline).await.map(Some);
             }
             if Instant::now() >= deadline {
+                // However short its waits are, it asks again one day.
+                self.consumer(request.consumer, |consumer| consumer.vain = VAIN - 1);
                 return Ok(Some(Wake::TimedOut));
             }
             looks += u32::from(pause == LONGEST_PAUSE);
@@ -291,11 +300,11 @@ impl Waiting {
     }
 
     /// Makes sure that producers notify for the length of the wait, and looks when something is due next.
-    async fn declare(&self, request: &WaitRequest) -> Result<Look> {
+    async fn declare(&self, request: &WaitRequest, session: u64) -> Result<Look> {
         let (token, timeout) = (request.consumer, request.timeout);
         let asked = Instant::now();
         let held = self.consumer(token, |consumer| consumer.declared);
-        let held = held.filter(|declared| declared.until > asked);
+        let held = held.filter(|declared| declared.until > asked && declared.session == session);
         if let Some(declared) = held.filter(|declared| declared.until > asked + timeout) {
             return match declared.passed {
                 true => Ok(Look { next_due: self.next_due(request).await?, declared: Some(declared) }),
@@ -320,7 +329,7 @@ impl Waiting {
             Some(held) => Declaration { until, ..held },
             None => {
                 let rows = self.connections.query(WAIT, &self.statements.horizon, &[]).await?;
-                Declaration { until, horizon: rows::value(WAIT, &rows)?, passed: false }
+                Declaration { until, horizon: rows::value(WAIT, &rows)?, passed: false, session }
             }
         };
         self.consumer(token, |consumer| consumer.declared = Some(declared));

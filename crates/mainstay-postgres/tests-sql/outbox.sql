@@ -660,5 +660,24 @@ begin
 end $$;
 reset mainstay.floor_pace;
 
+\echo a claim that begins at a hint looks at the rest as well
+do $$
+declare a uuid := gen_random_uuid(); hint record;
+begin
+    perform pg_temp.reset();
+    perform infra.outbox_enqueue('t', 'head', ordering_key => 'k');
+    perform pg_temp.expect((select count(*) = 1 from infra.outbox_claim(gen_random_uuid(), 30, 1)), 'the head of the key is in progress');
+    for n in 1 .. 5 loop
+        perform infra.outbox_enqueue('t', 'before');
+    end loop;
+    select o.due_at::timestamptz as due_at, o.seq into hint from infra.outbox o order by o.seq desc limit 1;
+    for n in 1 .. 12 loop
+        perform infra.outbox_enqueue('t', 'blocked', ordering_key => 'k');
+    end loop;
+    perform pg_temp.expect((select count(*) = 5 and bool_and(t.payload = 'before')
+                              from infra.outbox_take(a, 30, 10, from_due => hint.due_at, from_seq => hint.seq) t), 'what lies before the hint');
+    perform pg_temp.reset();
+end $$;
+
 select pg_temp.reset() \g /dev/null
 \echo outbox.sql: all passed

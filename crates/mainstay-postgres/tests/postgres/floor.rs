@@ -2,7 +2,7 @@
 //! however much was settled while some transaction was open.
 
 use mainstay_tests::{TestDatabase, eventually};
-use tokio_postgres::{Client, SimpleQueryMessage};
+use tokio_postgres::{Client, Row, SimpleQueryMessage};
 use uuid::Uuid;
 
 use crate::support::{DEADLINE, database};
@@ -332,8 +332,28 @@ async fn a_renewal_waits_for_nobody() {
     session.run("set lock_timeout = '1 ms'").await;
     let renew = "select infra.outbox_renew($1, $2, null, 5000)";
     let rows = session.client.query(renew, &[&session.owner, &ids]).await.unwrap();
-    assert_eq!(rows.len(), 2, "the one being acknowledged is held still");
+    let renewed = |rows: &[Row]| rows.iter().map(|row| row.get(0)).collect::<Vec<Uuid>>();
+    assert_eq!(renewed(&rows), [ids[1]], "the one being acknowledged is its transaction's business");
     other.batch_execute("commit").await.unwrap();
     let rows = session.client.query(renew, &[&session.owner, &ids]).await.unwrap();
-    assert_eq!(rows.iter().map(|row| row.get(0)).collect::<Vec<Uuid>>(), [ids[1]]);
+    assert_eq!(renewed(&rows), [ids[1]]);
+}
+
+/// A claim that parks what waits behind a running item looks at that item, and no more.
+#[tokio::test]
+async fn a_claim_in_the_same_lane_does_not_hinder_a_renewal() {
+    let database = database().await;
+    let (session, other) = (Session::open(&database).await, database.client().await);
+    session.run("select infra.outbox_enqueue('t', '', ordering_key => 'k')").await;
+    let ids = session.claim("1000", 1).await;
+    session.run("select infra.outbox_enqueue('t', '', ordering_key => 'k')").await;
+    let claim = format!("begin; select infra.outbox_claim('{}', 30, 10)", Uuid::new_v4());
+    other.batch_execute(&claim).await.unwrap();
+    let renew = "select infra.outbox_renew($1, $2, null, 5000)";
+    let rows = session.client.query(renew, &[&session.owner, &ids]).await.unwrap();
+    assert_eq!(rows.len(), 1);
+    let extended = "select locked_until > now() + interval '4000 seconds' from infra.outbox where id = $1";
+    let row = session.client.query_one(extended, &[&ids[0]]).await.unwrap();
+    assert!(row.get::<_, bool>(0));
+    other.batch_execute("rollback").await.unwrap();
 }

@@ -1,12 +1,12 @@
 //! Enqueues that share a commit.
 
-use std::sync::mpsc;
-
 use futures_util::future::join_all;
 use futures_util::poll;
-use mainstay_core::ErrorKind;
-use mainstay_core::outbox::Message;
+use mainstay_core::outbox::{Enqueued, Message, Outbox};
+use mainstay_core::{ErrorKind, Result};
 use mainstay_tests::eventually;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 use tokio_postgres::Client;
 
 use crate::support::{DEADLINE, Fixture};
@@ -32,28 +32,36 @@ async fn blocked(client: &Client, statements: i64) {
         .await;
 }
 
+/// Two calls whose statements wait for the lock: as many as may be under way.
+async fn occupy(outbox: &Outbox, client: &Client) -> Vec<JoinHandle<Result<Enqueued>>> {
+    let mut calls = Vec::new();
+    for statements in 1..=2 {
+        let outbox = outbox.clone();
+        calls.push(tokio::spawn(async move { outbox.enqueue(Message::new("t", "first")).await }));
+        blocked(client, statements).await;
+    }
+    calls
+}
+
 #[tokio::test]
 async fn callers_who_come_during_a_commit_share_the_next() {
     let fixture = Fixture::new().await;
     let outbox = fixture.outbox.clone();
     let client = fixture.database.client().await;
     lock(&client).await;
-    let first = join_all((0..2).map(|n| outbox.enqueue(Message::new("t", format!("first {n}")))));
-    let mut first = std::pin::pin!(first);
-    assert!(poll!(&mut first).is_pending());
+    let first = occupy(&outbox, &client).await;
     let rest = join_all((0..100).map(|n| outbox.enqueue(Message::new("t", format!("{n}")))));
     let mut rest = std::pin::pin!(rest);
     assert!(poll!(&mut rest).is_pending());
-    let release = async {
-        blocked(&client, 2).await;
-        unlock(&client).await;
-    };
-    let (first, rest, ()) = tokio::join!(first, rest, release);
-    for enqueued in first.into_iter().chain(rest) {
+    unlock(&client).await;
+    for enqueued in rest.await {
         assert!(enqueued.unwrap().added);
     }
+    for call in first {
+        assert!(call.await.unwrap().unwrap().added);
+    }
     assert_eq!(fixture.open().await, 102);
-    // The two that went at once, and all others in one or, should the two have ended together, in two.
+    // The two that went at once, and all others in one or two.
     let commits = count(&client, "select count(distinct xmin::text) from infra.outbox").await;
     assert!((3..=4).contains(&commits), "{commits} commits");
     fixture.end().await;
@@ -67,21 +75,19 @@ async fn one_that_is_refused_harms_no_other() {
     let twice = Message::new("t", "twice");
     outbox.enqueue(twice.clone()).await.unwrap();
     lock(&client).await;
-    let first = join_all((0..2).map(|_| outbox.enqueue(Message::new("t", "first"))));
-    let mut first = std::pin::pin!(first);
-    assert!(poll!(&mut first).is_pending());
+    let first = occupy(&outbox, &client).await;
     let good = join_all((0..20).map(|_| outbox.enqueue(Message::new("t", "good"))));
     let mut good = std::pin::pin!(good);
     assert!(poll!(&mut good).is_pending());
     let bad = outbox.enqueue(twice);
     let mut bad = std::pin::pin!(bad);
     assert!(poll!(&mut bad).is_pending());
-    let release = async {
-        blocked(&client, 2).await;
-        unlock(&client).await;
-    };
-    let (first, good, bad, ()) = tokio::join!(first, good, bad, release);
-    assert!(first.into_iter().chain(good).all(|enqueued| enqueued.is_ok()));
+    unlock(&client).await;
+    let (good, bad) = tokio::join!(good, bad);
+    assert!(good.into_iter().all(|enqueued| enqueued.is_ok()));
+    for call in first {
+        call.await.unwrap().unwrap();
+    }
     assert_eq!(bad.unwrap_err().kind(), ErrorKind::InvalidArgument);
     assert_eq!(fixture.open().await, 23);
     fixture.end().await;
@@ -93,13 +99,7 @@ async fn a_caller_who_leaves_takes_only_its_own_along() {
     let outbox = fixture.outbox.clone();
     let client = fixture.database.client().await;
     lock(&client).await;
-    let first: Vec<_> = (0..2)
-        .map(|_| {
-            let outbox = outbox.clone();
-            tokio::spawn(async move { outbox.enqueue(Message::new("t", "first")).await })
-        })
-        .collect();
-    blocked(&client, 2).await;
+    let first = occupy(&outbox, &client).await;
     let mut gone = Box::pin(outbox.enqueue(Message::new("gone", "")));
     assert!(poll!(&mut gone).is_pending());
     let stays = join_all((0..20).map(|_| outbox.enqueue(Message::new("t", "stays"))));
@@ -125,25 +125,24 @@ async fn a_runtime_that_ends_leaves_nobody_waiting() {
     let client = fixture.database.client().await;
     lock(&client).await;
     let elsewhere = outbox.clone();
-    let (ready, is_ready) = mpsc::channel();
-    let (stop, stopped) = mpsc::channel::<()>();
+    let (go, mut goes) = mpsc::unbounded_channel::<()>();
     let other = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            for _ in 0..2 {
+            while goes.recv().await.is_some() {
                 let outbox = elsewhere.clone();
                 tokio::spawn(async move { outbox.enqueue(Message::new("t", "elsewhere")).await });
             }
-            tokio::task::yield_now().await;
-            ready.send(()).unwrap();
-            tokio::task::spawn_blocking(move || stopped.recv()).await.unwrap().unwrap();
         });
     });
-    is_ready.recv().unwrap();
+    for statements in 1..=2 {
+        go.send(()).unwrap();
+        blocked(&client, statements).await;
+    }
     let waits = join_all((0..20).map(|_| outbox.enqueue(Message::new("t", "waits"))));
     let mut waits = std::pin::pin!(waits);
     assert!(poll!(&mut waits).is_pending());
-    stop.send(()).unwrap();
+    drop(go);
     tokio::task::spawn_blocking(move || other.join().unwrap()).await.unwrap();
     unlock(&client).await;
     // Carried on by somebody else, or told that nobody will; never left.
@@ -155,4 +154,20 @@ async fn a_runtime_that_ends_leaves_nobody_waiting() {
     assert_eq!(count(&client, "select count(*) from infra.outbox where payload = 'waits'").await, carried);
     fixture.enqueue("afterwards").await;
     fixture.end().await;
+}
+
+#[tokio::test]
+async fn calls_that_nobody_polls_stop_nobody() {
+    let fixture = Fixture::new().await;
+    let outbox = fixture.outbox.clone();
+    let mut held: Vec<_> = (0..5).map(|_| Box::pin(outbox.enqueue(Message::new("t", "held")))).collect();
+    for call in &mut held {
+        assert!(poll!(call).is_pending());
+    }
+    let other = tokio::time::timeout(DEADLINE, outbox.enqueue(Message::new("t", "other"))).await;
+    assert!(other.expect("nobody is left waiting").unwrap().added);
+    for call in held {
+        assert!(call.await.unwrap().added);
+    }
+    assert_eq!(fixture.open().await, 6);
 }
