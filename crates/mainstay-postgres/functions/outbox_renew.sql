@@ -28,9 +28,9 @@ begin
             message = '{{outbox:literal}}_renew: lease_seconds must be more than 0 and at most 1000000000, got ' || coalesce(lease_seconds::text, 'null');
     end if;
 
-    -- What somebody else is changing is left alone and does not count as held: its handler is ending it, in a transaction that may
-    -- take a while and that every other renewal of the call would wait for, or it has lapsed and is being taken over. A claim that
-    -- only looks at the head of a lane is not in the way: hence no key update.
+    -- What somebody else is changing is not waited for: most likely its handler is ending it, in a transaction that may take a while,
+    -- and every other renewal of the call would wait for that. It counts as held as long as its lease has not lapsed; once it has,
+    -- it is being taken over. A claim that only looks at the head of a lane is not in the way: hence no key update.
     spots := array(
         select m.ctid
           from (select distinct u.id, u.generation from unnest(ids, generations) u(id, generation)) a join "{{schema}}"."{{outbox}}" m on m.id = a.id
@@ -39,9 +39,11 @@ begin
            -- been started on the strength of the lapse, and this one would run beside it.
            and (m.ordering_key is null or m.locked_until > moment)
            for no key update of m skip locked);
+    update "{{schema}}"."{{outbox}}" m set locked_until = moment + make_interval(secs => lease_seconds) where m.ctid = any (spots);
     return query
-    update "{{schema}}"."{{outbox}}" m set locked_until = moment + make_interval(secs => lease_seconds) where m.ctid = any (spots)
-    returning m.id;
+    select m.id
+      from (select distinct u.id, u.generation from unnest(ids, generations) u(id, generation)) a join "{{schema}}"."{{outbox}}" m on m.id = a.id
+     where m.owner = $1 and m.status = 1 and (generations is null or m.generation = a.generation) and m.locked_until > moment;
 end
 $mainstay$;
 comment on function "{{schema}}"."{{outbox}}_renew"(uuid, uuid[], bigint[], double precision) is

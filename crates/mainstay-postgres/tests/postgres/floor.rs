@@ -333,7 +333,7 @@ async fn a_renewal_waits_for_nobody() {
     let renew = "select infra.outbox_renew($1, $2, null, 5000)";
     let rows = session.client.query(renew, &[&session.owner, &ids]).await.unwrap();
     let renewed = |rows: &[Row]| rows.iter().map(|row| row.get(0)).collect::<Vec<Uuid>>();
-    assert_eq!(renewed(&rows), [ids[1]], "the one being acknowledged is its transaction's business");
+    assert_eq!(renewed(&rows).len(), 2, "the one being acknowledged is held still");
     other.batch_execute("commit").await.unwrap();
     let rows = session.client.query(renew, &[&session.owner, &ids]).await.unwrap();
     assert_eq!(renewed(&rows), [ids[1]]);
