@@ -28,15 +28,7 @@ impl World<'_> {
 
     /// Waits until `condition` holds.
     pub(crate) async fn until(&self, what: &str, mut condition: impl AsyncFnMut(&Self) -> bool) {
-        let holds = async {
-            let mut pause = Duration::from_millis(1);
-            while !condition(self).await {
-                tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(Duration::from_millis(50));
-            }
-        };
-        let held = tokio::time::timeout(PATIENCE, holds).await;
-        held.unwrap_or_else(|_| panic!("not within {PATIENCE:?}: {what}"));
+        mainstay_tests::eventually(PATIENCE, what, async || condition(self).await).await;
     }
 
     /// Waits until nothing is due or in progress.
