@@ -1,9 +1,274 @@
 -- What the migrations and functions make of an empty database, for reading and for comparing versions. Written by a test.
+create domain infra.inbox_error as text constraint inbox_error_size CHECK (((length(VALUE) >= 1) AND (length(VALUE) <= 2048)));
+create domain infra.inbox_headers as jsonb constraint inbox_headers_object CHECK ((jsonb_typeof(VALUE) = 'object'::text));
+create domain infra.inbox_label as text constraint inbox_label_size CHECK (((length(VALUE) >= 1) AND (length(VALUE) <= 255)));
+create domain infra.inbox_priority as smallint constraint inbox_priority_range CHECK (((VALUE >= '-9'::integer) AND (VALUE <= 9)));
+create domain infra.inbox_time as timestamp with time zone constraint inbox_time_finite CHECK (isfinite(VALUE));
+create domain infra.job_runs_error as text constraint job_runs_error_size CHECK (((length(VALUE) >= 1) AND (length(VALUE) <= 2048)));
+create domain infra.job_runs_headers as jsonb constraint job_runs_headers_object CHECK ((jsonb_typeof(VALUE) = 'object'::text));
+create domain infra.job_runs_label as text constraint job_runs_label_size CHECK (((length(VALUE) >= 1) AND (length(VALUE) <= 255)));
+create domain infra.job_runs_priority as smallint constraint job_runs_priority_range CHECK (((VALUE >= '-9'::integer) AND (VALUE <= 9)));
+create domain infra.job_runs_time as timestamp with time zone constraint job_runs_time_finite CHECK (isfinite(VALUE));
 create domain infra.outbox_error as text constraint outbox_error_size CHECK (((length(VALUE) >= 1) AND (length(VALUE) <= 2048)));
 create domain infra.outbox_headers as jsonb constraint outbox_headers_object CHECK ((jsonb_typeof(VALUE) = 'object'::text));
 create domain infra.outbox_label as text constraint outbox_label_size CHECK (((length(VALUE) >= 1) AND (length(VALUE) <= 255)));
 create domain infra.outbox_priority as smallint constraint outbox_priority_range CHECK (((VALUE >= '-9'::integer) AND (VALUE <= 9)));
 create domain infra.outbox_time as timestamp with time zone constraint outbox_time_finite CHECK (isfinite(VALUE));
+create domain infra.timers_error as text constraint timers_error_size CHECK (((length(VALUE) >= 1) AND (length(VALUE) <= 2048)));
+create domain infra.timers_headers as jsonb constraint timers_headers_object CHECK ((jsonb_typeof(VALUE) = 'object'::text));
+create domain infra.timers_label as text constraint timers_label_size CHECK (((length(VALUE) >= 1) AND (length(VALUE) <= 255)));
+create domain infra.timers_priority as smallint constraint timers_priority_range CHECK (((VALUE >= '-9'::integer) AND (VALUE <= 9)));
+create domain infra.timers_time as timestamp with time zone constraint timers_time_finite CHECK (isfinite(VALUE));
+
+create table infra.inbox (
+    seq bigint not null generated always as identity,
+    created_at timestamp with time zone not null,
+    due_at infra.inbox_time not null,
+    requested_due_at infra.inbox_time,
+    locked_until timestamp with time zone,
+    expires_at infra.inbox_time,
+    generation bigint not null default 0,
+    attempts integer not null default 0,
+    priority infra.inbox_priority not null default 0,
+    status smallint not null default 0,
+    id uuid not null,
+    message_id uuid not null,
+    owner uuid,
+    hold_on_failure boolean not null default false,
+    parked boolean not null default false,
+    topic infra.inbox_label not null,
+    ordering_key infra.inbox_label,
+    idempotency_key infra.inbox_label,
+    correlation_id infra.inbox_label,
+    last_error infra.inbox_error,
+    headers infra.inbox_headers,
+    payload text not null,
+    constraint inbox_pkey PRIMARY KEY (id),
+) with (fillfactor=48, autovacuum_vacuum_scale_factor=0.01, autovacuum_vacuum_threshold=2000, autovacuum_vacuum_cost_delay=0, autovacuum_analyze_scale_factor=0.05, autovacuum_analyze_threshold=5000, vacuum_truncate=false);
+CREATE INDEX inbox_lane ON infra.inbox USING btree (ordering_key, seq) WHERE ((ordering_key IS NOT NULL) AND (NOT parked));
+CREATE INDEX inbox_parked ON infra.inbox USING btree (ordering_key, seq) WHERE parked;
+CREATE INDEX inbox_ready ON infra.inbox USING btree (priority, due_at, seq) WHERE (NOT parked);
+
+create table infra.inbox_floor (
+    n bigint not null,
+    noted_at timestamp with time zone not null,
+    swept_at timestamp with time zone not null,
+    next_xid bigint,
+    made_in oid not null,
+    quiet smallint not null,
+    held_up boolean not null,
+    levels smallint[] not null,
+    due_ats timestamp with time zone[] not null,
+    seqs bigint[] not null,
+    next_due_ats timestamp with time zone[] not null,
+    next_seqs bigint[] not null,
+    constraint inbox_floor_pkey PRIMARY KEY (n),
+    constraint inbox_floor_size CHECK ((cardinality(levels) = ALL (ARRAY[cardinality(due_ats), cardinality(seqs), cardinality(next_due_ats), cardinality(next_seqs)]))),
+) with (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=1000);
+
+create table infra.inbox_history (
+    seq bigint not null,
+    created_at timestamp with time zone not null,
+    due_at timestamp with time zone not null,
+    requested_due_at timestamp with time zone,
+    processed_at timestamp with time zone not null,
+    expires_at timestamp with time zone,
+    generation bigint not null,
+    attempts integer not null,
+    priority smallint not null,
+    status smallint not null,
+    id uuid not null,
+    message_id uuid not null,
+    processed_by uuid,
+    hold_on_failure boolean not null,
+    topic text not null,
+    reason text,
+    ordering_key text,
+    idempotency_key text,
+    correlation_id text,
+    last_error text,
+    headers jsonb,
+    payload text,
+    constraint inbox_history_pkey PRIMARY KEY (id, seq),
+);
+CREATE INDEX inbox_history_settled ON infra.inbox_history USING btree (status, processed_at);
+
+create table infra.inbox_hold (
+    ordering_key text not null,
+    work_item_id uuid not null,
+    held_at timestamp with time zone not null,
+    constraint inbox_hold_pkey PRIMARY KEY (ordering_key),
+    constraint inbox_hold_size CHECK (((length(ordering_key) >= 1) AND (length(ordering_key) <= 255))),
+);
+
+create table infra.inbox_idempotency (
+    idempotency_key text not null,
+    work_item_id uuid not null,
+    message_id uuid not null,
+    created_at timestamp with time zone not null,
+    constraint inbox_idempotency_pkey PRIMARY KEY (idempotency_key),
+    constraint inbox_idempotency_size CHECK (((length(idempotency_key) >= 1) AND (length(idempotency_key) <= 255))),
+);
+
+create view infra.inbox_message (
+    id uuid,
+    message_id uuid,
+    topic text,
+    payload text,
+    correlation_id text,
+    status smallint,
+    is_processed boolean,
+    reason text,
+    attempts integer,
+    retry_count integer,
+    created_at timestamp with time zone,
+    due_at timestamp with time zone,
+    requested_due_at timestamp with time zone,
+    expires_at timestamp with time zone,
+    priority smallint,
+    ordering_key text,
+    hold_on_failure boolean,
+    idempotency_key text,
+    headers jsonb,
+    last_error text,
+    owner uuid,
+    generation bigint,
+    locked_until timestamp with time zone,
+    processed_at timestamp with time zone,
+    processed_by uuid,
+    seq bigint,
+);
+
+create table infra.inbox_waiter (
+    consumer uuid not null,
+    until timestamp with time zone not null,
+    constraint inbox_waiter_pkey PRIMARY KEY (consumer),
+) with (fillfactor=20, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=100);
+
+create table infra.job_runs (
+    seq bigint not null generated always as identity,
+    created_at timestamp with time zone not null,
+    due_at infra.job_runs_time not null,
+    requested_due_at infra.job_runs_time,
+    locked_until timestamp with time zone,
+    expires_at infra.job_runs_time,
+    generation bigint not null default 0,
+    attempts integer not null default 0,
+    priority infra.job_runs_priority not null default 0,
+    status smallint not null default 0,
+    id uuid not null,
+    message_id uuid not null,
+    owner uuid,
+    hold_on_failure boolean not null default false,
+    parked boolean not null default false,
+    topic infra.job_runs_label not null,
+    ordering_key infra.job_runs_label,
+    idempotency_key infra.job_runs_label,
+    correlation_id infra.job_runs_label,
+    last_error infra.job_runs_error,
+    headers infra.job_runs_headers,
+    payload text not null,
+    constraint job_runs_pkey PRIMARY KEY (id),
+) with (fillfactor=48, autovacuum_vacuum_scale_factor=0.01, autovacuum_vacuum_threshold=2000, autovacuum_vacuum_cost_delay=0, autovacuum_analyze_scale_factor=0.05, autovacuum_analyze_threshold=5000, vacuum_truncate=false);
+CREATE INDEX job_runs_lane ON infra.job_runs USING btree (ordering_key, seq) WHERE ((ordering_key IS NOT NULL) AND (NOT parked));
+CREATE INDEX job_runs_parked ON infra.job_runs USING btree (ordering_key, seq) WHERE parked;
+CREATE INDEX job_runs_ready ON infra.job_runs USING btree (priority, due_at, seq) WHERE (NOT parked);
+
+create table infra.job_runs_floor (
+    n bigint not null,
+    noted_at timestamp with time zone not null,
+    swept_at timestamp with time zone not null,
+    next_xid bigint,
+    made_in oid not null,
+    quiet smallint not null,
+    held_up boolean not null,
+    levels smallint[] not null,
+    due_ats timestamp with time zone[] not null,
+    seqs bigint[] not null,
+    next_due_ats timestamp with time zone[] not null,
+    next_seqs bigint[] not null,
+    constraint job_runs_floor_pkey PRIMARY KEY (n),
+    constraint job_runs_floor_size CHECK ((cardinality(levels) = ALL (ARRAY[cardinality(due_ats), cardinality(seqs), cardinality(next_due_ats), cardinality(next_seqs)]))),
+) with (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=1000);
+
+create table infra.job_runs_history (
+    seq bigint not null,
+    created_at timestamp with time zone not null,
+    due_at timestamp with time zone not null,
+    requested_due_at timestamp with time zone,
+    processed_at timestamp with time zone not null,
+    expires_at timestamp with time zone,
+    generation bigint not null,
+    attempts integer not null,
+    priority smallint not null,
+    status smallint not null,
+    id uuid not null,
+    message_id uuid not null,
+    processed_by uuid,
+    hold_on_failure boolean not null,
+    topic text not null,
+    reason text,
+    ordering_key text,
+    idempotency_key text,
+    correlation_id text,
+    last_error text,
+    headers jsonb,
+    payload text,
+    constraint job_runs_history_pkey PRIMARY KEY (id, seq),
+);
+CREATE INDEX job_runs_history_settled ON infra.job_runs_history USING btree (status, processed_at);
+
+create table infra.job_runs_hold (
+    ordering_key text not null,
+    work_item_id uuid not null,
+    held_at timestamp with time zone not null,
+    constraint job_runs_hold_pkey PRIMARY KEY (ordering_key),
+    constraint job_runs_hold_size CHECK (((length(ordering_key) >= 1) AND (length(ordering_key) <= 255))),
+);
+
+create table infra.job_runs_idempotency (
+    idempotency_key text not null,
+    work_item_id uuid not null,
+    message_id uuid not null,
+    created_at timestamp with time zone not null,
+    constraint job_runs_idempotency_pkey PRIMARY KEY (idempotency_key),
+    constraint job_runs_idempotency_size CHECK (((length(idempotency_key) >= 1) AND (length(idempotency_key) <= 255))),
+);
+
+create view infra.job_runs_message (
+    id uuid,
+    message_id uuid,
+    topic text,
+    payload text,
+    correlation_id text,
+    status smallint,
+    is_processed boolean,
+    reason text,
+    attempts integer,
+    retry_count integer,
+    created_at timestamp with time zone,
+    due_at timestamp with time zone,
+    requested_due_at timestamp with time zone,
+    expires_at timestamp with time zone,
+    priority smallint,
+    ordering_key text,
+    hold_on_failure boolean,
+    idempotency_key text,
+    headers jsonb,
+    last_error text,
+    owner uuid,
+    generation bigint,
+    locked_until timestamp with time zone,
+    processed_at timestamp with time zone,
+    processed_by uuid,
+    seq bigint,
+);
+
+create table infra.job_runs_waiter (
+    consumer uuid not null,
+    until timestamp with time zone not null,
+    constraint job_runs_waiter_pkey PRIMARY KEY (consumer),
+) with (fillfactor=20, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=100);
 
 create table infra.mainstay_migration (
     outbox text not null,
@@ -138,6 +403,505 @@ create table infra.outbox_waiter (
     until timestamp with time zone not null,
     constraint outbox_waiter_pkey PRIMARY KEY (consumer),
 ) with (fillfactor=20, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=100);
+
+create table infra.timers (
+    seq bigint not null generated always as identity,
+    created_at timestamp with time zone not null,
+    due_at infra.timers_time not null,
+    requested_due_at infra.timers_time,
+    locked_until timestamp with time zone,
+    expires_at infra.timers_time,
+    generation bigint not null default 0,
+    attempts integer not null default 0,
+    priority infra.timers_priority not null default 0,
+    status smallint not null default 0,
+    id uuid not null,
+    message_id uuid not null,
+    owner uuid,
+    hold_on_failure boolean not null default false,
+    parked boolean not null default false,
+    topic infra.timers_label not null,
+    ordering_key infra.timers_label,
+    idempotency_key infra.timers_label,
+    correlation_id infra.timers_label,
+    last_error infra.timers_error,
+    headers infra.timers_headers,
+    payload text not null,
+    constraint timers_pkey PRIMARY KEY (id),
+) with (fillfactor=48, autovacuum_vacuum_scale_factor=0.01, autovacuum_vacuum_threshold=2000, autovacuum_vacuum_cost_delay=0, autovacuum_analyze_scale_factor=0.05, autovacuum_analyze_threshold=5000, vacuum_truncate=false);
+CREATE INDEX timers_lane ON infra.timers USING btree (ordering_key, seq) WHERE ((ordering_key IS NOT NULL) AND (NOT parked));
+CREATE INDEX timers_parked ON infra.timers USING btree (ordering_key, seq) WHERE parked;
+CREATE INDEX timers_ready ON infra.timers USING btree (priority, due_at, seq) WHERE (NOT parked);
+
+create table infra.timers_floor (
+    n bigint not null,
+    noted_at timestamp with time zone not null,
+    swept_at timestamp with time zone not null,
+    next_xid bigint,
+    made_in oid not null,
+    quiet smallint not null,
+    held_up boolean not null,
+    levels smallint[] not null,
+    due_ats timestamp with time zone[] not null,
+    seqs bigint[] not null,
+    next_due_ats timestamp with time zone[] not null,
+    next_seqs bigint[] not null,
+    constraint timers_floor_pkey PRIMARY KEY (n),
+    constraint timers_floor_size CHECK ((cardinality(levels) = ALL (ARRAY[cardinality(due_ats), cardinality(seqs), cardinality(next_due_ats), cardinality(next_seqs)]))),
+) with (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=1000);
+
+create table infra.timers_history (
+    seq bigint not null,
+    created_at timestamp with time zone not null,
+    due_at timestamp with time zone not null,
+    requested_due_at timestamp with time zone,
+    processed_at timestamp with time zone not null,
+    expires_at timestamp with time zone,
+    generation bigint not null,
+    attempts integer not null,
+    priority smallint not null,
+    status smallint not null,
+    id uuid not null,
+    message_id uuid not null,
+    processed_by uuid,
+    hold_on_failure boolean not null,
+    topic text not null,
+    reason text,
+    ordering_key text,
+    idempotency_key text,
+    correlation_id text,
+    last_error text,
+    headers jsonb,
+    payload text,
+    constraint timers_history_pkey PRIMARY KEY (id, seq),
+);
+CREATE INDEX timers_history_settled ON infra.timers_history USING btree (status, processed_at);
+
+create table infra.timers_hold (
+    ordering_key text not null,
+    work_item_id uuid not null,
+    held_at timestamp with time zone not null,
+    constraint timers_hold_pkey PRIMARY KEY (ordering_key),
+    constraint timers_hold_size CHECK (((length(ordering_key) >= 1) AND (length(ordering_key) <= 255))),
+);
+
+create table infra.timers_idempotency (
+    idempotency_key text not null,
+    work_item_id uuid not null,
+    message_id uuid not null,
+    created_at timestamp with time zone not null,
+    constraint timers_idempotency_pkey PRIMARY KEY (idempotency_key),
+    constraint timers_idempotency_size CHECK (((length(idempotency_key) >= 1) AND (length(idempotency_key) <= 255))),
+);
+
+create view infra.timers_message (
+    id uuid,
+    message_id uuid,
+    topic text,
+    payload text,
+    correlation_id text,
+    status smallint,
+    is_processed boolean,
+    reason text,
+    attempts integer,
+    retry_count integer,
+    created_at timestamp with time zone,
+    due_at timestamp with time zone,
+    requested_due_at timestamp with time zone,
+    expires_at timestamp with time zone,
+    priority smallint,
+    ordering_key text,
+    hold_on_failure boolean,
+    idempotency_key text,
+    headers jsonb,
+    last_error text,
+    owner uuid,
+    generation bigint,
+    locked_until timestamp with time zone,
+    processed_at timestamp with time zone,
+    processed_by uuid,
+    seq bigint,
+);
+
+create table infra.timers_waiter (
+    consumer uuid not null,
+    until timestamp with time zone not null,
+    constraint timers_waiter_pkey PRIMARY KEY (consumer),
+) with (fillfactor=20, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=100);
+
+create function infra.inbox_abandon(owner uuid,
+        ids uuid[],
+        generations bigint[] DEFAULT NULL::bigint[],
+        delay_seconds double precision DEFAULT NULL::double precision,
+        error text DEFAULT NULL::text)
+    returns SETOF uuid language plpgsql volatile;
+
+create function infra.inbox_ack(owner uuid,
+        ids uuid[],
+        generations bigint[] DEFAULT NULL::bigint[])
+    returns SETOF uuid language plpgsql volatile;
+
+create function infra.inbox_add(work_item_ids uuid[],
+        message_ids uuid[],
+        topics text[],
+        payloads text[],
+        correlation_ids text[] DEFAULT NULL::text[],
+        headers text[] DEFAULT NULL::text[],
+        due_ats timestamp with time zone[] DEFAULT NULL::timestamp with time zone[],
+        due_in_seconds double precision[] DEFAULT NULL::double precision[],
+        ordering_keys text[] DEFAULT NULL::text[],
+        holds boolean[] DEFAULT NULL::boolean[],
+        priorities smallint[] DEFAULT NULL::smallint[],
+        expires_ats timestamp with time zone[] DEFAULT NULL::timestamp with time zone[],
+        expires_in_seconds double precision[] DEFAULT NULL::double precision[],
+        idempotency_keys text[] DEFAULT NULL::text[],
+        fresh boolean[] DEFAULT NULL::boolean[])
+    returns void language plpgsql volatile
+    set jit=off set plan_cache_mode=force_generic_plan;
+
+create function infra.inbox_add_one(work_item_id uuid,
+        message_id uuid,
+        topic text,
+        payload text,
+        correlation_id text DEFAULT NULL::text,
+        headers text DEFAULT NULL::text,
+        due_at timestamp with time zone DEFAULT NULL::timestamp with time zone,
+        due_in_seconds double precision DEFAULT NULL::double precision,
+        ordering_key text DEFAULT NULL::text,
+        hold_on_failure boolean DEFAULT false,
+        priority smallint DEFAULT 0,
+        expires_at timestamp with time zone DEFAULT NULL::timestamp with time zone,
+        expires_in_seconds double precision DEFAULT NULL::double precision)
+    returns void language plpgsql volatile;
+
+create function infra.inbox_advance(ordering_keys text[])
+    returns void language plpgsql volatile
+    set jit=off set enable_indexscan=on set enable_indexonlyscan=on set enable_seqscan=off set enable_bitmapscan=off set enable_sort=off set plan_cache_mode=force_generic_plan;
+
+create function infra.inbox_busy(consumer uuid)
+    returns void language plpgsql volatile;
+
+create function infra.inbox_cancel(ids uuid[])
+    returns SETOF uuid language plpgsql volatile
+    set jit=off set enable_seqscan=off set enable_indexscan=off set enable_indexonlyscan=off set enable_hashjoin=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan;
+
+create function infra.inbox_channel()
+    returns text language sql immutable;
+
+create function infra.inbox_claim(owner uuid,
+        lease_seconds integer,
+        batch integer,
+        delivery_limit integer DEFAULT 10,
+        only_topics text[] DEFAULT NULL::text[],
+        except_topics text[] DEFAULT NULL::text[])
+    returns TABLE(id uuid, message_id uuid, topic text, payload text, correlation_id text, attempt integer, generation bigint, created_at timestamp with time zone, due_at timestamp with time zone, expires_at timestamp with time zone, ordering_key text, priority smallint, headers jsonb, locked_until timestamp with time zone, claimed_at timestamp with time zone, last_error text, requested_due_at timestamp with time zone) language plpgsql volatile;
+
+create function infra.inbox_end(owner uuid,
+        ids uuid[],
+        generations bigint[],
+        outcomes smallint[],
+        delays double precision[],
+        errors text[],
+        keep_payload boolean,
+        places tid[])
+    returns uuid[] language plpgsql volatile
+    set jit=off set enable_seqscan=off set enable_indexscan=off set enable_indexonlyscan=off set enable_hashjoin=off set enable_mergejoin=off set enable_bitmapscan=on set enable_tidscan=on set plan_cache_mode=force_generic_plan;
+
+create function infra.inbox_fail(owner uuid,
+        ids uuid[],
+        generations bigint[] DEFAULT NULL::bigint[],
+        error text DEFAULT NULL::text)
+    returns SETOF uuid language plpgsql volatile;
+
+create function infra.inbox_horizon()
+    returns bigint language sql volatile;
+
+create function infra.inbox_horizon_passed(horizon bigint)
+    returns boolean language sql volatile;
+
+create function infra.inbox_idle(consumer uuid,
+        seconds double precision,
+        only_topics text[] DEFAULT NULL::text[],
+        except_topics text[] DEFAULT NULL::text[])
+    returns double precision language plpgsql volatile;
+
+create function infra.inbox_next_due(only_topics text[] DEFAULT NULL::text[],
+        except_topics text[] DEFAULT NULL::text[])
+    returns double precision language plpgsql volatile
+    set jit=off set enable_seqscan=off set enable_bitmapscan=off set enable_sort=off set plan_cache_mode=force_generic_plan;
+
+create function infra.inbox_purge(done_older_than_seconds double precision,
+        failed_older_than_seconds double precision DEFAULT NULL::double precision,
+        max_rows integer DEFAULT 1000)
+    returns integer language plpgsql volatile
+    set jit=off set enable_seqscan=off set enable_bitmapscan=off set enable_sort=off set plan_cache_mode=force_generic_plan;
+
+create function infra.inbox_raise_floor(seen bigint,
+        had_no_xid boolean,
+        known smallint[],
+        active boolean)
+    returns void language plpgsql volatile
+    set jit=off set enable_indexscan=on set enable_indexonlyscan=on set enable_seqscan=off set enable_bitmapscan=off set enable_sort=off set plan_cache_mode=force_generic_plan;
+
+create function infra.inbox_reap_expired(max_rows integer DEFAULT 1000)
+    returns integer language plpgsql volatile
+    set jit=off;
+
+create function infra.inbox_release(owner uuid,
+        ids uuid[],
+        generations bigint[] DEFAULT NULL::bigint[],
+        delay_seconds double precision DEFAULT NULL::double precision)
+    returns SETOF uuid language plpgsql volatile;
+
+create function infra.inbox_release_key(ordering_key text)
+    returns boolean language plpgsql volatile;
+
+create function infra.inbox_renew(owner uuid,
+        ids uuid[],
+        generations bigint[] DEFAULT NULL::bigint[],
+        lease_seconds double precision DEFAULT 30)
+    returns SETOF uuid language plpgsql volatile
+    set jit=off set enable_seqscan=off set enable_indexscan=off set enable_indexonlyscan=off set enable_hashjoin=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan;
+
+create function infra.inbox_requeue(ids uuid[])
+    returns SETOF uuid language plpgsql volatile
+    set jit=off set enable_seqscan=off set enable_indexscan=off set enable_indexonlyscan=off set enable_hashjoin=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan;
+
+create function infra.inbox_requeue_where(topic text DEFAULT NULL::text,
+        reason text DEFAULT NULL::text,
+        failed_after timestamp with time zone DEFAULT NULL::timestamp with time zone,
+        failed_before timestamp with time zone DEFAULT NULL::timestamp with time zone,
+        max_rows integer DEFAULT 1000,
+        correlation_id text DEFAULT NULL::text)
+    returns SETOF uuid language plpgsql volatile
+    set jit=off;
+
+create function infra.inbox_settle(owner uuid,
+        ids uuid[],
+        generations bigint[],
+        outcomes smallint[],
+        delays double precision[] DEFAULT NULL::double precision[],
+        errors text[] DEFAULT NULL::text[],
+        keep_payload boolean DEFAULT true)
+    returns SETOF uuid language plpgsql volatile;
+
+create function infra.inbox_stats(count_done boolean DEFAULT true)
+    returns TABLE(ready bigint, scheduled bigint, in_progress bigint, lapsed bigint, done bigint, failed bigint, oldest_ready_age_seconds double precision, held_keys bigint) language plpgsql volatile
+    set jit=off;
+
+create function infra.inbox_stats_by_topic()
+    returns TABLE(topic text, ready bigint, scheduled bigint, in_progress bigint, lapsed bigint, failed bigint, oldest_ready_age_seconds double precision) language plpgsql volatile
+    set jit=off;
+
+create function infra.inbox_sweep(min_age interval DEFAULT '00:00:00'::interval)
+    returns boolean language plpgsql volatile
+    set jit=off set enable_indexscan=on set enable_indexonlyscan=on set enable_seqscan=off set enable_bitmapscan=off set enable_sort=off set plan_cache_mode=force_generic_plan;
+
+create function infra.inbox_take(owner uuid,
+        lease_seconds double precision,
+        batch integer,
+        delivery_limit integer DEFAULT 10,
+        only_topics text[] DEFAULT NULL::text[],
+        except_topics text[] DEFAULT NULL::text[],
+        from_due timestamp with time zone DEFAULT NULL::timestamp with time zone,
+        from_seq bigint DEFAULT NULL::bigint)
+    returns TABLE(verdict smallint, reason text, id uuid, message_id uuid, topic text, payload text, correlation_id text, attempt integer, generation bigint, created_at timestamp with time zone, due_at timestamp with time zone, expires_at timestamp with time zone, ordering_key text, priority smallint, headers jsonb, locked_until timestamp with time zone, claimed_at timestamp with time zone, last_error text, requested_due_at timestamp with time zone, place tid, seq bigint) language plpgsql volatile
+    set jit=off set enable_indexscan=on set enable_indexonlyscan=on set enable_seqscan=off set enable_bitmapscan=off set enable_sort=off set plan_cache_mode=force_generic_plan;
+
+create function infra.inbox_uuid7()
+    returns uuid language sql volatile;
+
+create function infra.inbox_wake()
+    returns void language plpgsql volatile;
+
+create function infra.job_runs_abandon(owner uuid,
+        ids uuid[],
+        generations bigint[] DEFAULT NULL::bigint[],
+        delay_seconds double precision DEFAULT NULL::double precision,
+        error text DEFAULT NULL::text)
+    returns SETOF uuid language plpgsql volatile;
+
+create function infra.job_runs_ack(owner uuid,
+        ids uuid[],
+        generations bigint[] DEFAULT NULL::bigint[])
+    returns SETOF uuid language plpgsql volatile;
+
+create function infra.job_runs_add(work_item_ids uuid[],
+        message_ids uuid[],
+        topics text[],
+        payloads text[],
+        correlation_ids text[] DEFAULT NULL::text[],
+        headers text[] DEFAULT NULL::text[],
+        due_ats timestamp with time zone[] DEFAULT NULL::timestamp with time zone[],
+        due_in_seconds double precision[] DEFAULT NULL::double precision[],
+        ordering_keys text[] DEFAULT NULL::text[],
+        holds boolean[] DEFAULT NULL::boolean[],
+        priorities smallint[] DEFAULT NULL::smallint[],
+        expires_ats timestamp with time zone[] DEFAULT NULL::timestamp with time zone[],
+        expires_in_seconds double precision[] DEFAULT NULL::double precision[],
+        idempotency_keys text[] DEFAULT NULL::text[],
+        fresh boolean[] DEFAULT NULL::boolean[])
+    returns void language plpgsql volatile
+    set jit=off set plan_cache_mode=force_generic_plan;
+
+create function infra.job_runs_add_one(work_item_id uuid,
+        message_id uuid,
+        topic text,
+        payload text,
+        correlation_id text DEFAULT NULL::text,
+        headers text DEFAULT NULL::text,
+        due_at timestamp with time zone DEFAULT NULL::timestamp with time zone,
+        due_in_seconds double precision DEFAULT NULL::double precision,
+        ordering_key text DEFAULT NULL::text,
+        hold_on_failure boolean DEFAULT false,
+        priority smallint DEFAULT 0,
+        expires_at timestamp with time zone DEFAULT NULL::timestamp with time zone,
+        expires_in_seconds double precision DEFAULT NULL::double precision)
+    returns void language plpgsql volatile;
+
+create function infra.job_runs_advance(ordering_keys text[])
+    returns void language plpgsql volatile
+    set jit=off set enable_indexscan=on set enable_indexonlyscan=on set enable_seqscan=off set enable_bitmapscan=off set enable_sort=off set plan_cache_mode=force_generic_plan;
+
+create function infra.job_runs_busy(consumer uuid)
+    returns void language plpgsql volatile;
+
+create function infra.job_runs_cancel(ids uuid[])
+    returns SETOF uuid language plpgsql volatile
+    set jit=off set enable_seqscan=off set enable_indexscan=off set enable_indexonlyscan=off set enable_hashjoin=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan;
+
+create function infra.job_runs_channel()
+    returns text language sql immutable;
+
+create function infra.job_runs_claim(owner uuid,
+        lease_seconds integer,
+        batch integer,
+        delivery_limit integer DEFAULT 10,
+        only_topics text[] DEFAULT NULL::text[],
+        except_topics text[] DEFAULT NULL::text[])
+    returns TABLE(id uuid, message_id uuid, topic text, payload text, correlation_id text, attempt integer, generation bigint, created_at timestamp with time zone, due_at timestamp with time zone, expires_at timestamp with time zone, ordering_key text, priority smallint, headers jsonb, locked_until timestamp with time zone, claimed_at timestamp with time zone, last_error text, requested_due_at timestamp with time zone) language plpgsql volatile;
+
+create function infra.job_runs_end(owner uuid,
+        ids uuid[],
+        generations bigint[],
+        outcomes smallint[],
+        delays double precision[],
+        errors text[],
+        keep_payload boolean,
+        places tid[])
+    returns uuid[] language plpgsql volatile
+    set jit=off set enable_seqscan=off set enable_indexscan=off set enable_indexonlyscan=off set enable_hashjoin=off set enable_mergejoin=off set enable_bitmapscan=on set enable_tidscan=on set plan_cache_mode=force_generic_plan;
+
+create function infra.job_runs_fail(owner uuid,
+        ids uuid[],
+        generations bigint[] DEFAULT NULL::bigint[],
+        error text DEFAULT NULL::text)
+    returns SETOF uuid language plpgsql volatile;
+
+create function infra.job_runs_forward(owner uuid,
+        batch integer DEFAULT 100)
+    returns SETOF uuid language plpgsql volatile;
+
+create function infra.job_runs_horizon()
+    returns bigint language sql volatile;
+
+create function infra.job_runs_horizon_passed(horizon bigint)
+    returns boolean language sql volatile;
+
+create function infra.job_runs_idle(consumer uuid,
+        seconds double precision,
+        only_topics text[] DEFAULT NULL::text[],
+        except_topics text[] DEFAULT NULL::text[])
+    returns double precision language plpgsql volatile;
+
+create function infra.job_runs_next_due(only_topics text[] DEFAULT NULL::text[],
+        except_topics text[] DEFAULT NULL::text[])
+    returns double precision language plpgsql volatile
+    set jit=off set enable_seqscan=off set enable_bitmapscan=off set enable_sort=off set plan_cache_mode=force_generic_plan;
+
+create function infra.job_runs_purge(done_older_than_seconds double precision,
+        failed_older_than_seconds double precision DEFAULT NULL::double precision,
+        max_rows integer DEFAULT 1000)
+    returns integer language plpgsql volatile
+    set jit=off set enable_seqscan=off set enable_bitmapscan=off set enable_sort=off set plan_cache_mode=force_generic_plan;
+
+create function infra.job_runs_raise_floor(seen bigint,
+        had_no_xid boolean,
+        known smallint[],
+        active boolean)
+    returns void language plpgsql volatile
+    set jit=off set enable_indexscan=on set enable_indexonlyscan=on set enable_seqscan=off set enable_bitmapscan=off set enable_sort=off set plan_cache_mode=force_generic_plan;
+
+create function infra.job_runs_reap_expired(max_rows integer DEFAULT 1000)
+    returns integer language plpgsql volatile
+    set jit=off;
+
+create function infra.job_runs_release(owner uuid,
+        ids uuid[],
+        generations bigint[] DEFAULT NULL::bigint[],
+        delay_seconds double precision DEFAULT NULL::double precision)
+    returns SETOF uuid language plpgsql volatile;
+
+create function infra.job_runs_release_key(ordering_key text)
+    returns boolean language plpgsql volatile;
+
+create function infra.job_runs_renew(owner uuid,
+        ids uuid[],
+        generations bigint[] DEFAULT NULL::bigint[],
+        lease_seconds double precision DEFAULT 30)
+    returns SETOF uuid language plpgsql volatile
+    set jit=off set enable_seqscan=off set enable_indexscan=off set enable_indexonlyscan=off set enable_hashjoin=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan;
+
+create function infra.job_runs_requeue(ids uuid[])
+    returns SETOF uuid language plpgsql volatile
+    set jit=off set enable_seqscan=off set enable_indexscan=off set enable_indexonlyscan=off set enable_hashjoin=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan;
+
+create function infra.job_runs_requeue_where(topic text DEFAULT NULL::text,
+        reason text DEFAULT NULL::text,
+        failed_after timestamp with time zone DEFAULT NULL::timestamp with time zone,
+        failed_before timestamp with time zone DEFAULT NULL::timestamp with time zone,
+        max_rows integer DEFAULT 1000,
+        correlation_id text DEFAULT NULL::text)
+    returns SETOF uuid language plpgsql volatile
+    set jit=off;
+
+create function infra.job_runs_settle(owner uuid,
+        ids uuid[],
+        generations bigint[],
+        outcomes smallint[],
+        delays double precision[] DEFAULT NULL::double precision[],
+        errors text[] DEFAULT NULL::text[],
+        keep_payload boolean DEFAULT true)
+    returns SETOF uuid language plpgsql volatile;
+
+create function infra.job_runs_stats(count_done boolean DEFAULT true)
+    returns TABLE(ready bigint, scheduled bigint, in_progress bigint, lapsed bigint, done bigint, failed bigint, oldest_ready_age_seconds double precision, held_keys bigint) language plpgsql volatile
+    set jit=off;
+
+create function infra.job_runs_stats_by_topic()
+    returns TABLE(topic text, ready bigint, scheduled bigint, in_progress bigint, lapsed bigint, failed bigint, oldest_ready_age_seconds double precision) language plpgsql volatile
+    set jit=off;
+
+create function infra.job_runs_sweep(min_age interval DEFAULT '00:00:00'::interval)
+    returns boolean language plpgsql volatile
+    set jit=off set enable_indexscan=on set enable_indexonlyscan=on set enable_seqscan=off set enable_bitmapscan=off set enable_sort=off set plan_cache_mode=force_generic_plan;
+
+create function infra.job_runs_take(owner uuid,
+        lease_seconds double precision,
+        batch integer,
+        delivery_limit integer DEFAULT 10,
+        only_topics text[] DEFAULT NULL::text[],
+        except_topics text[] DEFAULT NULL::text[],
+        from_due timestamp with time zone DEFAULT NULL::timestamp with time zone,
+        from_seq bigint DEFAULT NULL::bigint)
+    returns TABLE(verdict smallint, reason text, id uuid, message_id uuid, topic text, payload text, correlation_id text, attempt integer, generation bigint, created_at timestamp with time zone, due_at timestamp with time zone, expires_at timestamp with time zone, ordering_key text, priority smallint, headers jsonb, locked_until timestamp with time zone, claimed_at timestamp with time zone, last_error text, requested_due_at timestamp with time zone, place tid, seq bigint) language plpgsql volatile
+    set jit=off set enable_indexscan=on set enable_indexonlyscan=on set enable_seqscan=off set enable_bitmapscan=off set enable_sort=off set plan_cache_mode=force_generic_plan;
+
+create function infra.job_runs_uuid7()
+    returns uuid language sql volatile;
+
+create function infra.job_runs_wake()
+    returns void language plpgsql volatile;
 
 create function infra.outbox_abandon(owner uuid,
         ids uuid[],
@@ -368,4 +1132,239 @@ create function infra.outbox_uuid7()
     returns uuid language sql volatile;
 
 create function infra.outbox_wake()
+    returns void language plpgsql volatile;
+
+create function infra.timers_abandon(owner uuid,
+        ids uuid[],
+        generations bigint[] DEFAULT NULL::bigint[],
+        delay_seconds double precision DEFAULT NULL::double precision,
+        error text DEFAULT NULL::text)
+    returns SETOF uuid language plpgsql volatile;
+
+create function infra.timers_ack(owner uuid,
+        ids uuid[],
+        generations bigint[] DEFAULT NULL::bigint[])
+    returns SETOF uuid language plpgsql volatile;
+
+create function infra.timers_add(work_item_ids uuid[],
+        message_ids uuid[],
+        topics text[],
+        payloads text[],
+        correlation_ids text[] DEFAULT NULL::text[],
+        headers text[] DEFAULT NULL::text[],
+        due_ats timestamp with time zone[] DEFAULT NULL::timestamp with time zone[],
+        due_in_seconds double precision[] DEFAULT NULL::double precision[],
+        ordering_keys text[] DEFAULT NULL::text[],
+        holds boolean[] DEFAULT NULL::boolean[],
+        priorities smallint[] DEFAULT NULL::smallint[],
+        expires_ats timestamp with time zone[] DEFAULT NULL::timestamp with time zone[],
+        expires_in_seconds double precision[] DEFAULT NULL::double precision[],
+        idempotency_keys text[] DEFAULT NULL::text[],
+        fresh boolean[] DEFAULT NULL::boolean[])
+    returns void language plpgsql volatile
+    set jit=off set plan_cache_mode=force_generic_plan;
+
+create function infra.timers_add_one(work_item_id uuid,
+        message_id uuid,
+        topic text,
+        payload text,
+        correlation_id text DEFAULT NULL::text,
+        headers text DEFAULT NULL::text,
+        due_at timestamp with time zone DEFAULT NULL::timestamp with time zone,
+        due_in_seconds double precision DEFAULT NULL::double precision,
+        ordering_key text DEFAULT NULL::text,
+        hold_on_failure boolean DEFAULT false,
+        priority smallint DEFAULT 0,
+        expires_at timestamp with time zone DEFAULT NULL::timestamp with time zone,
+        expires_in_seconds double precision DEFAULT NULL::double precision)
+    returns void language plpgsql volatile;
+
+create function infra.timers_advance(ordering_keys text[])
+    returns void language plpgsql volatile
+    set jit=off set enable_indexscan=on set enable_indexonlyscan=on set enable_seqscan=off set enable_bitmapscan=off set enable_sort=off set plan_cache_mode=force_generic_plan;
+
+create function infra.timers_busy(consumer uuid)
+    returns void language plpgsql volatile;
+
+create function infra.timers_cancel(ids uuid[])
+    returns SETOF uuid language plpgsql volatile
+    set jit=off set enable_seqscan=off set enable_indexscan=off set enable_indexonlyscan=off set enable_hashjoin=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan;
+
+create function infra.timers_channel()
+    returns text language sql immutable;
+
+create function infra.timers_claim(owner uuid,
+        lease_seconds integer,
+        batch integer,
+        delivery_limit integer DEFAULT 10,
+        only_topics text[] DEFAULT NULL::text[],
+        except_topics text[] DEFAULT NULL::text[])
+    returns TABLE(id uuid, message_id uuid, topic text, payload text, correlation_id text, attempt integer, generation bigint, created_at timestamp with time zone, due_at timestamp with time zone, expires_at timestamp with time zone, ordering_key text, priority smallint, headers jsonb, locked_until timestamp with time zone, claimed_at timestamp with time zone, last_error text, requested_due_at timestamp with time zone) language plpgsql volatile;
+
+create function infra.timers_end(owner uuid,
+        ids uuid[],
+        generations bigint[],
+        outcomes smallint[],
+        delays double precision[],
+        errors text[],
+        keep_payload boolean,
+        places tid[])
+    returns uuid[] language plpgsql volatile
+    set jit=off set enable_seqscan=off set enable_indexscan=off set enable_indexonlyscan=off set enable_hashjoin=off set enable_mergejoin=off set enable_bitmapscan=on set enable_tidscan=on set plan_cache_mode=force_generic_plan;
+
+create function infra.timers_enqueue(topic text,
+        payload text,
+        correlation_id text DEFAULT NULL::text,
+        due_at timestamp with time zone DEFAULT NULL::timestamp with time zone,
+        idempotency_key text DEFAULT NULL::text,
+        ordering_key text DEFAULT NULL::text,
+        priority integer DEFAULT 0,
+        expires_at timestamp with time zone DEFAULT NULL::timestamp with time zone,
+        headers jsonb DEFAULT NULL::jsonb,
+        hold_on_failure boolean DEFAULT false,
+        INOUT work_item_id uuid DEFAULT NULL::uuid,
+        INOUT message_id uuid DEFAULT NULL::uuid,
+        due_in_seconds double precision DEFAULT NULL::double precision,
+        expires_in_seconds double precision DEFAULT NULL::double precision)
+    returns record language plpgsql volatile;
+
+create function infra.timers_enqueue_many(work_item_ids uuid[],
+        message_ids uuid[],
+        topics text[],
+        payloads text[],
+        correlation_ids text[] DEFAULT NULL::text[],
+        due_ats timestamp with time zone[] DEFAULT NULL::timestamp with time zone[],
+        idempotency_keys text[] DEFAULT NULL::text[],
+        ordering_keys text[] DEFAULT NULL::text[],
+        priorities smallint[] DEFAULT NULL::smallint[],
+        expires_ats timestamp with time zone[] DEFAULT NULL::timestamp with time zone[],
+        headers text[] DEFAULT NULL::text[],
+        holds boolean[] DEFAULT NULL::boolean[],
+        due_in_seconds double precision[] DEFAULT NULL::double precision[],
+        expires_in_seconds double precision[] DEFAULT NULL::double precision[])
+    returns TABLE(ordinal integer, work_item_id uuid, message_id uuid, added boolean) language plpgsql volatile
+    set jit=off set enable_seqscan=off set enable_indexscan=off set enable_indexonlyscan=off set enable_hashjoin=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan;
+
+create function infra.timers_fail(owner uuid,
+        ids uuid[],
+        generations bigint[] DEFAULT NULL::bigint[],
+        error text DEFAULT NULL::text)
+    returns SETOF uuid language plpgsql volatile;
+
+create function infra.timers_forward(owner uuid,
+        batch integer DEFAULT 100)
+    returns SETOF uuid language plpgsql volatile;
+
+create function infra.timers_horizon()
+    returns bigint language sql volatile;
+
+create function infra.timers_horizon_passed(horizon bigint)
+    returns boolean language sql volatile;
+
+create function infra.timers_idle(consumer uuid,
+        seconds double precision,
+        only_topics text[] DEFAULT NULL::text[],
+        except_topics text[] DEFAULT NULL::text[])
+    returns double precision language plpgsql volatile;
+
+create function infra.timers_next_due(only_topics text[] DEFAULT NULL::text[],
+        except_topics text[] DEFAULT NULL::text[])
+    returns double precision language plpgsql volatile
+    set jit=off set enable_seqscan=off set enable_bitmapscan=off set enable_sort=off set plan_cache_mode=force_generic_plan;
+
+create function infra.timers_purge(done_older_than_seconds double precision,
+        failed_older_than_seconds double precision DEFAULT NULL::double precision,
+        max_rows integer DEFAULT 1000)
+    returns integer language plpgsql volatile
+    set jit=off set enable_seqscan=off set enable_bitmapscan=off set enable_sort=off set plan_cache_mode=force_generic_plan;
+
+create function infra.timers_raise_floor(seen bigint,
+        had_no_xid boolean,
+        known smallint[],
+        active boolean)
+    returns void language plpgsql volatile
+    set jit=off set enable_indexscan=on set enable_indexonlyscan=on set enable_seqscan=off set enable_bitmapscan=off set enable_sort=off set plan_cache_mode=force_generic_plan;
+
+create function infra.timers_reap_expired(max_rows integer DEFAULT 1000)
+    returns integer language plpgsql volatile
+    set jit=off;
+
+create function infra.timers_refuse(topic text,
+        payload text,
+        correlation_id text,
+        due_at timestamp with time zone,
+        idempotency_key text,
+        ordering_key text,
+        priority integer,
+        expires_at timestamp with time zone,
+        headers jsonb,
+        due_in_seconds double precision,
+        expires_in_seconds double precision)
+    returns void language plpgsql volatile;
+
+create function infra.timers_release(owner uuid,
+        ids uuid[],
+        generations bigint[] DEFAULT NULL::bigint[],
+        delay_seconds double precision DEFAULT NULL::double precision)
+    returns SETOF uuid language plpgsql volatile;
+
+create function infra.timers_release_key(ordering_key text)
+    returns boolean language plpgsql volatile;
+
+create function infra.timers_renew(owner uuid,
+        ids uuid[],
+        generations bigint[] DEFAULT NULL::bigint[],
+        lease_seconds double precision DEFAULT 30)
+    returns SETOF uuid language plpgsql volatile
+    set jit=off set enable_seqscan=off set enable_indexscan=off set enable_indexonlyscan=off set enable_hashjoin=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan;
+
+create function infra.timers_requeue(ids uuid[])
+    returns SETOF uuid language plpgsql volatile
+    set jit=off set enable_seqscan=off set enable_indexscan=off set enable_indexonlyscan=off set enable_hashjoin=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan;
+
+create function infra.timers_requeue_where(topic text DEFAULT NULL::text,
+        reason text DEFAULT NULL::text,
+        failed_after timestamp with time zone DEFAULT NULL::timestamp with time zone,
+        failed_before timestamp with time zone DEFAULT NULL::timestamp with time zone,
+        max_rows integer DEFAULT 1000,
+        correlation_id text DEFAULT NULL::text)
+    returns SETOF uuid language plpgsql volatile
+    set jit=off;
+
+create function infra.timers_settle(owner uuid,
+        ids uuid[],
+        generations bigint[],
+        outcomes smallint[],
+        delays double precision[] DEFAULT NULL::double precision[],
+        errors text[] DEFAULT NULL::text[],
+        keep_payload boolean DEFAULT true)
+    returns SETOF uuid language plpgsql volatile;
+
+create function infra.timers_stats(count_done boolean DEFAULT true)
+    returns TABLE(ready bigint, scheduled bigint, in_progress bigint, lapsed bigint, done bigint, failed bigint, oldest_ready_age_seconds double precision, held_keys bigint) language plpgsql volatile
+    set jit=off;
+
+create function infra.timers_stats_by_topic()
+    returns TABLE(topic text, ready bigint, scheduled bigint, in_progress bigint, lapsed bigint, failed bigint, oldest_ready_age_seconds double precision) language plpgsql volatile
+    set jit=off;
+
+create function infra.timers_sweep(min_age interval DEFAULT '00:00:00'::interval)
+    returns boolean language plpgsql volatile
+    set jit=off set enable_indexscan=on set enable_indexonlyscan=on set enable_seqscan=off set enable_bitmapscan=off set enable_sort=off set plan_cache_mode=force_generic_plan;
+
+create function infra.timers_take(owner uuid,
+        lease_seconds double precision,
+        batch integer,
+        delivery_limit integer DEFAULT 10,
+        only_topics text[] DEFAULT NULL::text[],
+        except_topics text[] DEFAULT NULL::text[],
+        from_due timestamp with time zone DEFAULT NULL::timestamp with time zone,
+        from_seq bigint DEFAULT NULL::bigint)
+    returns TABLE(verdict smallint, reason text, id uuid, message_id uuid, topic text, payload text, correlation_id text, attempt integer, generation bigint, created_at timestamp with time zone, due_at timestamp with time zone, expires_at timestamp with time zone, ordering_key text, priority smallint, headers jsonb, locked_until timestamp with time zone, claimed_at timestamp with time zone, last_error text, requested_due_at timestamp with time zone, place tid, seq bigint) language plpgsql volatile
+    set jit=off set enable_indexscan=on set enable_indexonlyscan=on set enable_seqscan=off set enable_bitmapscan=off set enable_sort=off set plan_cache_mode=force_generic_plan;
+
+create function infra.timers_uuid7()
+    returns uuid language sql volatile;
+
+create function infra.timers_wake()
     returns void language plpgsql volatile;

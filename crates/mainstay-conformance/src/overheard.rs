@@ -13,7 +13,7 @@ use mainstay_core::outbox::{
 };
 use mainstay_core::queue::{ClaimBatch, ClaimHandle, ClaimRequest, Settled, Settlement};
 use mainstay_core::store::{
-    Capabilities, OutboxStore, Provider, QueueStore, SchemaStore, StoreTransaction, WaitRequest, Wake,
+    Capabilities, OutboxStore, Provider, Queue, QueueStore, SchemaStore, StoreTransaction, WaitRequest, Wake,
 };
 use mainstay_core::{Error, OwnerToken, Result, WorkItemId};
 
@@ -73,8 +73,8 @@ impl Provider for Overheard {
     fn capabilities(&self) -> Capabilities {
         self.inner.capabilities()
     }
-    fn outbox(&self) -> Arc<dyn OutboxStore> {
-        Arc::new(OverheardStore { inner: self.inner.outbox(), heard: Arc::clone(&self.heard) })
+    fn queue(&self, queue: Queue) -> Arc<dyn OutboxStore> {
+        Arc::new(OverheardStore { inner: self.inner.queue(queue), heard: Arc::clone(&self.heard) })
     }
     fn schema(&self) -> Arc<dyn SchemaStore> {
         self.inner.schema()
@@ -175,6 +175,9 @@ impl OutboxStore for OverheardStore {
     }
     async fn purge(&self, retention: &Retention) -> Result<u64> {
         self.inner.purge(retention).await
+    }
+    async fn forward(&self, owner: OwnerToken, batch: u32) -> Result<Vec<WorkItemId>> {
+        self.inner.forward(owner, batch).await
     }
     fn as_any(&self) -> &dyn Any {
         self.inner.as_any()

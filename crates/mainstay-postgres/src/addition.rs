@@ -8,7 +8,7 @@ use crate::error::from_driver;
 use crate::parameters::{Many, One};
 use crate::pool::{Connections, Parameter};
 use crate::rows;
-use crate::statements::OutboxStatements;
+use crate::statements::QueueStatements;
 
 const ENQUEUE: &str = "outbox.enqueue";
 
@@ -36,20 +36,20 @@ impl<'a> Addition<'a> {
     pub(crate) async fn by(
         &self,
         connections: &Connections,
-        statements: &OutboxStatements,
+        statements: &QueueStatements,
     ) -> Result<Vec<Enqueued>> {
         let (sql, parameters) = self.statement(statements);
         self.enqueued(&connections.query(ENQUEUE, sql, &parameters).await?)
     }
 
     /// Adds them in whatever transaction the connection is in.
-    pub(crate) async fn on(&self, client: &Client, statements: &OutboxStatements) -> Result<Vec<Enqueued>> {
+    pub(crate) async fn on(&self, client: &Client, statements: &QueueStatements) -> Result<Vec<Enqueued>> {
         let (sql, parameters) = self.statement(statements);
         let rows = client.query_typed(sql, &parameters).await;
         self.enqueued(&rows.map_err(|error| from_driver(ENQUEUE, error))?)
     }
 
-    fn statement<'s>(&'s self, statements: &'s OutboxStatements) -> (&'s str, Vec<Parameter<'s>>) {
+    fn statement<'s>(&'s self, statements: &'s QueueStatements) -> (&'s str, Vec<Parameter<'s>>) {
         match &self.form {
             Form::One(one) if is_plain(&self.messages[0]) => {
                 (&statements.add_plain, one.parameters().into_iter().take(One::PLAIN).collect())

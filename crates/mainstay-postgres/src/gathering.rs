@@ -22,7 +22,7 @@ use tokio::sync::oneshot;
 use crate::addition::Addition;
 use crate::error::is_from_server;
 use crate::pool::Connections;
-use crate::statements::OutboxStatements;
+use crate::statements::QueueStatements;
 
 const ENQUEUE: &str = "outbox.enqueue";
 
@@ -41,7 +41,7 @@ pub(crate) struct Gathering(Arc<Shared>);
 
 struct Shared {
     connections: Connections,
-    statements: Arc<OutboxStatements>,
+    statements: Arc<QueueStatements>,
     queue: Mutex<Queue>,
 }
 
@@ -59,7 +59,7 @@ struct Call {
 }
 
 impl Gathering {
-    pub(crate) fn new(connections: Connections, statements: Arc<OutboxStatements>) -> Self {
+    pub(crate) fn new(connections: Connections, statements: Arc<QueueStatements>) -> Self {
         Self(Arc::new(Shared { connections, statements, queue: Mutex::default() }))
     }
 

@@ -1,5 +1,5 @@
 //! Notifications: one connection per provider, made when somebody first waits, on which the server says that there is
-//! something new.
+//! something new in one of the queues.
 //!
 //! A notification only saves waiting; nothing may rely on one. Whether they get through is tried out and not assumed,
 //! because a pooler in transaction mode accepts `LISTEN` and then delivers nothing. Whenever the connection comes back,
@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::poll_fn;
+use mainstay_core::store::Queue;
 use mainstay_core::{Error, ErrorKind, Result};
 use tokio::sync::{mpsc, watch};
 use tokio_postgres::AsyncMessage;
@@ -23,7 +24,9 @@ use crate::error::from_driver;
 use crate::pool::{Connections, Connector};
 use crate::rows;
 
-const LISTEN: &str = "outbox.listen";
+const LISTEN: &str = "postgres.listen";
+
+const QUEUES: usize = Queue::ALL.len();
 
 /// How long a notification to oneself may take before they count as not delivered.
 const PROBE_TIME: Duration = Duration::from_secs(5);
@@ -60,7 +63,8 @@ struct Task {
     connections: Connections,
     probe: String,
     identifier: String,
-    signal: Arc<watch::Sender<Signal>>,
+    /// By queue.
+    signals: Arc<[watch::Sender<Signal>; QUEUES]>,
     /// Whether it has been said that notifications don't get through.
     told: Arc<AtomicBool>,
 }
@@ -73,14 +77,14 @@ impl Listener {
         identifier: String,
         stop: CancellationToken,
     ) -> Self {
-        let signal = Arc::new(watch::Sender::new(Signal::default()));
-        let task = Task { connector, connections, probe, identifier, signal, told: Arc::default() };
+        let signals = Arc::new(std::array::from_fn(|_| watch::Sender::new(Signal::default())));
+        let task = Task { connector, connections, probe, identifier, signals, told: Arc::default() };
         Self { task, running: Arc::default(), tasks: TaskTracker::new(), stop }
     }
 
-    /// The signals; starts listening if nobody has yet.
-    pub(crate) fn subscribe(&self) -> watch::Receiver<Signal> {
-        let signals = self.task.signal.subscribe();
+    /// The signals of a queue; starts listening if nobody has yet.
+    pub(crate) fn subscribe(&self, queue: Queue) -> watch::Receiver<Signal> {
+        let signals = self.task.signals[queue as usize].subscribe();
         if !self.running.swap(true, Ordering::AcqRel) {
             let running = Running { running: Arc::clone(&self.running), task: self.task.clone() };
             let stop = self.stop.clone();
@@ -163,7 +167,7 @@ impl Task {
             async |sql: String| client.batch_execute(&sql).await.map_err(|error| from_driver(LISTEN, error));
         run(format!("listen \"{trial}\"")).await?;
         let rows = self.connections.query(LISTEN, &self.probe, &[(&trial, Type::TEXT)]).await?;
-        let channel: String = rows::value(LISTEN, &rows)?;
+        let channels = channels(&rows)?;
         match tokio::time::timeout(PROBE_TIME, notifications.recv()).await {
             Ok(Some(_)) => {}
             Ok(None) => return Err(broken()),
@@ -178,12 +182,16 @@ impl Task {
                 return Ok(());
             }
         }
-        let channel = channel.replace('"', "\"\"");
-        run(format!("unlisten \"{trial}\"; listen \"{channel}\"")).await?;
+        let quoted = channels.iter().map(|channel| channel.replace('"', "\"\""));
+        let listen: String = quoted.map(|channel| format!("; listen \"{channel}\"")).collect();
+        run(format!("unlisten \"{trial}\"{listen}")).await?;
         self.set_listening(true);
         tracing::debug!(store = &self.identifier, "listening for notifications");
-        while notifications.recv().await.is_some() {
-            self.signal.send_modify(|signal| signal.wakes += 1);
+        while let Some(heard) = notifications.recv().await {
+            // The trial's own channel may still be heard once more.
+            for (signal, _) in self.signals.iter().zip(&channels).filter(|(_, channel)| **channel == heard) {
+                signal.send_modify(|signal| signal.wakes += 1);
+            }
         }
         Err(broken())
     }
@@ -191,16 +199,28 @@ impl Task {
     /// Says whether notifications get through, and returns whether they did before.
     fn set_listening(&self, listening: bool) -> bool {
         let mut before = false;
-        self.signal.send_if_modified(|signal| {
-            before = signal.listening;
-            signal.listening = listening;
-            // Woken when it begins: what came before was not heard.
-            signal.wakes += u64::from(listening);
-            signal.session += u64::from(listening);
-            before != listening
-        });
+        for signal in self.signals.iter() {
+            signal.send_if_modified(|signal| {
+                before = signal.listening;
+                signal.listening = listening;
+                // Woken when it begins: what came before was not heard.
+                signal.wakes += u64::from(listening);
+                signal.session += u64::from(listening);
+                before != listening
+            });
+        }
         before
     }
+}
+
+/// The queues' channels, in the order of [`Queue::ALL`].
+fn channels(rows: &[tokio_postgres::Row]) -> Result<[String; QUEUES]> {
+    let row = rows.first().ok_or_else(broken)?;
+    let mut channels = [const { String::new() }; QUEUES];
+    for (at, channel) in channels.iter_mut().enumerate() {
+        *channel = rows::Reader::new(LISTEN, row).get(at)?;
+    }
+    Ok(channels)
 }
 
 fn broken() -> Error {

@@ -1,4 +1,4 @@
-//! Mainstay's types as parameters of statements, in the order of `queries/outbox.sql`.
+//! Mainstay's types as parameters of statements, in the order of `queries/queue.sql`.
 
 use mainstay_core::OwnerToken;
 use mainstay_core::outbox::{PreparedMessage, When};

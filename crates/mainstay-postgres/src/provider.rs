@@ -6,18 +6,18 @@ use std::time::Duration;
 use async_trait::async_trait;
 use jiff::Timestamp;
 use mainstay_core::Result;
-use mainstay_core::store::{Capabilities, Names, OutboxStore, Provider, SchemaStore};
+use mainstay_core::store::{Capabilities, Names, OutboxStore, Provider, Queue, SchemaStore};
 use tokio_util::sync::CancellationToken;
 
 use crate::error::PoolLimits;
 use crate::listener::Listener;
 use crate::moment::Moment;
 use crate::options::PostgresBuilder;
-use crate::outbox::PostgresOutbox;
 use crate::pool::{Connections, Connector};
+use crate::queue::PostgresQueue;
 use crate::rows;
 use crate::schema::PostgresSchema;
-use crate::statements::OutboxStatements;
+use crate::statements::QueueStatements;
 use crate::tls;
 use crate::url::Target;
 use crate::waiting::Waiting;
@@ -35,7 +35,8 @@ struct Shared {
     names: Names,
     identifier: String,
     connections: Connections,
-    outbox: Arc<PostgresOutbox>,
+    /// In the order of [`Queue::ALL`].
+    queues: [Arc<PostgresQueue>; 4],
     schema: Arc<PostgresSchema>,
     closed: CancellationToken,
 }
@@ -64,31 +65,42 @@ impl Postgres {
         let connections = Connections::new(connector.clone(), options.pool_size, limits)?;
 
         let names = options.names;
-        let identifier =
-            format!("{}/{}/{}.{}", target.address(), target.database(), names.schema(), names.outbox());
-        let statements = Arc::new(OutboxStatements::new(&names)?);
+        let database = format!("{}/{}", target.address(), target.database());
+        let identifier = format!("{database}/{}", names.schema());
         let closed = CancellationToken::new();
+        let outbox = Arc::new(QueueStatements::new(&names.of(Queue::Outbox))?);
         let listener = options.listen.then(|| {
-            Listener::new(
+            Arc::new(Listener::new(
                 connector,
                 connections.clone(),
-                statements.probe.clone(),
+                outbox.probe.clone(),
                 identifier.clone(),
                 closed.child_token(),
-            )
+            ))
         });
-        let waiting =
-            Waiting::new(connections.clone(), Arc::clone(&statements), listener, closed.child_token());
-        let outbox = PostgresOutbox::new(
-            identifier.clone(),
-            connections.clone(),
-            statements,
-            options.keep_done_payloads,
-            waiting,
-        );
+        let queue = |queue: Queue| -> Result<Arc<PostgresQueue>> {
+            let names = names.of(queue);
+            let statements = match queue {
+                Queue::Outbox => Arc::clone(&outbox),
+                Queue::Inbox | Queue::Timers | Queue::JobRuns => Arc::new(QueueStatements::new(&names)?),
+            };
+            let waiting = Waiting::new(
+                connections.clone(),
+                Arc::clone(&statements),
+                queue,
+                listener.clone(),
+                closed.child_token(),
+            );
+            let identifier = format!("{identifier}.{}", names.queue());
+            let (connections, outbox) = (connections.clone(), Arc::clone(&outbox));
+            let keep = options.keep_done_payloads;
+            Ok(Arc::new(PostgresQueue::new(identifier, connections, statements, outbox, keep, waiting)))
+        };
+        let [first, second, third, fourth] = Queue::ALL;
+        let queues = [queue(first)?, queue(second)?, queue(third)?, queue(fourth)?];
         let schema = PostgresSchema::new(connections.clone(), names.clone())?;
-        let (outbox, schema) = (Arc::new(outbox), Arc::new(schema));
-        Ok(Self { shared: Arc::new(Shared { names, identifier, connections, outbox, schema, closed }) })
+        let schema = Arc::new(schema);
+        Ok(Self { shared: Arc::new(Shared { names, identifier, connections, queues, schema, closed }) })
     }
 
     /// The names of schema and tables.
@@ -127,8 +139,8 @@ impl Provider for Postgres {
         capabilities()
     }
 
-    fn outbox(&self) -> Arc<dyn OutboxStore> {
-        Arc::clone(&self.shared.outbox) as Arc<dyn OutboxStore>
+    fn queue(&self, queue: Queue) -> Arc<dyn OutboxStore> {
+        Arc::clone(&self.shared.queues[queue as usize]) as Arc<dyn OutboxStore>
     }
 
     fn schema(&self) -> Arc<dyn SchemaStore> {
@@ -144,7 +156,9 @@ impl Provider for Postgres {
     async fn close(&self) {
         self.shared.closed.cancel();
         self.shared.connections.close();
-        self.shared.outbox.close().await;
+        for queue in &self.shared.queues {
+            queue.close().await;
+        }
     }
 }
 

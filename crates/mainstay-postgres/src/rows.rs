@@ -1,4 +1,4 @@
-//! Rows of the database as Mainstay's types. Columns are read by position, in the order of `queries/outbox.sql`.
+//! Rows of the database as Mainstay's types. Columns are read by position, in the order of `queries/queue.sql`.
 
 use std::cmp::Reverse;
 use std::time::Duration;

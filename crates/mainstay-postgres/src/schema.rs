@@ -7,7 +7,7 @@
 
 use async_trait::async_trait;
 use mainstay_core::store::{
-    Applied, Migration, Names, SchemaStatus, SchemaStore, checksum, plan_migrations, render,
+    Applied, Migration, Names, Queue, SchemaStatus, SchemaStore, checksum, made, plan_migrations, render,
 };
 use mainstay_core::{Error, ErrorKind, Result};
 use tokio_postgres::types::Type;
@@ -23,40 +23,60 @@ const DEPLOY: &str = "schema.deploy";
 
 /// The steps, in order.
 pub(crate) const MIGRATIONS: &[Migration] = &[
-    Migration { version: 1, name: "outbox", sql: include_str!("../migrations/0001_outbox.sql") },
-    Migration { version: 2, name: "floor", sql: include_str!("../migrations/0002_floor.sql") },
+    Migration::once(1, "outbox", include_str!("../migrations/0001_outbox.sql")),
+    Migration::once(2, "floor", include_str!("../migrations/0002_floor.sql")),
+    Migration {
+        version: 3,
+        name: "queues",
+        sql: concat!(
+            include_str!("../migrations/0001_outbox.sql"),
+            include_str!("../migrations/0002_floor.sql")
+        ),
+        over: &[Queue::Inbox, Queue::Timers, Queue::JobRuns],
+    },
 ];
+
+/// A file of functions and the queues it is made for.
+struct Functions {
+    sql: &'static str,
+    over: &'static [Queue],
+}
+
+impl Functions {
+    const fn of_every_queue(sql: &'static str) -> Self {
+        Self { sql, over: &Queue::ALL }
+    }
+}
 
 /// The functions.
-const FUNCTIONS: &[&str] = &[
-    include_str!("../functions/outbox_uuid.sql"),
-    include_str!("../functions/outbox_wake.sql"),
-    include_str!("../functions/outbox_lane.sql"),
-    include_str!("../functions/outbox_add.sql"),
-    include_str!("../functions/outbox_enqueue.sql"),
-    include_str!("../functions/outbox_enqueue_many.sql"),
-    include_str!("../functions/outbox_floor.sql"),
-    include_str!("../functions/outbox_take.sql"),
-    include_str!("../functions/outbox_claim.sql"),
-    include_str!("../functions/outbox_settle.sql"),
-    include_str!("../functions/outbox_ack.sql"),
-    include_str!("../functions/outbox_abandon.sql"),
-    include_str!("../functions/outbox_fail.sql"),
-    include_str!("../functions/outbox_release.sql"),
-    include_str!("../functions/outbox_renew.sql"),
-    include_str!("../functions/outbox_reap.sql"),
-    include_str!("../functions/outbox_cancel.sql"),
-    include_str!("../functions/outbox_requeue.sql"),
-    include_str!("../functions/outbox_stats.sql"),
-    include_str!("../functions/outbox_purge.sql"),
-    include_str!("../functions/outbox_idle.sql"),
+const FUNCTIONS: &[Functions] = &[
+    Functions::of_every_queue(include_str!("../functions/queue_uuid.sql")),
+    Functions::of_every_queue(include_str!("../functions/queue_wake.sql")),
+    Functions::of_every_queue(include_str!("../functions/queue_lane.sql")),
+    Functions::of_every_queue(include_str!("../functions/queue_add.sql")),
+    // What has rules of its own for getting in has functions of its own for it.
+    Functions { sql: include_str!("../functions/queue_enqueue.sql"), over: &[Queue::Outbox, Queue::Timers] },
+    Functions {
+        sql: include_str!("../functions/queue_enqueue_many.sql"),
+        over: &[Queue::Outbox, Queue::Timers],
+    },
+    Functions::of_every_queue(include_str!("../functions/queue_floor.sql")),
+    Functions::of_every_queue(include_str!("../functions/queue_take.sql")),
+    Functions::of_every_queue(include_str!("../functions/queue_claim.sql")),
+    Functions::of_every_queue(include_str!("../functions/queue_settle.sql")),
+    Functions::of_every_queue(include_str!("../functions/queue_ack.sql")),
+    Functions::of_every_queue(include_str!("../functions/queue_abandon.sql")),
+    Functions::of_every_queue(include_str!("../functions/queue_fail.sql")),
+    Functions::of_every_queue(include_str!("../functions/queue_release.sql")),
+    Functions::of_every_queue(include_str!("../functions/queue_renew.sql")),
+    Functions::of_every_queue(include_str!("../functions/queue_reap.sql")),
+    Functions::of_every_queue(include_str!("../functions/queue_cancel.sql")),
+    Functions::of_every_queue(include_str!("../functions/queue_requeue.sql")),
+    Functions::of_every_queue(include_str!("../functions/queue_stats.sql")),
+    Functions::of_every_queue(include_str!("../functions/queue_purge.sql")),
+    Functions::of_every_queue(include_str!("../functions/queue_idle.sql")),
+    Functions { sql: include_str!("../functions/queue_forward.sql"), over: &[Queue::Timers, Queue::JobRuns] },
 ];
-
-/// What a name's tables and views end in.
-const RELATIONS: [&str; 7] = ["", "_history", "_idempotency", "_hold", "_waiter", "_floor", "_message"];
-
-/// What its domains end in.
-const DOMAINS: [&str; 5] = ["_label", "_error", "_priority", "_headers", "_time"];
 
 /// Under which version and name the functions' checksum is kept.
 const FUNCTIONS_VERSION: i32 = 0;
@@ -72,6 +92,9 @@ pub struct PostgresSchema {
 }
 
 impl PostgresSchema {
+    /// The version this program makes and wants.
+    pub const VERSION: i32 = MIGRATIONS[MIGRATIONS.len() - 1].version;
+
     pub(crate) fn new(connections: Connections, names: Names) -> Result<Self> {
         check_names(&names)?;
         let statements = SchemaStatements::new(&names)?;
@@ -103,7 +126,7 @@ impl PostgresSchema {
     async fn inventory(&self) -> Result<Inventory> {
         let (schema, functions) = (self.names.schema(), function_names(&self.names));
         let (relations, domains) =
-            (qualified_names(&self.names, &RELATIONS), qualified_names(&self.names, &DOMAINS));
+            (qualified_names(&self.names, &["table", "view"]), qualified_names(&self.names, &["domain"]));
         let parameters: [Parameter<'_>; 4] = [
             (&schema, Type::TEXT),
             (&relations, Type::TEXT_ARRAY),
@@ -138,7 +161,7 @@ impl PostgresSchema {
         let plan = plan_migrations(MIGRATIONS, &applied);
         plan.check()?;
         for step in &plan.steps {
-            execute(client, &render(step.sql, &self.names)).await?;
+            execute(client, &step.render(&self.names)).await?;
             self.record(client, step.version, step.name, &checksum(step.sql)).await?;
             tracing::info!(store = self.store, version = step.version, step = step.name, "deployed");
         }
@@ -149,8 +172,8 @@ impl PostgresSchema {
     }
 
     async fn replace_functions(&self, client: &Client) -> Result<()> {
-        for template in FUNCTIONS {
-            execute(client, &render(template, &self.names)).await?;
+        for text in functions(&self.names) {
+            execute(client, &text).await?;
         }
         let schema = self.names.schema();
         let names = function_names(&self.names);
@@ -238,11 +261,11 @@ impl SchemaStore for PostgresSchema {
         add(&self.statements.create_schema);
         add(&self.statements.create_ledger);
         for step in MIGRATIONS {
-            add(&render(step.sql, names));
+            add(&step.render(names));
             add(&record(step.version, step.name, &checksum(step.sql)));
         }
-        for template in FUNCTIONS {
-            add(&render(template, names));
+        for text in functions(names) {
+            add(&text);
         }
         add(&record(FUNCTIONS_VERSION, FUNCTIONS_NAME, &functions_checksum()));
         add("commit");
@@ -258,8 +281,19 @@ impl std::fmt::Debug for PostgresSchema {
 
 /// What gives `role` the rights of an application.
 pub(crate) fn grants_script(names: &Names, role: &str) -> String {
-    // The role comes last: its name may contain anything, the other names can't contain a placeholder.
-    render(include_str!("../grants.sql"), names).replace("{{role}}", &role.replace('"', "\"\""))
+    let list =
+        |names: Vec<String>| names.iter().map(|name| format!("    {name}")).collect::<Vec<_>>().join(",\n");
+    let schema = PostgresSchema::quoted(names.schema());
+    let functions = function_names(names)
+        .iter()
+        .map(|name| format!("{schema}.{}", PostgresSchema::quoted(name)))
+        .collect();
+    // Names come last: they may contain anything but braces, and a role even those.
+    render(include_str!("../grants.sql"), names)
+        .replace("{{tables}}", &list(qualified_names(names, &["table"])))
+        .replace("{{views}}", &list(qualified_names(names, &["view"])))
+        .replace("{{functions}}", &list(functions))
+        .replace("{{role}}", &role.replace('"', "\"\""))
 }
 
 fn applied(operation: &'static str, rows: &[Row]) -> Result<Vec<Applied>> {
@@ -276,7 +310,8 @@ fn functions_in(applied: &[Applied]) -> Option<&str> {
 }
 
 fn functions_checksum() -> String {
-    checksum(&FUNCTIONS.concat())
+    let texts: Vec<&str> = FUNCTIONS.iter().map(|functions| functions.sql).collect();
+    checksum(&texts.concat())
 }
 
 /// What is there of the schema, whatever the ledger says.
@@ -298,21 +333,27 @@ fn check_names(names: &Names) -> Result<()> {
     Ok(())
 }
 
-/// Names with these endings, the way `to_regclass` reads them.
-fn qualified_names(names: &Names, suffixes: &[&str]) -> Vec<String> {
+/// What the steps make of these kinds, the way `to_regclass` reads it.
+fn qualified_names(names: &Names, kinds: &[&str]) -> Vec<String> {
     let schema = PostgresSchema::quoted(names.schema());
-    let name = |suffix: &&str| {
-        format!("{schema}.{}", PostgresSchema::quoted(&format!("{}{suffix}", names.outbox())))
-    };
-    suffixes.iter().map(name).collect()
+    let made = MIGRATIONS.iter().flat_map(|step| step.made(kinds, names));
+    made.map(|name| format!("{schema}.{}", PostgresSchema::quoted(&name))).collect()
 }
 
-/// The names of all functions, from their definitions.
+/// The definitions of all functions.
+fn functions(names: &Names) -> impl Iterator<Item = String> {
+    let each = |file: &'static Functions| file.over.iter().map(|queue| (file.sql, *queue));
+    FUNCTIONS.iter().flat_map(each).map(|(sql, queue)| render(sql, &names.of(queue)))
+}
+
+/// The names of all functions, from their definitions; one with several forms comes once.
 fn function_names(names: &Names) -> Vec<String> {
-    const DEFINITION: &str = "create or replace function \"{{schema}}\".\"{{outbox}}";
-    let suffixes = FUNCTIONS.iter().flat_map(|template| template.split(DEFINITION).skip(1));
-    let suffixes = suffixes.filter_map(|rest| rest.split('"').next());
-    suffixes.map(|suffix| format!("{}{suffix}", names.outbox())).collect()
+    let each = |file: &'static Functions| file.over.iter().map(|queue| (file.sql, *queue));
+    let made = FUNCTIONS
+        .iter()
+        .flat_map(each)
+        .flat_map(|(sql, queue)| made(sql, &["or replace function"], &names.of(queue)));
+    made.collect::<std::collections::BTreeSet<_>>().into_iter().collect()
 }
 
 async fn query(client: &Client, sql: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>> {
@@ -338,7 +379,7 @@ mod tests {
             .unwrap()
             .map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap())
             .collect();
-        let mut deployed: Vec<_> = FUNCTIONS.iter().map(|text| (*text).to_owned()).collect();
+        let mut deployed: Vec<_> = FUNCTIONS.iter().map(|file| file.sql.to_owned()).collect();
         on_disk.sort();
         deployed.sort();
         assert_eq!(on_disk, deployed);
@@ -352,22 +393,22 @@ mod tests {
     }
 
     #[test]
-    fn every_relation_and_domain_is_in_the_inventory() {
+    fn everything_that_is_made_is_in_the_inventory() {
         let names = Names::default();
-        let made: Vec<String> = MIGRATIONS
-            .iter()
-            .flat_map(|step| render(step.sql, &names).lines().map(str::to_owned).collect::<Vec<_>>())
-            .filter_map(|line| {
-                let kinds = ["create table ", "create view ", "create domain "];
-                let rest = kinds.into_iter().find_map(|kind| line.strip_prefix(kind))?.to_owned();
-                rest.split([' ', '(']).next().map(str::to_owned)
+        let starts = |text: &str, start: &str| text.lines().filter(|line| line.starts_with(start)).count();
+        for kind in ["table", "view", "domain"] {
+            let start = format!("create {kind} ");
+            let made: usize = MIGRATIONS.iter().map(|step| starts(&step.render(&names), &start)).sum();
+            assert_eq!(qualified_names(&names, &[kind]).len(), made, "{kind}");
+        }
+        let made: std::collections::BTreeSet<String> = functions(&names)
+            .flat_map(|text| {
+                let definitions =
+                    text.lines().filter_map(|line| line.strip_prefix("create or replace function "));
+                definitions.filter_map(|rest| rest.split('(').next().map(str::to_owned)).collect::<Vec<_>>()
             })
             .collect();
-        let mut known = [qualified_names(&names, &RELATIONS), qualified_names(&names, &DOMAINS)].concat();
-        let mut made = made;
-        made.sort();
-        known.sort();
-        assert_eq!(made, known);
+        assert_eq!(function_names(&names).len(), made.len());
     }
 
     #[test]

@@ -28,9 +28,9 @@ macro_rules! statements {
 }
 
 statements! {
-    /// The statements of an outbox.
-    OutboxStatements from "../queries/outbox.sql" {
-        add_plain, add_one, add, enqueue_many, enqueue_many_as_text, take, settle, renew, reap, get, list, cancel, requeue, requeue_where,
+    /// The statements of a queue.
+    QueueStatements from "../queries/queue.sql" {
+        add_plain, add_one, add, enqueue_many, enqueue_many_as_text, take, settle, forward, renew, reap, get, list, cancel, requeue, requeue_where,
         release_key, stats, backlog, stats_by_topic, purge, next_due, idle, busy, horizon, horizon_passed, probe,
     }
 }
@@ -59,7 +59,7 @@ mod tests {
     #[test]
     fn every_statement_is_found_and_filled_in() {
         let names = Names::default();
-        let outbox = OutboxStatements::new(&names).unwrap();
+        let outbox = QueueStatements::new(&names).unwrap();
         let schema = SchemaStatements::new(&names).unwrap();
         for (name, sql) in outbox.all().into_iter().chain(schema.all()) {
             assert!(["select", "insert", "create"].iter().any(|verb| sql.starts_with(verb)), "{name}: {sql}");
@@ -70,8 +70,8 @@ mod tests {
     #[test]
     fn every_statement_in_the_files_is_used() {
         let names = Names::default();
-        let known = OutboxStatements::new(&names).unwrap().all().len();
-        assert_eq!(include_str!("../queries/outbox.sql").matches("-- name: ").count(), known);
+        let known = QueueStatements::new(&names).unwrap().all().len();
+        assert_eq!(include_str!("../queries/queue.sql").matches("-- name: ").count(), known);
         let known = SchemaStatements::new(&names).unwrap().all().len();
         assert_eq!(include_str!("../queries/schema.sql").matches("-- name: ").count(), known);
     }

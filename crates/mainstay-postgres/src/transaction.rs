@@ -15,30 +15,34 @@ use tokio_postgres::Client;
 
 use crate::adapter;
 use crate::error::from_driver;
-use crate::outbox::PostgresOutbox;
 use crate::parameters::Settlements;
 use crate::pool::Lease;
+use crate::queue::PostgresQueue;
 use crate::rows;
-use crate::statements::OutboxStatements;
+use crate::statements::QueueStatements;
 
 /// A transaction on a connection of the pool. Dropping it rolls back.
 pub struct PostgresTransaction {
     lease: Lease,
-    statements: Arc<OutboxStatements>,
+    /// Of the queue whose claims it ends.
+    statements: Arc<QueueStatements>,
+    /// Of the outbox, where its messages go.
+    outbox: Arc<QueueStatements>,
     keep_done_payloads: bool,
 }
 
 impl PostgresTransaction {
     pub(crate) async fn begin(
         lease: Lease,
-        statements: Arc<OutboxStatements>,
+        statements: Arc<QueueStatements>,
+        outbox: Arc<QueueStatements>,
         keep_done_payloads: bool,
     ) -> Result<Self> {
         // Whatever the database's default is: settling looks again at what others have committed meanwhile.
         let begin = "begin isolation level read committed read write";
         let begun = lease.client()?.batch_execute(begin).await;
-        begun.map_err(|error| from_driver("outbox.begin", error))?;
-        Ok(Self { lease, statements, keep_done_payloads })
+        begun.map_err(|error| from_driver("transaction.begin", error))?;
+        Ok(Self { lease, statements, outbox, keep_done_payloads })
     }
 
     /// The connection, for the handler's own statements. Don't end the transaction on it: commit and rollback are
@@ -51,11 +55,11 @@ impl PostgresTransaction {
 #[async_trait]
 impl StoreTransaction for PostgresTransaction {
     async fn enqueue(&mut self, messages: &[PreparedMessage]) -> Result<Vec<Enqueued>> {
-        adapter::enqueue_on(self.lease.client()?, &self.statements, messages).await
+        adapter::enqueue_on(self.lease.client()?, &self.outbox, messages).await
     }
 
     async fn settle(&mut self, owner: OwnerToken, settlements: &[Settlement]) -> Result<Settled> {
-        const SETTLE: &str = "outbox.settle";
+        const SETTLE: &str = "queue.settle";
         let arrays = Settlements::new(owner, settlements, self.keep_done_payloads);
         let settled = self.lease.client()?.query_typed(&self.statements.settle, &arrays.parameters()).await;
         let rows = settled.map_err(|error| from_driver(SETTLE, error))?;
@@ -66,14 +70,14 @@ impl StoreTransaction for PostgresTransaction {
         // A commit after a failed statement is answered as if all were well, although the server rolls back. The
         // statement in front of it fails then, and the commit is never reached.
         let committed = self.lease.client()?.batch_execute("select 1; commit").await;
-        committed.map_err(|error| from_driver("outbox.commit", error))?;
+        committed.map_err(|error| from_driver("transaction.commit", error))?;
         self.lease.give_back();
         Ok(())
     }
 
     async fn rollback(self: Box<Self>) -> Result<()> {
         let rolled_back = self.lease.client()?.batch_execute("rollback").await;
-        rolled_back.map_err(|error| from_driver("outbox.rollback", error))?;
+        rolled_back.map_err(|error| from_driver("transaction.rollback", error))?;
         self.lease.give_back();
         Ok(())
     }
@@ -89,7 +93,7 @@ impl EnqueueIn<PostgresTransaction> for PostgresTransaction {
         store: &dyn OutboxStore,
         messages: &[PreparedMessage],
     ) -> Result<Vec<Enqueued>> {
-        let outbox = PostgresOutbox::of(store)?;
+        let outbox = PostgresQueue::of(store)?;
         adapter::enqueue_on(self.lease.client()?, outbox.statements(), messages).await
     }
 }

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use mainstay_core::queue::{ClaimBatch, ClaimRequest};
-use mainstay_core::store::{WaitRequest, Wake};
+use mainstay_core::store::{Queue, WaitRequest, Wake};
 use mainstay_core::{OwnerToken, Result};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -24,12 +24,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::error::closed;
 use crate::listener::{Listener, Signal};
-use crate::outbox::topics;
 use crate::pool::{Connections, Parameter};
+use crate::queue::topics;
 use crate::rows::{self, Reader};
-use crate::statements::OutboxStatements;
+use crate::statements::QueueStatements;
 
-const WAIT: &str = "outbox.wait";
+const WAIT: &str = "queue.wait";
 
 /// The pauses between looks until the horizon has passed, and after looks that showed work that could not be had.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
@@ -56,8 +56,9 @@ const FORGOTTEN: Duration = Duration::from_secs(600);
 
 pub(crate) struct Waiting {
     connections: Connections,
-    statements: Arc<OutboxStatements>,
-    listener: Option<Listener>,
+    statements: Arc<QueueStatements>,
+    queue: Queue,
+    listener: Option<Arc<Listener>>,
     closed: CancellationToken,
     consumers: Mutex<HashMap<OwnerToken, Consumer>>,
 }
@@ -115,11 +116,12 @@ impl Default for Consumer {
 impl Waiting {
     pub(crate) fn new(
         connections: Connections,
-        statements: Arc<OutboxStatements>,
-        listener: Option<Listener>,
+        statements: Arc<QueueStatements>,
+        queue: Queue,
+        listener: Option<Arc<Listener>>,
         closed: CancellationToken,
     ) -> Self {
-        Self { connections, statements, listener, closed, consumers: Mutex::default() }
+        Self { connections, statements, queue, listener, closed, consumers: Mutex::default() }
     }
 
     /// Ends what listens.
@@ -148,8 +150,8 @@ impl Waiting {
 
     /// Takes the declaration of a consumer back that has a backlog. Before the claim, because nothing may be awaited
     /// after it.
-    pub(crate) async fn before_claim(&self, request: &ClaimRequest) {
-        self.take_back(request.owner, |consumer| consumer.backlog).await;
+    pub(crate) async fn before_claim(&self, owner: OwnerToken) {
+        self.take_back(owner, |consumer| consumer.backlog).await;
     }
 
     /// Takes a declaration back, if there may be one and `wanted`.
@@ -171,11 +173,21 @@ impl Waiting {
     pub(crate) fn after_claim(&self, request: &ClaimRequest, batch: &ClaimBatch) {
         let full = batch.items.len() as u64 >= u64::from(request.batch);
         let something = !batch.items.is_empty() || !batch.rejected.is_empty();
+        self.after(request.owner, full, something, true);
+    }
+
+    /// The same for one who forwards. A notification that brings nothing is not in vain: it may have been for something that is
+    /// due sooner than all the rest.
+    pub(crate) fn after_forward(&self, owner: OwnerToken, full: bool, something: bool) {
+        self.after(owner, full, something, false);
+    }
+
+    fn after(&self, owner: OwnerToken, full: bool, something: bool, counts_vain: bool) {
         // Many owners never wait; only what waiting will need is kept.
-        if !self.consumers().contains_key(&request.owner) {
+        if !self.consumers().contains_key(&owner) {
             return;
         }
-        self.consumer(request.owner, |consumer| {
+        self.consumer(owner, |consumer| {
             consumer.backlog = full;
             let now = Instant::now();
             let goes_on = consumer.fed.is_some_and(|fed| now.duration_since(fed) < FLOW_GAP);
@@ -189,7 +201,7 @@ impl Waiting {
                 if consumer.misses >= FLOW_PAUSES.len() {
                     consumer.flow = 0;
                 }
-                consumer.vain = consumer.vain.saturating_add(u32::from(notified));
+                consumer.vain = consumer.vain.saturating_add(u32::from(notified && counts_vain));
             }
         });
     }
@@ -213,7 +225,7 @@ impl Waiting {
         let token = request.consumer;
         let deadline = Instant::now() + request.timeout.min(Duration::from_secs(24 * 3_600));
         // Before the declaration: what comes after it is then heard.
-        let mut ear = Ear::new(self.listener.as_ref());
+        let mut ear = Ear::new(self.listener.as_deref(), self.queue);
         let (flow, misses, vain) =
             self.consumer(token, |consumer| (consumer.flow, consumer.misses, consumer.vain));
         if flow >= FLOW_CLAIMS {
@@ -377,8 +389,8 @@ struct Ear {
 }
 
 impl Ear {
-    fn new(listener: Option<&Listener>) -> Self {
-        let mut signals = listener.map(Listener::subscribe);
+    fn new(listener: Option<&Listener>, queue: Queue) -> Self {
+        let mut signals = listener.map(|listener| listener.subscribe(queue));
         let heard = signals.as_mut().map(|signals| *signals.borrow_and_update()).unwrap_or_default();
         Self { signals, heard }
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use mainstay_core::store::{Capabilities, Names};
+use mainstay_core::store::{Capabilities, Names, Queue};
 use mainstay_core::{Error, Result};
 use rusqlite::Connection;
 use tokio::sync::OnceCell;
@@ -39,6 +39,11 @@ impl Database {
         let identifier = identifier(&self.location, &names);
         let statements = Arc::new(Statements::new(&names));
         Self { identifier, statements, names, ..self.clone() }
+    }
+
+    /// The same connections and names, for another queue.
+    pub(crate) fn of(&self, queue: Queue) -> Self {
+        self.with_names(self.names.of(queue))
     }
 
     /// Runs an operation in a transaction that is durable when this returns.
@@ -119,8 +124,8 @@ impl Database {
     }
 }
 
-/// Names the outbox in logs and metrics.
+/// Names the queue in logs and metrics.
 pub(crate) fn identifier(location: &Location, names: &Names) -> String {
     let path = location.place().path().display();
-    format!("sqlite:{path}#{}_{}", names.schema(), names.outbox())
+    format!("sqlite:{path}#{}_{}", names.schema(), names.queue())
 }

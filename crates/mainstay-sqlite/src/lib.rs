@@ -44,8 +44,8 @@ mod connection;
 mod database;
 mod error;
 mod options;
-mod outbox;
 mod provider;
+mod queue;
 mod reader;
 mod schema;
 mod statements;
@@ -56,7 +56,7 @@ mod writer;
 
 pub use adapter::InSqlite;
 pub use options::SqliteBuilder;
-pub use outbox::SqliteOutbox;
 pub use provider::Sqlite;
+pub use queue::SqliteQueue;
 pub use schema::MIGRATIONS;
 pub use transaction::SqliteTransaction;

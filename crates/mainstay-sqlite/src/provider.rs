@@ -7,11 +7,11 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use jiff::Timestamp;
 use mainstay_core::Result;
-use mainstay_core::store::{Capabilities, Names, OutboxStore, Provider, SchemaStore};
+use mainstay_core::store::{Capabilities, Names, OutboxStore, Provider, Queue, SchemaStore};
 
 use crate::database::Database;
 use crate::options::SqliteBuilder;
-use crate::outbox::SqliteOutbox;
+use crate::queue::SqliteQueue;
 use crate::schema::SqliteSchema;
 use crate::value::moment;
 
@@ -19,11 +19,16 @@ use crate::value::moment;
 #[derive(Clone)]
 pub struct Sqlite {
     database: Arc<Database>,
+    /// In the order of [`Queue::ALL`].
+    queues: [Arc<SqliteQueue>; 4],
 }
 
 impl Sqlite {
     pub(crate) fn new(database: Database) -> Self {
-        Self { database: Arc::new(database) }
+        let outbox = Arc::new(database.of(Queue::Outbox));
+        let queues = Queue::ALL
+            .map(|queue| Arc::new(SqliteQueue::new(Arc::new(database.of(queue)), Arc::clone(&outbox))));
+        Self { database: Arc::new(database), queues }
     }
 
     /// Opens a file, and creates it if there is none. Creates no table.
@@ -46,7 +51,7 @@ impl Sqlite {
         SqliteBuilder::new(None)
     }
 
-    /// The same open database with the tables of other names: another outbox beside this one, over the same connections.
+    /// The same open database with the tables of other names: another set of queues beside this one, over the same connections.
     pub fn with_names(&self, names: Names) -> Self {
         Self::new(self.database.with_names(names))
     }
@@ -68,8 +73,8 @@ impl Provider for Sqlite {
         self.database.capabilities()
     }
 
-    fn outbox(&self) -> Arc<dyn OutboxStore> {
-        Arc::new(SqliteOutbox::new(Arc::clone(&self.database)))
+    fn queue(&self, queue: Queue) -> Arc<dyn OutboxStore> {
+        Arc::clone(&self.queues[queue as usize]) as Arc<dyn OutboxStore>
     }
 
     fn schema(&self) -> Arc<dyn SchemaStore> {

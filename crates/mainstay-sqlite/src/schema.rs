@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use mainstay_core::store::{
-    Applied, Migration, Names, SchemaStatus, SchemaStore, checksum, plan_migrations, render,
+    Applied, Migration, Names, Queue, SchemaStatus, SchemaStore, checksum, plan_migrations, render,
 };
 use mainstay_core::{Error, Result};
 use rusqlite::{Connection, params};
@@ -16,8 +16,15 @@ const STATUS: &str = "schema.status";
 const DEPLOY: &str = "schema.deploy";
 
 /// Every step of the schema.
-pub const MIGRATIONS: &[Migration] =
-    &[Migration { version: 1, name: "outbox", sql: include_str!("../migrations/0001_outbox.sql") }];
+pub const MIGRATIONS: &[Migration] = &[
+    Migration::once(1, "outbox", include_str!("../migrations/0001_outbox.sql")),
+    Migration {
+        version: 2,
+        name: "queues",
+        sql: include_str!("../migrations/0001_outbox.sql"),
+        over: &[Queue::Inbox, Queue::Timers, Queue::JobRuns],
+    },
+];
 
 /// The steps taken, by outbox, made by the runner and not by a step. Names of tables are not case-sensitive, so the
 /// outbox's is not either.
@@ -29,9 +36,6 @@ const TABLE: &str = r#"CREATE TABLE IF NOT EXISTS "{{schema}}_mainstay_migration
     applied_at INTEGER NOT NULL,
     PRIMARY KEY (outbox, version)
 );"#;
-
-/// What a name's tables and views end in.
-const SUFFIXES: [&str; 5] = ["", "_history", "_idempotency", "_hold", "_message"];
 
 const NOW: &str = "CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) * 1000";
 
@@ -69,7 +73,7 @@ impl SchemaStore for SqliteSchema {
                 "\n-- Step {}: {}\n\n{}\n",
                 step.version,
                 step.name,
-                render(step.sql, names)
+                step.render(names)
             ));
             script.push_str(&record(step, names));
             script.push('\n');
@@ -111,7 +115,7 @@ fn deploy(connection: &Connection, names: &Names, store: &str) -> Result<SchemaS
     }
     connection.execute_batch(&render(TABLE, names))?;
     for step in &plan.steps {
-        connection.execute_batch(&render(step.sql, names))?;
+        connection.execute_batch(&step.render(names))?;
         connection.execute_batch(&record(step, names))?;
         tracing::info!(store, version = step.version, step = step.name, "deployed");
     }
@@ -122,15 +126,17 @@ fn deploy(connection: &Connection, names: &Names, store: &str) -> Result<SchemaS
 /// dropped the ledger.
 fn status(connection: &Connection, names: &Names) -> rusqlite::Result<SchemaStatus> {
     let status = plan_migrations(MIGRATIONS, &applied(connection, names)?).status;
+    let wanted: Vec<String> =
+        MIGRATIONS.iter().flat_map(|step| step.made(&["table", "view"], names)).collect();
     let mut found = Vec::new();
-    for suffix in SUFFIXES {
-        let name = format!("{}_{}{suffix}", names.schema(), names.outbox());
+    for name in &wanted {
+        let name = format!("{}_{name}", names.schema());
         if exists(connection, &name)? {
             found.push(name);
         }
     }
     Ok(match status {
-        SchemaStatus::Current { version } if found.len() < SUFFIXES.len() => {
+        SchemaStatus::Current { version } if found.len() < wanted.len() => {
             SchemaStatus::Incomplete { version }
         }
         SchemaStatus::Missing { wanted } if !found.is_empty() => {

@@ -1,11 +1,11 @@
-//! The SQL of the outbox, from `queries/outbox.sql`, with the application's names filled in.
+//! The SQL of a queue, from `queries/queue.sql`, with the application's names filled in.
 //!
 //! Each block of the file that starts with `-- name:` is a field here. The tests hold the two to each other and prepare
 //! every statement on a real database.
 
 use mainstay_core::store::{Names, render};
 
-const OUTBOX: &str = include_str!("../queries/outbox.sql");
+const QUEUE: &str = include_str!("../queries/queue.sql");
 
 macro_rules! statements {
     ($($name:ident),* $(,)?) => {
@@ -17,7 +17,7 @@ macro_rules! statements {
 
         impl Statements {
             pub(crate) fn new(names: &Names) -> Self {
-                let blocks = blocks(OUTBOX);
+                let blocks = blocks(QUEUE);
                 // A name that is not in the file gives an empty statement, which the tests would find.
                 let find = |name: &str| {
                     let block = blocks.iter().find(|(found, _)| *found == name);
@@ -52,6 +52,7 @@ statements!(
     settle_remove,
     settle_abandon,
     settle_release,
+    forward,
     renew,
     reap,
     cancel_find,
@@ -87,13 +88,15 @@ fn blocks(file: &str) -> Vec<(&str, &str)> {
 
 #[cfg(test)]
 mod tests {
+    use mainstay_core::store::Queue;
+
     use super::*;
     use crate::schema::MIGRATIONS;
 
     fn deployed(names: &Names) -> rusqlite::Connection {
         let connection = rusqlite::Connection::open_in_memory().unwrap();
         for step in MIGRATIONS {
-            connection.execute_batch(&render(step.sql, names)).unwrap();
+            connection.execute_batch(&step.render(names)).unwrap();
         }
         connection
     }
@@ -102,7 +105,7 @@ mod tests {
     fn file_and_list_name_the_same_statements() {
         let statements = Statements::new(&Names::default());
         let listed: Vec<&str> = statements.all().into_iter().map(|(name, _)| name).collect();
-        let found: Vec<&str> = blocks(OUTBOX).into_iter().map(|(name, _)| name).collect();
+        let found: Vec<&str> = blocks(QUEUE).into_iter().map(|(name, _)| name).collect();
         assert_eq!(listed, found);
     }
 
@@ -111,10 +114,12 @@ mod tests {
         let odd = Names::default().with_schema("it's \"mine\"; --").unwrap().with_outbox("box 📦").unwrap();
         for names in [Names::default(), odd] {
             let connection = deployed(&names);
-            for (name, sql) in Statements::new(&names).all() {
-                assert!(!sql.is_empty(), "{name} is empty");
-                let prepared = connection.prepare(sql);
-                assert!(prepared.is_ok(), "{name}: {}", prepared.unwrap_err());
+            for queue in Queue::ALL {
+                for (name, sql) in Statements::new(&names.of(queue)).all() {
+                    assert!(!sql.is_empty(), "{name} is empty");
+                    let prepared = connection.prepare(sql);
+                    assert!(prepared.is_ok(), "{queue:?}: {name}: {}", prepared.unwrap_err());
+                }
             }
         }
     }

@@ -14,9 +14,9 @@ use rusqlite::Connection;
 use crate::adapter::InSqlite;
 use crate::database::Database;
 use crate::error::Fault;
-use crate::outbox::{SqliteOutbox, enqueue, settle};
+use crate::queue::{SqliteQueue, enqueue, settle};
 use crate::statements::Statements;
-use crate::writer::{Loan, Over};
+use crate::writer::{Loan, Over, Writer};
 
 const BEGIN: &str = "transaction.begin";
 const RUN: &str = "transaction.run";
@@ -30,18 +30,25 @@ const COMMIT: &str = "transaction.commit";
 /// ends the wait, by rolling this back. What belongs to the transaction goes through its own methods.
 pub struct SqliteTransaction {
     loan: Loan,
+    /// The database's one writer: tells which stores are of the same database.
+    writer: Arc<Writer>,
+    /// Of the queue whose claims it ends.
     statements: Arc<Statements>,
+    /// Of the outbox, where its messages go.
+    outbox: Arc<Statements>,
     keep_done_payloads: bool,
     /// A call is under way, or was given up midway.
     under_way: bool,
 }
 
 impl SqliteTransaction {
-    pub(crate) async fn begin(database: &Database) -> Result<Self> {
+    pub(crate) async fn begin(database: &Database, outbox: &Arc<Statements>) -> Result<Self> {
         let loan = database.writer.lend(BEGIN, database.transaction_limit).await?;
         Ok(Self {
             loan,
+            writer: Arc::clone(&database.writer),
             statements: Arc::clone(&database.statements),
+            outbox: Arc::clone(outbox),
             keep_done_payloads: database.keep_done_payloads,
             under_way: false,
         })
@@ -74,6 +81,15 @@ impl SqliteTransaction {
         result
     }
 
+    async fn enqueue_by(
+        &mut self,
+        sql: Arc<Statements>,
+        messages: &[PreparedMessage],
+    ) -> Result<Vec<Enqueued>> {
+        let messages = messages.to_vec();
+        self.call("transaction.enqueue", move |connection| enqueue(connection, &sql, &messages)).await
+    }
+
     fn check(&self, operation: &'static str) -> Result<()> {
         if self.under_way { Err(Over::Abandoned.error(operation)) } else { Ok(()) }
     }
@@ -82,8 +98,8 @@ impl SqliteTransaction {
 #[async_trait]
 impl StoreTransaction for SqliteTransaction {
     async fn enqueue(&mut self, messages: &[PreparedMessage]) -> Result<Vec<Enqueued>> {
-        let (messages, sql) = (messages.to_vec(), Arc::clone(&self.statements));
-        self.call("transaction.enqueue", move |connection| enqueue(connection, &sql, &messages)).await
+        let outbox = Arc::clone(&self.outbox);
+        self.enqueue_by(outbox, messages).await
     }
 
     async fn settle(&mut self, owner: OwnerToken, settlements: &[Settlement]) -> Result<Settled> {
@@ -115,12 +131,13 @@ impl EnqueueIn<InSqlite> for SqliteTransaction {
         store: &dyn OutboxStore,
         messages: &[PreparedMessage],
     ) -> Result<Vec<Enqueued>> {
-        let outbox = store.as_any().downcast_ref::<SqliteOutbox>();
-        if !outbox.is_some_and(|outbox| Arc::ptr_eq(&outbox.database().statements, &self.statements)) {
-            let reason = format_args!("must be the one the transaction is of, got {}", store.identifier());
+        let queue = store.as_any().downcast_ref::<SqliteQueue>().map(SqliteQueue::database);
+        let Some(queue) = queue.filter(|queue| Arc::ptr_eq(&queue.writer, &self.writer)) else {
+            let reason =
+                format_args!("must be of the database the transaction is of, got {}", store.identifier());
             return Err(Error::invalid("outbox.enqueue_in", "store", reason));
-        }
-        self.enqueue(messages).await
+        };
+        self.enqueue_by(Arc::clone(&queue.statements), messages).await
     }
 }
 

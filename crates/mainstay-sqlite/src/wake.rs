@@ -14,10 +14,10 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::database::Database;
 use crate::error::Fault;
-use crate::outbox::Topics;
+use crate::queue::Topics;
 use crate::statements::Statements;
 
-const WAIT: &str = "outbox.wait";
+const WAIT: &str = "queue.wait";
 
 /// How often to look for commits of others: at first, and after a while of quiet.
 const SHORTEST: Duration = Duration::from_millis(50);

@@ -239,6 +239,9 @@ mod disguise {
         async fn purge(&self, retention: &Retention) -> Result<u64> {
             self.0.purge(retention).await
         }
+        async fn forward(&self, _: OwnerToken, _: u32) -> Result<Vec<WorkItemId>> {
+            unreachable!()
+        }
         fn as_any(&self) -> &dyn Any {
             self
         }

@@ -20,6 +20,8 @@ fn objects(connection: &rusqlite::Connection) -> String {
     all.map(|sql| format!("{};\n", sql.unwrap())).collect::<Vec<_>>().join("\n")
 }
 
+const VERSION: i32 = mainstay_sqlite::MIGRATIONS[mainstay_sqlite::MIGRATIONS.len() - 1].version;
+
 #[tokio::test]
 async fn the_committed_schema_is_up_to_date() {
     let scratch = Scratch::new().await;
@@ -60,7 +62,7 @@ async fn a_table_that_was_dropped_by_hand_is_noticed() {
     let scratch = Scratch::new().await;
     scratch.connect().execute_batch("DROP TABLE infra_outbox_hold").unwrap();
     let schema = scratch.sqlite.schema();
-    assert_eq!(schema.status().await.unwrap(), SchemaStatus::Incomplete { version: 1 });
+    assert_eq!(schema.status().await.unwrap(), SchemaStatus::Incomplete { version: VERSION });
     assert!(schema.deploy().await.unwrap_err().to_string().contains("are gone"));
     assert!(schema.require().await.is_err());
 }
@@ -73,7 +75,7 @@ async fn tables_without_their_ledger_are_told_and_left_alone() {
         let before = objects(&scratch.connect());
         let schema = scratch.sqlite.schema();
         let status = schema.status().await.unwrap();
-        assert!(matches!(status, SchemaStatus::Unrecorded { wanted: 1, .. }), "{gone}: {status:?}");
+        assert!(matches!(status, SchemaStatus::Unrecorded { wanted: VERSION, .. }), "{gone}: {status:?}");
         for error in [schema.deploy().await.unwrap_err(), schema.require().await.unwrap_err()] {
             assert_eq!(error.kind(), ErrorKind::Schema, "{gone}: {error}");
             for told in ["infra_outbox,", "infra_mainstay_migration", "--print"] {

@@ -17,6 +17,10 @@ const ENQUEUE: &str = "outbox.enqueue";
 /// Free-form texts that travel with a message.
 pub type Headers = BTreeMap<String, String>;
 
+/// How the headers begin in which Mainstay says where a message comes from: the source and id of one that was received, the job
+/// and nominal time of a run. Nobody else may set them.
+pub const RESERVED_HEADER: &str = "mainstay-";
+
 /// A moment, absolute or counted from the database's now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum When {
@@ -88,6 +92,8 @@ pub struct Message {
     pub(crate) on_failure: OnFailure,
     pub(crate) priority: i16,
     pub(crate) headers: Headers,
+    /// What Mainstay itself says of the message; see [`RESERVED_HEADER`].
+    pub(crate) reserved: Headers,
 }
 
 impl Message {
@@ -106,6 +112,7 @@ impl Message {
             on_failure: OnFailure::Skip,
             priority: 0,
             headers: Headers::new(),
+            reserved: Headers::new(),
         }
     }
 
@@ -196,6 +203,12 @@ impl Message {
         self
     }
 
+    /// Adds a header that only Mainstay sets. `name` is what follows [`RESERVED_HEADER`].
+    pub(crate) fn reserved_header(mut self, name: &str, value: impl Into<String>) -> Self {
+        self.reserved.insert(format!("{RESERVED_HEADER}{name}"), value.into());
+        self
+    }
+
     /// The topic.
     pub fn topic(&self) -> &str {
         &self.topic
@@ -207,6 +220,7 @@ impl Message {
             self.headers.entry(TRACEPARENT.to_owned()).or_insert_with(|| context.to_string());
         }
         self.validate(limits)?;
+        self.headers.append(&mut self.reserved);
         Ok(PreparedMessage(self))
     }
 
@@ -235,6 +249,12 @@ impl Message {
         }
         for (name, value) in &self.headers {
             validate_name(ENQUEUE, "headers (a name)", name)?;
+            if name.starts_with(RESERVED_HEADER) {
+                let reason = format_args!(
+                    "must not begin with {RESERVED_HEADER}, which Mainstay keeps to itself, got {name:?}"
+                );
+                return Err(Error::invalid(ENQUEUE, "headers (a name)", reason));
+            }
             validate_nul(ENQUEUE, "headers (a value)", value)?;
         }
         let header_bytes: usize = self.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
@@ -371,6 +391,7 @@ mod tests {
         assert_eq!(field_of(fine().idempotency_key("")), "idempotency_key");
         assert_eq!(field_of(fine().ordering_key("")), "ordering_key");
         assert_eq!(field_of(fine().priority(10)), "priority");
+        assert_eq!(field_of(fine().header("mainstay-job", "x")), "headers (a name)");
         assert_eq!(field_of(fine().header("big", "x".repeat(70_000))), "headers");
         assert_eq!(field_of(fine().due_in(Duration::MAX)), "due");
     }

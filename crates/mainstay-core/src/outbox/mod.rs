@@ -11,7 +11,7 @@ mod stats;
 pub use client::{EnqueueIn, EnqueueInBlocking, Outbox};
 pub use enqueued::Enqueued;
 pub use filter::{MessageFilter, Page};
-pub use message::{Headers, Limits, Message, OnFailure, PreparedMessage, Priority, When};
+pub use message::{Headers, Limits, Message, OnFailure, PreparedMessage, Priority, RESERVED_HEADER, When};
 pub use record::OutboxMessage;
 pub use retention::Retention;
 pub use stats::{OutboxStats, TopicStats};

@@ -21,9 +21,16 @@ use super::{Claimed, Outcome, Settlement};
 #[derive(Clone)]
 pub struct Context(Arc<Delivery>);
 
+/// Where a handler's messages come from, and where those it enqueues go.
+#[derive(Debug)]
+pub(crate) struct Ends {
+    pub(crate) queue: Outbox,
+    pub(crate) outbox: Outbox,
+}
+
 struct Delivery {
     claimed: Claimed,
-    outbox: Outbox,
+    ends: Arc<Ends>,
     owner: OwnerToken,
     trace: TraceContext,
     parent: Option<TraceContext>,
@@ -44,14 +51,14 @@ const LOST: u8 = 3;
 impl Context {
     pub(crate) fn new(
         claimed: Claimed,
-        outbox: Outbox,
+        ends: Arc<Ends>,
         owner: OwnerToken,
         stopping: CancellationToken,
     ) -> Self {
         let parent = TraceContext::from_headers(&claimed.headers);
         let trace = parent.map_or_else(TraceContext::root, |parent| parent.child());
         let completion = AtomicU8::new(OPEN);
-        Self(Arc::new(Delivery { claimed, outbox, owner, trace, parent, stopping, completion }))
+        Self(Arc::new(Delivery { claimed, ends, owner, trace, parent, stopping, completion }))
     }
 
     /// The row's id.
@@ -94,9 +101,13 @@ impl Context {
     pub fn parent_trace(&self) -> Option<TraceContext> {
         self.0.parent
     }
-    /// The outbox the message came from.
+    /// The outbox, for the handler's own messages.
     pub fn outbox(&self) -> &Outbox {
-        &self.0.outbox
+        &self.0.ends.outbox
+    }
+    /// The queue the message came from.
+    pub fn queue(&self) -> &Outbox {
+        &self.0.ends.queue
     }
     /// Cancelled when the process is stopping. The handler may go on until the grace period ends.
     pub fn stopping(&self) -> &CancellationToken {
@@ -107,10 +118,10 @@ impl Context {
     ///
     /// `T` is the provider's transaction type. Dropping it rolls back.
     pub async fn transaction<T: StoreTransaction>(&self) -> Result<HandlerTransaction<T>> {
-        let mut inner = self.0.outbox.store().begin().await?;
+        let mut inner = self.queue().store().begin().await?;
         if !inner.as_any_mut().is::<T>() {
             let wanted = std::any::type_name::<T>();
-            let store = self.0.outbox.store().identifier();
+            let store = self.queue().store().identifier();
             return Err(Error::invalid(
                 "handler.transaction",
                 "transaction type",
@@ -214,7 +225,7 @@ impl<T: StoreTransaction> HandlerTransaction<T> {
         let settled = self.inner.settle(self.context.0.owner, &settlement).await?;
         if settled.changed.is_empty() {
             self.inner.rollback().await?;
-            telemetry::settled(self.context.outbox().store().identifier(), &settlement, &settled);
+            telemetry::settled(self.context.queue().store().identifier(), &settlement, &settled);
             self.context.set_completion(LOST);
             return Err(Error::new(
                 ErrorKind::ClaimLost,
@@ -225,7 +236,7 @@ impl<T: StoreTransaction> HandlerTransaction<T> {
         self.inner.commit().await?;
         let (messages, results): (Vec<_>, Vec<_>) = self.enqueued.into_iter().unzip();
         telemetry::enqueued(self.context.outbox().store().identifier(), &messages, &results);
-        telemetry::settled(self.context.outbox().store().identifier(), &settlement, &settled);
+        telemetry::settled(self.context.queue().store().identifier(), &settlement, &settled);
         Ok(())
     }
 

@@ -1,11 +1,14 @@
 //! Versions of the schema: what there is, what is wanted, what to do about it. The same for every provider;
 //! providers only supply the lock, the reading and the running.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use sha2::{Digest, Sha256};
 
 use crate::error::{Error, ErrorKind, Result};
+
+use super::{Names, Queue, render};
 
 const DEPLOY: &str = "schema.deploy";
 
@@ -18,6 +21,50 @@ pub struct Migration {
     pub name: &'static str,
     /// The template of its SQL.
     pub sql: &'static str,
+    /// The queues it is for: the template is filled in once for each. All names but the queue's own are the same each time.
+    pub over: &'static [Queue],
+}
+
+impl Migration {
+    /// A step that is filled in once.
+    pub const fn once(version: i32, name: &'static str, sql: &'static str) -> Self {
+        Self { version, name, sql, over: &[Queue::Outbox] }
+    }
+
+    /// Its SQL under these names.
+    pub fn render(&self, names: &Names) -> String {
+        let texts = self.over.iter().map(|queue| render(&self.template(*queue), &names.of(*queue)));
+        texts.collect::<Vec<_>>().join("\n")
+    }
+
+    /// The tables, views and whatever else it makes by `create <kind> "…"` at the beginning of a line, by their names.
+    pub fn made(&self, kinds: &[&str], names: &Names) -> Vec<String> {
+        let made = self.over.iter().flat_map(|queue| made(&self.template(*queue), kinds, &names.of(*queue)));
+        made.collect()
+    }
+
+    /// The steps that made the outbox make the other queues too.
+    fn template(&self, queue: Queue) -> Cow<'static, str> {
+        match queue {
+            Queue::Outbox => self.sql.into(),
+            Queue::Inbox | Queue::Timers | Queue::JobRuns => self.sql.replace("{{outbox", "{{queue").into(),
+        }
+    }
+}
+
+/// What a template makes by `create <kind> "…"` at the beginning of a line: the names, filled in, without schema and quotes. For
+/// templates that put `{{schema}}` in front, as `"{{schema}}"."…"` or `"{{schema}}_…"`.
+pub fn made(template: &str, kinds: &[&str], names: &Names) -> Vec<String> {
+    let name = |line: &str| {
+        let rest = kinds.iter().find_map(|kind| {
+            let (start, rest) = line.split_at_checked(kind.len() + "create ".len())?;
+            start.eq_ignore_ascii_case(&format!("create {kind}")).then_some(rest)
+        })?;
+        let rest = rest.strip_prefix(" \"{{schema}}")?;
+        let rest = rest.strip_prefix("\".\"").or_else(|| rest.strip_prefix('_'))?;
+        rest.split('"').next().map(|name| names.fill(name))
+    };
+    template.lines().filter_map(name).collect()
 }
 
 /// A step that the database says was taken.
@@ -179,10 +226,8 @@ impl MigrationPlan<'_> {
 mod tests {
     use super::*;
 
-    const KNOWN: [Migration; 2] = [
-        Migration { version: 1, name: "one", sql: "create table one" },
-        Migration { version: 2, name: "two", sql: "create table two" },
-    ];
+    const KNOWN: [Migration; 2] =
+        [Migration::once(1, "one", "create table one"), Migration::once(2, "two", "create table two")];
 
     fn applied(version: i32, sql: &str) -> Applied {
         Applied { version, name: String::new(), checksum: checksum(sql) }
@@ -221,6 +266,17 @@ mod tests {
             assert!(error.message().contains(told), "{told}: {error}");
         }
         assert!(SchemaStatus::Incomplete { version: 1 }.check_deployable().is_err());
+    }
+
+    #[test]
+    fn a_step_over_queues_is_made_for_each() {
+        let sql =
+            "create table \"{{schema}}\".\"{{outbox}}_hold\" (\n)\nCREATE VIEW \"{{schema}}_{{queue}}_x\" AS";
+        let step = Migration { version: 1, name: "queues", sql, over: &[Queue::Inbox, Queue::Timers] };
+        let names = Names::default();
+        assert_eq!(step.made(&["table"], &names), ["inbox_hold", "timers_hold"]);
+        assert_eq!(step.made(&["view"], &names), ["inbox_x", "timers_x"]);
+        assert!(step.render(&names).contains(r#""infra"."timers_hold""#));
     }
 
     #[test]

@@ -12,8 +12,8 @@ mod queue;
 mod transaction;
 
 pub use capabilities::Capabilities;
-pub use migration::{Applied, Migration, MigrationPlan, SchemaStatus, checksum, plan_migrations};
-pub use names::{Names, render};
+pub use migration::{Applied, Migration, MigrationPlan, SchemaStatus, checksum, made, plan_migrations};
+pub use names::{Names, Queue, render};
 pub use outbox::OutboxStore;
 pub use provider::{Provider, SchemaStore};
 pub use queue::{QueueStore, WaitRequest, Wake};

@@ -7,33 +7,120 @@ use crate::error::{Error, Result};
 
 const NAMES: &str = "schema.names";
 
-/// The longest name: PostgreSQL cuts identifiers at 63 bytes, and our suffixes need room.
-const NAME_BYTES: usize = 40;
+/// The longest name of a schema: PostgreSQL cuts identifiers at 63 bytes.
+const SCHEMA_BYTES: usize = 40;
+
+/// The longest name of a table: our endings and the names derived from it need room.
+const TABLE_BYTES: usize = 36;
+
+/// The work queues. One engine drives them all; each has its own tables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub enum Queue {
+    /// Messages to be delivered.
+    #[default]
+    Outbox,
+    /// Messages received.
+    Inbox,
+    /// Messages for later.
+    Timers,
+    /// Occurrences of jobs.
+    JobRuns,
+}
+
+impl Queue {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Outbox, Self::Inbox, Self::Timers, Self::JobRuns];
+
+    /// What it is called in names of operations, and the default name of its table.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Outbox => "outbox",
+            Self::Inbox => "inbox",
+            Self::Timers => "timers",
+            Self::JobRuns => "job_runs",
+        }
+    }
+}
 
 /// The names of the schema and of the tables; functions and indexes follow them (R28).
+///
+/// Tables that are not named have their plain names, such as `timers`; beside an outbox with a name of its own they have that in
+/// front, such as `mail_timers`, so that a schema can hold several sets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Names {
     schema: String,
     outbox: String,
+    inbox: Option<String>,
+    timers: Option<String>,
+    jobs: Option<String>,
+    job_runs: Option<String>,
+    lease: Option<String>,
+    /// The one that templates of the engine are filled in for.
+    queue: Queue,
 }
 
 impl Default for Names {
     fn default() -> Self {
-        Self { schema: "infra".to_owned(), outbox: "outbox".to_owned() }
+        Self {
+            schema: "infra".to_owned(),
+            outbox: Queue::Outbox.as_str().to_owned(),
+            inbox: None,
+            timers: None,
+            jobs: None,
+            job_runs: None,
+            lease: None,
+            queue: Queue::Outbox,
+        }
     }
 }
 
 impl Names {
     /// Puts everything into this schema; on SQLite it is a prefix. Defaults to `infra`.
     pub fn with_schema(mut self, name: impl Into<String>) -> Result<Self> {
-        self.schema = validated("schema", name.into())?;
+        self.schema = validated("schema", name.into(), SCHEMA_BYTES)?;
         Ok(self)
     }
 
     /// Names the outbox's tables and functions. Defaults to `outbox`.
     pub fn with_outbox(mut self, name: impl Into<String>) -> Result<Self> {
-        self.outbox = validated("outbox table", name.into())?;
+        self.outbox = validated("outbox table", name.into(), TABLE_BYTES)?;
         Ok(self)
+    }
+
+    /// Names the inbox's tables and functions. Defaults to `inbox`.
+    pub fn with_inbox(mut self, name: impl Into<String>) -> Result<Self> {
+        self.inbox = Some(validated("inbox table", name.into(), TABLE_BYTES)?);
+        Ok(self)
+    }
+
+    /// Names the timers' tables and functions. Defaults to `timers`.
+    pub fn with_timers(mut self, name: impl Into<String>) -> Result<Self> {
+        self.timers = Some(validated("timers table", name.into(), TABLE_BYTES)?);
+        Ok(self)
+    }
+
+    /// Names the jobs' table and functions. Defaults to `jobs`.
+    pub fn with_jobs(mut self, name: impl Into<String>) -> Result<Self> {
+        self.jobs = Some(validated("jobs table", name.into(), TABLE_BYTES)?);
+        Ok(self)
+    }
+
+    /// Names the tables and functions of the jobs' runs. Defaults to `job_runs`.
+    pub fn with_job_runs(mut self, name: impl Into<String>) -> Result<Self> {
+        self.job_runs = Some(validated("job runs table", name.into(), TABLE_BYTES)?);
+        Ok(self)
+    }
+
+    /// Names the leases' table and functions. Defaults to `lease`.
+    pub fn with_lease(mut self, name: impl Into<String>) -> Result<Self> {
+        self.lease = Some(validated("lease table", name.into(), TABLE_BYTES)?);
+        Ok(self)
+    }
+
+    /// The same names, with templates of the engine filled in for this queue.
+    #[must_use]
+    pub fn of(&self, queue: Queue) -> Self {
+        Self { queue, ..self.clone() }
     }
 
     /// The schema.
@@ -45,16 +132,77 @@ impl Names {
     pub fn outbox(&self) -> &str {
         &self.outbox
     }
+
+    /// The inbox table.
+    pub fn inbox(&self) -> String {
+        self.table(self.inbox.as_ref(), "inbox")
+    }
+
+    /// The timers table.
+    pub fn timers(&self) -> String {
+        self.table(self.timers.as_ref(), "timers")
+    }
+
+    /// The jobs table.
+    pub fn jobs(&self) -> String {
+        self.table(self.jobs.as_ref(), "jobs")
+    }
+
+    /// The table of the jobs' runs.
+    pub fn job_runs(&self) -> String {
+        self.table(self.job_runs.as_ref(), "job_runs")
+    }
+
+    /// The leases' table.
+    pub fn lease(&self) -> String {
+        self.table(self.lease.as_ref(), "lease")
+    }
+
+    /// The table of the queue these names are for; see [`Names::of`].
+    pub fn queue(&self) -> String {
+        match self.queue {
+            Queue::Outbox => self.outbox.clone(),
+            Queue::Inbox => self.inbox(),
+            Queue::Timers => self.timers(),
+            Queue::JobRuns => self.job_runs(),
+        }
+    }
+
+    fn table(&self, given: Option<&String>, plain: &str) -> String {
+        match given {
+            Some(name) => name.clone(),
+            None if self.outbox == Queue::Outbox.as_str() => plain.to_owned(),
+            None => format!("{}_{plain}", self.outbox),
+        }
+    }
+
+    /// Every placeholder and what it stands for.
+    fn entries(&self) -> [(&'static str, String); 8] {
+        [
+            ("schema", self.schema.clone()),
+            ("queue", self.queue()),
+            ("outbox", self.outbox.clone()),
+            ("inbox", self.inbox()),
+            ("timers", self.timers()),
+            ("jobs", self.jobs()),
+            ("job_runs", self.job_runs()),
+            ("lease", self.lease()),
+        ]
+    }
+
+    /// Fills in a name that a template has within double quotes, as it is and without quotes.
+    pub fn fill(&self, template: &str) -> String {
+        let fill = |text: String, (placeholder, name): (&str, String)| {
+            text.replace(&format!("{{{{{placeholder}}}}}"), &name)
+        };
+        self.entries().into_iter().fold(template.to_owned(), fill)
+    }
 }
 
-fn validated(field: &'static str, name: String) -> Result<String> {
-    if name.is_empty() || name.len() > NAME_BYTES {
+fn validated(field: &'static str, name: String, bytes: usize) -> Result<String> {
+    if name.is_empty() || name.len() > bytes {
         let got = name.len();
-        return Err(Error::invalid(
-            NAMES,
-            field,
-            format_args!("name must be 1 to {NAME_BYTES} bytes, got {got}"),
-        ));
+        return Err(Error::invalid(NAMES, field, format_args!("name must be 1 to {bytes} bytes, got {got}")));
     }
     // `$` could end the dollar quotes around a function's body, braces could pose as a placeholder of a template.
     if name.contains(['$', '\0', '{', '}']) {
@@ -67,16 +215,15 @@ fn validated(field: &'static str, name: String) -> Result<String> {
     Ok(name)
 }
 
-/// Fills a template: `{{schema}}` and `{{outbox}}` for use within double quotes, `{{schema:literal}}` and
-/// `{{outbox:literal}}` for use within single quotes.
+/// Fills a template: `{{schema}}`, `{{outbox}}`, `{{timers}}` and so on for use within double quotes, `{{schema:literal}}` and so on
+/// for use within single quotes. In templates of the engine, `{{queue}}` is the queue that `names` are for.
 pub fn render(template: &str, names: &Names) -> String {
-    let identifier = |name: &str| name.replace('"', "\"\"");
-    let literal = |name: &str| name.replace('\'', "''");
-    template
-        .replace("{{schema}}", &identifier(&names.schema))
-        .replace("{{outbox}}", &identifier(&names.outbox))
-        .replace("{{schema:literal}}", &literal(&names.schema))
-        .replace("{{outbox:literal}}", &literal(&names.outbox))
+    let mut text = template.to_owned();
+    for (placeholder, name) in names.entries() {
+        text = text.replace(&format!("{{{{{placeholder}}}}}"), &name.replace('"', "\"\""));
+        text = text.replace(&format!("{{{{{placeholder}:literal}}}}"), &name.replace('\'', "''"));
+    }
+    text
 }
 
 #[cfg(test)]
@@ -92,6 +239,20 @@ mod tests {
         );
         let names = Names::default().with_outbox("o'x").unwrap();
         assert_eq!(render("'{{outbox:literal}}'", &names), "'o''x'");
+    }
+
+    #[test]
+    fn tables_follow_the_outbox_unless_they_are_named() {
+        let names = Names::default();
+        assert_eq!(
+            (names.timers(), names.of(Queue::Inbox).queue()),
+            ("timers".to_owned(), "inbox".to_owned())
+        );
+        let names = names.with_outbox("mail").unwrap().with_lease("locks").unwrap();
+        assert_eq!((names.timers(), names.lease()), ("mail_timers".to_owned(), "locks".to_owned()));
+        let engine = r#""{{schema}}"."{{queue}}_claim" into "{{outbox}}""#;
+        assert_eq!(render(engine, &names.of(Queue::JobRuns)), r#""infra"."mail_job_runs_claim" into "mail""#);
+        assert_eq!(names.fill("{{jobs}}_due"), "mail_jobs_due");
     }
 
     #[test]

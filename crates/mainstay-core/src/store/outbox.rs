@@ -5,7 +5,7 @@ use std::any::Any;
 use async_trait::async_trait;
 
 use crate::error::Result;
-use crate::id::WorkItemId;
+use crate::id::{OwnerToken, WorkItemId};
 use crate::outbox::{Enqueued, MessageFilter, OutboxMessage, OutboxStats, Page, PreparedMessage, Retention};
 
 use super::QueueStore;
@@ -42,6 +42,10 @@ pub trait OutboxStore: QueueStore {
 
     /// Deletes one batch of settled messages past their age. Returns how many.
     async fn purge(&self, retention: &Retention) -> Result<u64>;
+
+    /// Makes a message in the outbox of each item that is due, up to `batch`, under the same ids, and ends the item: one
+    /// transaction (R17). Returns the items. Only timers and job runs have it.
+    async fn forward(&self, owner: OwnerToken, batch: u32) -> Result<Vec<WorkItemId>>;
 
     /// The provider's own type, for `enqueue_in`.
     fn as_any(&self) -> &dyn Any;

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use crate::error::{Error, ErrorKind, Result};
 
-use super::{Capabilities, OutboxStore, SchemaStatus};
+use super::{Capabilities, OutboxStore, Queue, SchemaStatus};
 
 /// A database with Mainstay's tables in it.
 #[async_trait]
@@ -18,8 +18,13 @@ pub trait Provider: Send + Sync + 'static {
     /// What it can do.
     fn capabilities(&self) -> Capabilities;
 
+    /// A work queue. The engine is the same over each.
+    fn queue(&self, queue: Queue) -> Arc<dyn OutboxStore>;
+
     /// The outbox.
-    fn outbox(&self) -> Arc<dyn OutboxStore>;
+    fn outbox(&self) -> Arc<dyn OutboxStore> {
+        self.queue(Queue::Outbox)
+    }
 
     /// The schema.
     fn schema(&self) -> Arc<dyn SchemaStore>;

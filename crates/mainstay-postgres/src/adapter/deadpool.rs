@@ -6,7 +6,7 @@ use mainstay_core::outbox::{EnqueueIn, Enqueued, PreparedMessage};
 use mainstay_core::store::OutboxStore;
 
 use super::enqueue_on;
-use crate::outbox::PostgresOutbox;
+use crate::queue::PostgresQueue;
 
 /// Marks the types of deadpool-postgres.
 #[derive(Debug)]
@@ -18,7 +18,7 @@ impl EnqueueIn<Deadpool> for Transaction<'_> {
         store: &dyn OutboxStore,
         messages: &[PreparedMessage],
     ) -> Result<Vec<Enqueued>> {
-        enqueue_on(self.client(), PostgresOutbox::of(store)?.statements(), messages).await
+        enqueue_on(self.client(), PostgresQueue::of(store)?.statements(), messages).await
     }
 }
 
@@ -28,7 +28,7 @@ impl EnqueueIn<Deadpool> for ClientWrapper {
         store: &dyn OutboxStore,
         messages: &[PreparedMessage],
     ) -> Result<Vec<Enqueued>> {
-        enqueue_on(self, PostgresOutbox::of(store)?.statements(), messages).await
+        enqueue_on(self, PostgresQueue::of(store)?.statements(), messages).await
     }
 }
 
@@ -38,6 +38,6 @@ impl EnqueueIn<Deadpool> for Object {
         store: &dyn OutboxStore,
         messages: &[PreparedMessage],
     ) -> Result<Vec<Enqueued>> {
-        enqueue_on(self, PostgresOutbox::of(store)?.statements(), messages).await
+        enqueue_on(self, PostgresQueue::of(store)?.statements(), messages).await
     }
 }

@@ -13,8 +13,8 @@ use mainstay_core::{Error, ErrorKind, Result};
 
 use super::{ENQUEUE, enqueued};
 use crate::error::from_server;
-use crate::outbox::PostgresOutbox;
 use crate::parameters::many_as_text;
+use crate::queue::PostgresQueue;
 
 /// Marks the types of diesel-async.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ impl EnqueueIn<DieselAsync> for AsyncPgConnection {
         store: &dyn OutboxStore,
         messages: &[PreparedMessage],
     ) -> Result<Vec<Enqueued>> {
-        let outbox = PostgresOutbox::of(store)?;
+        let outbox = PostgresQueue::of(store)?;
         let mut query = diesel::sql_query(&outbox.statements().enqueue_many_as_text).into_boxed();
         for column in many_as_text(messages) {
             query = query.bind::<Texts, _>(column);

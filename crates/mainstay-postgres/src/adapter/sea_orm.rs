@@ -10,8 +10,8 @@ use sea_orm::{
 
 use super::{ENQUEUE, enqueued};
 use crate::error::from_server;
-use crate::outbox::PostgresOutbox;
 use crate::parameters::many_as_text;
+use crate::queue::PostgresQueue;
 
 /// Marks the types of SeaORM.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ impl EnqueueIn<SeaOrm> for DatabaseTransaction {
         store: &dyn OutboxStore,
         messages: &[PreparedMessage],
     ) -> Result<Vec<Enqueued>> {
-        let outbox = PostgresOutbox::of(store)?;
+        let outbox = PostgresQueue::of(store)?;
         let backend = self.get_database_backend();
         if backend != DbBackend::Postgres {
             let message = format!("the outbox is in PostgreSQL, but the transaction is of {backend:?}");

@@ -7,8 +7,8 @@ use sqlx::{AssertSqlSafe, PgConnection, Row, Transaction};
 
 use super::{ENQUEUE, enqueued};
 use crate::error::from_server;
-use crate::outbox::PostgresOutbox;
 use crate::parameters::many_as_text;
+use crate::queue::PostgresQueue;
 
 /// Marks the types of sqlx.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ async fn enqueue_on(
     store: &dyn OutboxStore,
     messages: &[PreparedMessage],
 ) -> Result<Vec<Enqueued>> {
-    let outbox = PostgresOutbox::of(store)?;
+    let outbox = PostgresQueue::of(store)?;
     // The statement is the crate's own, with quoted names; all data is bound.
     let statement = AssertSqlSafe(outbox.statements().enqueue_many_as_text.clone());
     let mut query = sqlx::query(statement);

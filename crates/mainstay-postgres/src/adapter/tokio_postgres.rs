@@ -6,8 +6,8 @@ use mainstay_core::store::OutboxStore;
 use tokio_postgres::{Client, Transaction};
 
 use crate::addition::Addition;
-use crate::outbox::PostgresOutbox;
-use crate::statements::OutboxStatements;
+use crate::queue::PostgresQueue;
+use crate::statements::QueueStatements;
 
 /// Marks the types of tokio-postgres.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ impl EnqueueIn<TokioPostgres> for Transaction<'_> {
         store: &dyn OutboxStore,
         messages: &[PreparedMessage],
     ) -> Result<Vec<Enqueued>> {
-        enqueue_on(self.client(), PostgresOutbox::of(store)?.statements(), messages).await
+        enqueue_on(self.client(), PostgresQueue::of(store)?.statements(), messages).await
     }
 }
 
@@ -29,14 +29,14 @@ impl EnqueueIn<TokioPostgres> for Client {
         store: &dyn OutboxStore,
         messages: &[PreparedMessage],
     ) -> Result<Vec<Enqueued>> {
-        enqueue_on(self, PostgresOutbox::of(store)?.statements(), messages).await
+        enqueue_on(self, PostgresQueue::of(store)?.statements(), messages).await
     }
 }
 
 /// Enqueues in whatever transaction the connection is in.
 pub(crate) async fn enqueue_on(
     client: &Client,
-    statements: &OutboxStatements,
+    statements: &QueueStatements,
     messages: &[PreparedMessage],
 ) -> Result<Vec<Enqueued>> {
     match messages {

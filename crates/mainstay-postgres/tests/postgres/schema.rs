@@ -4,9 +4,9 @@ use std::process::Stdio;
 
 use mainstay_core::outbox::{Message, MessageFilter, Outbox, Page, Retention};
 use mainstay_core::queue::ClaimRequest;
-use mainstay_core::store::{Names, Provider, SchemaStatus, WaitRequest, Wake, render};
+use mainstay_core::store::{Names, Provider, Queue, SchemaStatus, WaitRequest, Wake, render};
 use mainstay_core::{ErrorKind, OwnerToken};
-use mainstay_postgres::Postgres;
+use mainstay_postgres::{Postgres, PostgresSchema};
 use mainstay_tests::{OwnCluster, PostgresUrl, TestDatabase, TestPostgres};
 use tokio::io::AsyncWriteExt;
 use uuid::Uuid;
@@ -14,7 +14,7 @@ use uuid::Uuid;
 use crate::support::{Fixture, database};
 
 /// The version of the schema that this program wants.
-const VERSION: i32 = 2;
+const VERSION: i32 = PostgresSchema::VERSION;
 
 /// Runs a script with psql, as a person would.
 async fn psql(url: &str, script: &str) -> Result<String, String> {
@@ -72,7 +72,7 @@ async fn many_deploy_at_once() {
     }
     let client = database.client().await;
     let rows = client.query("select version from infra.mainstay_migration order by 1", &[]).await.unwrap();
-    assert_eq!(rows.iter().map(|row| row.get(0)).collect::<Vec<i32>>(), [0, 1, 2]);
+    assert_eq!(rows.iter().map(|row| row.get(0)).collect::<Vec<i32>>(), (0..=VERSION).collect::<Vec<_>>());
 }
 
 #[tokio::test]
@@ -102,7 +102,10 @@ async fn a_newer_and_a_drifted_schema_are_left_alone() {
     let client = fixture.database.client().await;
     let schema = fixture.postgres.schema();
     client
-        .batch_execute("insert into infra.mainstay_migration values ('outbox', 3, 'later', 'x', now())")
+        .batch_execute(&format!(
+            "insert into infra.mainstay_migration values ('outbox', {}, 'later', 'x', now())",
+            VERSION + 1
+        ))
         .await
         .unwrap();
     assert_eq!(schema.status().await.unwrap(), SchemaStatus::Newer { found: VERSION + 1, wanted: VERSION });
@@ -140,7 +143,7 @@ async fn any_name_will_do() {
     for (schema, outbox) in [
         (r#"in"fra"; drop schema public; --"#, "out'box; select 1"),
         ("emoji 🦀 schema", "🦀 queue"),
-        (long.as_str(), "outbox-of-forty-bytes-xxxxxxxxxxxxxxxxxx"),
+        (long.as_str(), "outbox-of-thirty-six-bytes-xxxxxxxxx"),
         ("Upper Case", "select"),
         ("%s %I", "new\nline \\ back"),
     ] {
@@ -326,10 +329,12 @@ async fn the_script_is_all_a_person_needs() {
 async fn every_statement_fits_the_schema() {
     let database = database().await;
     let client = database.client().await;
-    for file in [include_str!("../../queries/outbox.sql"), include_str!("../../queries/schema.sql")] {
+    for file in [include_str!("../../queries/queue.sql"), include_str!("../../queries/schema.sql")] {
         for statement in file.split("-- name: ").skip(1) {
             let (name, sql) = statement.split_once('\n').unwrap();
-            let sql = render(sql.split("\n--").next().unwrap(), &Names::default());
+            // A queue that has all of the functions.
+            let names = Names::default().of(Queue::Timers);
+            let sql = render(sql.split("\n--").next().unwrap(), &names);
             if sql.starts_with("create") {
                 // Can't be prepared, and does nothing where it has been done.
                 client.batch_execute(&sql).await.unwrap_or_else(|error| panic!("{name}: {error:?}"));

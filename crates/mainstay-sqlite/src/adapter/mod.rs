@@ -13,14 +13,14 @@ use mainstay_core::store::OutboxStore;
 use mainstay_core::{Error, Result};
 
 use crate::database::Database;
-use crate::outbox::SqliteOutbox;
+use crate::queue::SqliteQueue;
 
 /// Marks the implementations of `EnqueueIn` and `EnqueueInBlocking` of this crate. It is inferred; nobody has to name it.
 #[derive(Debug, Clone, Copy)]
 pub struct InSqlite;
 
 fn database_of(store: &dyn OutboxStore) -> Result<&Arc<Database>> {
-    let outbox = store.as_any().downcast_ref::<SqliteOutbox>().ok_or_else(|| {
+    let outbox = store.as_any().downcast_ref::<SqliteQueue>().ok_or_else(|| {
         let reason = format_args!(
             "must be of SQLite to enqueue in a transaction of SQLite, got {}",
             store.identifier()

@@ -6,7 +6,7 @@ use mainstay_core::store::OutboxStore;
 use rusqlite::{Connection, Transaction};
 
 use crate::error::Fault;
-use crate::outbox::enqueue;
+use crate::queue::enqueue;
 use crate::statements::Statements;
 
 use super::{InSqlite, database_of};

@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use crate::database::Database;
 use crate::error::{Fault, Place, Trouble};
-use crate::outbox::{ENQUEUE, id_taken, known_as, when};
+use crate::queue::{ENQUEUE, id_taken, known_as, when};
 use crate::statements::Statements;
 
 use super::{InSqlite, database_of};

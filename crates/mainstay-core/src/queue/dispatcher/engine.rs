@@ -11,6 +11,7 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::error::{ErrorKind, Result};
 use crate::id::OwnerToken;
 use crate::outbox::Outbox;
+use crate::queue::context::Ends;
 use crate::queue::{ClaimHandle, ClaimRequest, Claimed, Context, DispatcherOptions, Registry, Settled};
 use crate::store::{WaitRequest, Wake};
 use crate::telemetry::{self, Scene};
@@ -30,7 +31,8 @@ const TROUBLE: (Duration, Duration) = (Duration::from_millis(100), Duration::fro
 const BLOCKED: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(250));
 
 pub(super) struct Engine {
-    outbox: Outbox,
+    queue: Outbox,
+    ends: Arc<Ends>,
     admission: Admission,
     options: DispatcherOptions,
     owner: OwnerToken,
@@ -56,21 +58,22 @@ pub(super) struct Engine {
 
 impl Engine {
     pub(super) fn new(
-        outbox: Outbox,
+        ends: Ends,
         registry: Arc<Registry>,
         options: DispatcherOptions,
         owner: OwnerToken,
         stop: CancellationToken,
     ) -> Self {
         let trouble = || Pause::new(TROUBLE.0, TROUBLE.1);
-        let store: Arc<str> = outbox.store().identifier().into();
+        let store: Arc<str> = ends.queue.store().identifier().into();
         Self {
             admission: Admission::new(registry, options, Arc::clone(&store)),
             store,
             in_flight: InFlight::new(LeaseTimes::new(options.lease, options.renew_at)),
             poll: Pause::new(options.poll_min, options.poll_max),
             blocked: Pause::new(BLOCKED.0, BLOCKED.1),
-            outbox,
+            queue: ends.queue.clone(),
+            ends: Arc::new(ends),
             options,
             owner,
             stop,
@@ -89,11 +92,11 @@ impl Engine {
     pub(super) async fn run(mut self) {
         loop {
             self.start_handlers();
-            self.settling.start(&self.outbox, self.owner);
-            self.renewing.start(&mut self.in_flight, &self.outbox, self.owner);
+            self.settling.start(&self.queue, self.owner);
+            self.renewing.start(&mut self.in_flight, &self.queue, self.owner);
             self.start_claim();
             if self.is_finished() {
-                return stopping::leave(self.outbox.store().leave(self.owner)).await;
+                return stopping::leave(self.queue.store().leave(self.owner)).await;
             }
             let tick = self.next_tick();
             tokio::select! {
@@ -134,10 +137,10 @@ impl Engine {
             // Each topic's own limit is applied when the message is here; others' messages must not fail by ours.
             .delivery_limit(ClaimRequest::DELIVERY_LIMIT_MAX)
             .except_topics(self.left_out.iter().cloned().collect());
-        let outbox = self.outbox.clone();
+        let queue = self.queue.clone();
         self.source = Source::Claiming(tokio::spawn(async move {
             let asked_at = Instant::now();
-            let answer = outbox.claim(&request).await;
+            let answer = queue.claim(&request).await;
             (asked_at, request.batch, answer)
         }));
     }
@@ -221,8 +224,8 @@ impl Engine {
         let request = WaitRequest::new(self.owner)
             .timeout(self.poll.step())
             .except_topics(self.left_out.iter().cloned().collect());
-        let outbox = self.outbox.clone();
-        let wait = async move { outbox.store().wait(&request).await };
+        let queue = self.queue.clone();
+        let wait = async move { queue.store().wait(&request).await };
         self.source = Source::Waiting(AbortOnDropHandle::new(tokio::spawn(wait)));
     }
 
@@ -259,7 +262,7 @@ impl Engine {
             .map(|lag| lag + since_claim);
         let scene = Scene { store: Arc::clone(&self.store), topic: Arc::clone(&registered.topic) };
         telemetry::handler_started(&scene, claimed.message_id, lag);
-        let context = Context::new(claimed, self.outbox.clone(), self.owner, self.stop.clone());
+        let context = Context::new(claimed, Arc::clone(&self.ends), self.owner, self.stop.clone());
         let cancel = self.in_flight.set_running(handle, context.clone());
         self.handlers.spawn(delivery::run(context, registered, scene, attempts, cancel));
     }

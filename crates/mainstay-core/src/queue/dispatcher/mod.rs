@@ -22,21 +22,30 @@ use crate::id::OwnerToken;
 use crate::outbox::Outbox;
 use crate::runtime::{Lifecycle, Service};
 
+use super::context::Ends;
 use super::{DispatcherOptions, Registry};
 
 /// Hands claimed messages to handlers. See [`Service`] for how it starts and stops.
 #[derive(Debug)]
 pub struct Dispatcher {
+    queue: Outbox,
     outbox: Outbox,
     registry: Arc<Registry>,
     options: DispatcherOptions,
 }
 
 impl Dispatcher {
-    /// A dispatcher of `outbox` to the handlers of `registry`.
-    pub fn new(outbox: Outbox, registry: Registry, options: DispatcherOptions) -> Result<Self> {
+    /// A dispatcher of `queue` to the handlers of `registry`.
+    pub fn new(queue: Outbox, registry: Registry, options: DispatcherOptions) -> Result<Self> {
         options.validate()?;
-        Ok(Self { outbox, registry: Arc::new(registry), options })
+        Ok(Self { outbox: queue.clone(), queue, registry: Arc::new(registry), options })
+    }
+
+    /// Where the handlers' own messages go. Defaults to the queue itself, which is right for an outbox.
+    #[must_use]
+    pub fn enqueueing_in(mut self, outbox: Outbox) -> Self {
+        self.outbox = outbox;
+        self
     }
 }
 
@@ -50,7 +59,7 @@ impl Service for Dispatcher {
         // A new owner for every run: what an earlier run left behind is not ours to settle.
         let owner = OwnerToken::new();
         let engine = engine::Engine::new(
-            self.outbox.clone(),
+            Ends { queue: self.queue.clone(), outbox: self.outbox.clone() },
             Arc::clone(&self.registry),
             self.options,
             owner,

@@ -12,7 +12,7 @@ use mainstay::outbox::{
 };
 use mainstay::queue::{ClaimBatch, ClaimHandle, ClaimRequest, Claimed, Settled, Settlement};
 use mainstay::store::{
-    Capabilities, OutboxStore, Provider, QueueStore, SchemaStatus, SchemaStore, StoreTransaction,
+    Capabilities, OutboxStore, Provider, Queue, QueueStore, SchemaStatus, SchemaStore, StoreTransaction,
     WaitRequest, Wake,
 };
 use mainstay::{Error, ErrorKind, MessageId, OwnerToken, Result, WorkItemId};
@@ -55,7 +55,7 @@ impl Provider for Nothing {
     fn capabilities(&self) -> Capabilities {
         Capabilities::none()
     }
-    fn outbox(&self) -> Arc<dyn OutboxStore> {
+    fn queue(&self, _queue: Queue) -> Arc<dyn OutboxStore> {
         Arc::clone(&self.0) as _
     }
     fn schema(&self) -> Arc<dyn SchemaStore> {
@@ -163,6 +163,9 @@ impl OutboxStore for Store {
         unsupported()
     }
     async fn purge(&self, _retention: &Retention) -> Result<u64> {
+        unsupported()
+    }
+    async fn forward(&self, _owner: OwnerToken, _batch: u32) -> Result<Vec<WorkItemId>> {
         unsupported()
     }
     fn as_any(&self) -> &dyn Any {

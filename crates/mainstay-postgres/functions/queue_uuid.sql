@@ -1,6 +1,6 @@
 -- Time-ordered ids for callers that bring none. PostgreSQL has uuidv7() only from 18 on.
 
-create or replace function "{{schema}}"."{{outbox}}_uuid7"() returns uuid
+create or replace function "{{schema}}"."{{queue}}_uuid7"() returns uuid
 language sql volatile parallel safe
 as $mainstay$
     -- Random bits first, then 48 bits of milliseconds over the front, then version 7 (bits 52 and 53 are set on top of version 4).
@@ -12,4 +12,4 @@ as $mainstay$
                     from 1 for 6),
             52, 1), 53, 1), 'hex')::uuid
 $mainstay$;
-comment on function "{{schema}}"."{{outbox}}_uuid7"() is 'A new UUID of version 7 by the database clock.';
+comment on function "{{schema}}"."{{queue}}_uuid7"() is 'A new UUID of version 7 by the database clock.';

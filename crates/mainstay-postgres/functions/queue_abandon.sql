@@ -1,6 +1,6 @@
 -- One outcome for all: try again later.
 
-create or replace function "{{schema}}"."{{outbox}}_abandon"(
+create or replace function "{{schema}}"."{{queue}}_abandon"(
     owner uuid, ids uuid[], generations bigint[] default null, delay_seconds double precision default null, error text default null
 ) returns setof uuid
 language plpgsql volatile
@@ -8,7 +8,7 @@ as $mainstay$
 begin
     if $1 is null or $1 = '00000000-0000-0000-0000-000000000000' or ids is null or cardinality(generations) <> cardinality(ids)
         or not (delay_seconds > 0 and delay_seconds <= 1e9) then
-        raise exception using errcode = '22023', message = '{{outbox:literal}}_abandon: ' || case
+        raise exception using errcode = '22023', message = '{{queue:literal}}_abandon: ' || case
             when ids is null then 'ids must not be null'
             when $1 is null or $1 = '00000000-0000-0000-0000-000000000000' then 'owner must not be null or nil'
             when cardinality(generations) <> cardinality(ids) then
@@ -16,10 +16,10 @@ begin
             else 'delay_seconds must be more than 0 and at most 1000000000, got ' || delay_seconds
         end;
     end if;
-    return query select "{{schema}}"."{{outbox}}_settle"(
+    return query select "{{schema}}"."{{queue}}_settle"(
         $1, ids, generations, array_fill(1::smallint, array[cardinality(ids)]),
         array_fill(delay_seconds, array[cardinality(ids)]), array_fill(error, array[cardinality(ids)]));
 end
 $mainstay$;
-comment on function "{{schema}}"."{{outbox}}_abandon"(uuid, uuid[], bigint[], double precision, text) is
+comment on function "{{schema}}"."{{queue}}_abandon"(uuid, uuid[], bigint[], double precision, text) is
     'Gives claimed items back for another attempt, after delay_seconds or else 1, 2, 4, 8, 16, 32, 60 seconds. Returns the ids that changed.';

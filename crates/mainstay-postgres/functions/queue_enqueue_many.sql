@@ -1,6 +1,6 @@
 -- Adding many items at once. One insert for all of them; items get their place in the order of the arrays.
 
-create or replace function "{{schema}}"."{{outbox}}_enqueue_many"(
+create or replace function "{{schema}}"."{{queue}}_enqueue_many"(
     work_item_ids uuid[],
     message_ids uuid[],
     topics text[],
@@ -35,10 +35,10 @@ declare
     missing integer;
 begin
     if topics is null then
-        raise exception using errcode = '22023', message = '{{outbox:literal}}_enqueue_many: topics must not be null';
+        raise exception using errcode = '22023', message = '{{queue:literal}}_enqueue_many: topics must not be null';
     end if;
     if payloads is null then
-        raise exception using errcode = '22023', message = '{{outbox:literal}}_enqueue_many: payloads must not be null';
+        raise exception using errcode = '22023', message = '{{queue:literal}}_enqueue_many: payloads must not be null';
     end if;
     -- Shorter arrays would be padded with nulls by unnest, and data would move to the wrong item without a sound.
     for fault in
@@ -51,7 +51,7 @@ begin
             ('expires_in_seconds', cardinality(expires_in_seconds))) a(name, length)
          where a.length <> size
     loop
-        raise exception using errcode = '22023', message = '{{outbox:literal}}_enqueue_many: ' || fault.name
+        raise exception using errcode = '22023', message = '{{queue:literal}}_enqueue_many: ' || fault.name
             || ' must have as many elements as topics (' || size || '), got ' || fault.length;
     end loop;
     if size = 0 then
@@ -66,14 +66,14 @@ begin
             select 'expires_in_seconds', u.n, u.span, u.moment from unnest(expires_in_seconds, expires_ats) with ordinality as u(span, moment, n)) x
          where x.span is not null and (x.moment is not null or not (x.span >= 0 and x.span <= 1e11))
     loop
-        raise exception using errcode = '22023', message = '{{outbox:literal}}_enqueue_many: ' || fault.name || '[' || fault.n
+        raise exception using errcode = '22023', message = '{{queue:literal}}_enqueue_many: ' || fault.name || '[' || fault.n
             || '] must be 0 to 100000000000, and not beside an absolute time';
     end loop;
     if headers is not null then
         begin
             header_objects := headers::jsonb[];
         exception when data_exception then
-            raise exception using errcode = '22023', message = '{{outbox:literal}}_enqueue_many: headers must be JSON objects: ' || sqlerrm;
+            raise exception using errcode = '22023', message = '{{queue:literal}}_enqueue_many: headers must be JSON objects: ' || sqlerrm;
         end;
     end if;
 
@@ -96,11 +96,11 @@ begin
              with ordinality as u(topic, payload, correlation, due, idem, lane, priority, expiry, header, n)) b
      where b.complaint is not null limit 1;
     if found then
-        raise exception using errcode = '22023', message = '{{outbox:literal}}_enqueue_many: ' || fault.complaint;
+        raise exception using errcode = '22023', message = '{{queue:literal}}_enqueue_many: ' || fault.complaint;
     end if;
 
-    select array_agg(coalesce(u.item, "{{schema}}"."{{outbox}}_uuid7"()) order by u.n),
-           array_agg(coalesce(u.message, "{{schema}}"."{{outbox}}_uuid7"()) order by u.n)
+    select array_agg(coalesce(u.item, "{{schema}}"."{{queue}}_uuid7"()) order by u.n),
+           array_agg(coalesce(u.message, "{{schema}}"."{{queue}}_uuid7"()) order by u.n)
       into items, messages
       from unnest(work_item_ids, message_ids, topics) with ordinality as u(item, message, topic, n);
 
@@ -114,7 +114,7 @@ begin
                   from unnest(idempotency_keys, items, messages) with ordinality as u(key, item, message, n)
                  where u.key is not null order by u.key, u.n),
             kept as (
-                insert into "{{schema}}"."{{outbox}}_idempotency" as i (idempotency_key, work_item_id, message_id, created_at)
+                insert into "{{schema}}"."{{queue}}_idempotency" as i (idempotency_key, work_item_id, message_id, created_at)
                 select o.key, o.item, o.message, moment from one_each o order by o.key
                 on conflict do nothing returning i.idempotency_key)
             select array_agg(k.idempotency_key) into batch_keys from kept k;
@@ -126,12 +126,12 @@ begin
               into items, messages, fresh, missing
               from (select x.*, min(x.n) over (partition by x.key) as first_n
                       from unnest(idempotency_keys, items, messages) with ordinality as x(key, item, message, n)) u
-              left join "{{schema}}"."{{outbox}}_idempotency" i on i.idempotency_key = u.key;
+              left join "{{schema}}"."{{queue}}_idempotency" i on i.idempotency_key = u.key;
             exit when missing = 0;
         end loop;
     end if;
 
-    perform "{{schema}}"."{{outbox}}_add"(items, messages, topics, payloads, correlation_ids, headers, due_ats, due_in_seconds, ordering_keys, holds,
+    perform "{{schema}}"."{{queue}}_add"(items, messages, topics, payloads, correlation_ids, headers, due_ats, due_in_seconds, ordering_keys, holds,
                                           priorities, expires_ats, expires_in_seconds, idempotency_keys, fresh);
 
     return query
@@ -139,7 +139,7 @@ begin
       from unnest(items, messages, fresh) with ordinality as u(item, message, fresh, n);
 end
 $mainstay$;
-comment on function "{{schema}}"."{{outbox}}_enqueue_many"(
+comment on function "{{schema}}"."{{queue}}_enqueue_many"(
     uuid[], uuid[], text[], text[], text[], timestamptz[], text[], text[], smallint[], timestamptz[], text[], boolean[], double precision[], double precision[]) is
     'Adds many items in the caller''s transaction, in the order of the arrays, and returns one row for each. '
     'A null array means that no item has it; otherwise it has as many elements as topics. Ids that are null are made. '

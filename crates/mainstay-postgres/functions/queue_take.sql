@@ -5,7 +5,7 @@
 -- The second look is what keeps a key's items apart: a transaction that commits late can bring in an item in front of one that
 -- was claimed a moment ago, and a snapshot from before that claim would run both.
 
-create or replace function "{{schema}}"."{{outbox}}_take"(
+create or replace function "{{schema}}"."{{queue}}_take"(
     owner uuid,
     lease_seconds double precision,
     batch integer,
@@ -80,26 +80,26 @@ declare
     ended_keys text[];
 begin
     if claimant is null or claimant = '00000000-0000-0000-0000-000000000000' then
-        raise exception using errcode = '22023', message = '{{outbox:literal}}_claim: owner must not be null or nil';
+        raise exception using errcode = '22023', message = '{{queue:literal}}_claim: owner must not be null or nil';
     end if;
     if lease_seconds is null or not (lease_seconds > 0 and lease_seconds <= 1e9) then
         raise exception using errcode = '22023',
-            message = '{{outbox:literal}}_claim: lease_seconds must be more than 0 and at most 1000000000, got ' || coalesce(lease_seconds::text, 'null');
+            message = '{{queue:literal}}_claim: lease_seconds must be more than 0 and at most 1000000000, got ' || coalesce(lease_seconds::text, 'null');
     end if;
     if batch is null or batch not between 1 and 100000 then
-        raise exception using errcode = '22023', message = '{{outbox:literal}}_claim: batch must be 1 to 100000, got ' || coalesce(batch::text, 'null');
+        raise exception using errcode = '22023', message = '{{queue:literal}}_claim: batch must be 1 to 100000, got ' || coalesce(batch::text, 'null');
     end if;
     if delivery_limit is null or delivery_limit < 1 then
         raise exception using errcode = '22023',
-            message = '{{outbox:literal}}_claim: delivery_limit must be 1 or more, got ' || coalesce(delivery_limit::text, 'null');
+            message = '{{queue:literal}}_claim: delivery_limit must be 1 or more, got ' || coalesce(delivery_limit::text, 'null');
     end if;
     if current_setting('transaction_isolation') <> 'read committed' then
         raise exception using errcode = '25001',
-            message = '{{outbox:literal}}_claim: needs READ COMMITTED, the transaction is ' || upper(current_setting('transaction_isolation')),
+            message = '{{queue:literal}}_claim: needs READ COMMITTED, the transaction is ' || upper(current_setting('transaction_isolation')),
             hint = 'One old snapshot cannot show that an ordering key is free. Claim in a transaction of its own.';
     end if;
     if array_position(only_topics, null) is not null or array_position(except_topics, null) is not null then
-        raise exception using errcode = '22023', message = '{{outbox:literal}}_claim: '
+        raise exception using errcode = '22023', message = '{{queue:literal}}_claim: '
             || case when array_position(only_topics, null) is not null then 'only_topics' else 'except_topics' end || ' must not contain null';
     end if;
 
@@ -112,7 +112,7 @@ begin
                              or f.noted_at <= moment - case when f.held_up then interval '250 ms' else interval '1 s' end end,
            f.quiet >= 2, f.swept_at < moment - interval '1 minute'
       into seen, known, floor_due, floor_seq, had_no_xid, sound, ripe, quiet, unswept
-      from "{{schema}}"."{{outbox}}_floor" f order by f.n desc limit 1;
+      from "{{schema}}"."{{queue}}_floor" f order by f.n desc limit 1;
     if seen is null then
         seen := 0;
         known := '{}';
@@ -132,7 +132,7 @@ begin
         loop
             strange := array(select g.priority
                                from unnest(10::smallint || known, known || (-10)::smallint) e(above, below)
-                              cross join lateral (select q.priority from "{{schema}}"."{{outbox}}" q
+                              cross join lateral (select q.priority from "{{schema}}"."{{queue}}" q
                                                    where not q.parked and q.priority < e.above and q.priority > e.below
                                                    order by q.priority desc limit 1) g);
             exit when strange = '{}';
@@ -151,7 +151,7 @@ begin
             select coalesce(array_agg(k.level order by k.place), '{}'), array_agg(k.due order by k.place), array_agg(k.seq order by k.place)
               into levels, after_due, after_seq
               from unnest(known, floor_due, floor_seq) with ordinality k(level, due, seq, place)
-             where (select true from "{{schema}}"."{{outbox}}" q
+             where (select true from "{{schema}}"."{{queue}}" q
                      where not q.parked and q.priority = k.level and (q.due_at, q.seq) > (k.due, k.seq) order by q.due_at, q.seq limit 1);
         end if;
         depth := cardinality(levels);
@@ -190,7 +190,7 @@ begin
             while want > 0 and not emptied[at] loop
                 select array_agg(x.ctid), count(*), bool_or(x.keyed), bool_or(x.over) into got, got_count, got_keyed, got_over
                   from (select q.ctid, q.ordering_key is not null as keyed, q.attempts >= delivery_limit or q.expires_at <= moment as over
-                          from "{{schema}}"."{{outbox}}" q
+                          from "{{schema}}"."{{queue}}" q
                          where not q.parked and q.priority = level and (q.due_at, q.seq) > (got_due, got_seq) and (q.due_at, q.seq) <= (end_due, end_seq)
                            and (q.status = 0 or q.locked_until <= moment)
                            and (only_topics is null or q.topic = any (only_topics))
@@ -204,7 +204,7 @@ begin
                     exit;
                 end if;
                 if got_count > 0 then
-                    select q.due_at, q.seq into got_due, got_seq from "{{schema}}"."{{outbox}}" q where q.ctid = got[got_count];
+                    select q.due_at, q.seq into got_due, got_seq from "{{schema}}"."{{queue}}" q where q.ctid = got[got_count];
                 end if;
                 if got_count < want and hinted then
                     hinted := false;
@@ -237,7 +237,7 @@ begin
                     -- Tried, never waited for: who holds a key is claiming from it right now. Keys share 1024 locks, so that
                     -- claims of any size, however many at once, cannot fill the server's lock table.
                     select coalesce(array_agg(k.ordering_key), '{}') into my_keys
-                      from (select distinct m.tableoid, m.ordering_key from "{{schema}}"."{{outbox}}" m
+                      from (select distinct m.tableoid, m.ordering_key from "{{schema}}"."{{queue}}" m
                              where m.ctid = any (got) and m.ordering_key is not null) k
                      where pg_try_advisory_xact_lock(k.tableoid::integer, hashtext(k.ordering_key) & 1023);
                 end if;
@@ -251,18 +251,18 @@ begin
                   from (select m.ctid, m.ordering_key, m.attempts >= delivery_limit or coalesce(m.expires_at <= moment, false) as over,
                                case when m.ordering_key is null then 'turn'
                                     when (m.ordering_key in (select u.key from unnest(my_keys) u(key))) is not true then 'busy'
-                                    when exists (select from "{{schema}}"."{{outbox}}_hold" h where h.ordering_key = m.ordering_key) then 'held'
-                                    when exists (select from "{{schema}}"."{{outbox}}" a
+                                    when exists (select from "{{schema}}"."{{queue}}_hold" h where h.ordering_key = m.ordering_key) then 'held'
+                                    when exists (select from "{{schema}}"."{{queue}}" a
                                                   where not a.parked and a.ordering_key = m.ordering_key and a.seq < m.seq)
-                                      or exists (select from "{{schema}}"."{{outbox}}" a
+                                      or exists (select from "{{schema}}"."{{queue}}" a
                                                   where a.parked and a.ordering_key = m.ordering_key and a.seq < m.seq) then 'behind'
                                     -- It committed late: a later item of the key was free to go and is running. The last test, because
                                     -- it reads all that is not parked of the lane.
-                                    when exists (select from "{{schema}}"."{{outbox}}" a
+                                    when exists (select from "{{schema}}"."{{queue}}" a
                                                   where not a.parked and a.ordering_key = m.ordering_key and a.seq > m.seq
                                                     and (a.status = 1 and a.locked_until > moment or a.ctid = any (picked))) then 'overtaken'
                                     else 'turn' end as place
-                          from "{{schema}}"."{{outbox}}" m where m.ctid = any (got) offset 0) c;
+                          from "{{schema}}"."{{queue}}" m where m.ctid = any (got) offset 0) c;
                 picked := picked || go;
                 ended := ended || over;
                 room := room - cardinality(go);
@@ -275,12 +275,12 @@ begin
                     with lanes as (select distinct u.key from unnest(behind) u(key)),
                     anchored as materialized (
                         select l.key, f.seq from lanes l
-                         cross join lateral (select a.seq from "{{schema}}"."{{outbox}}" a
+                         cross join lateral (select a.seq from "{{schema}}"."{{queue}}" a
                                               where not a.parked and a.ordering_key = l.key
                                               order by a.seq limit 1 for key share skip locked) f)
                     select coalesce(array_agg(w.ctid), '{}') into waiting
                       from anchored a
-                     cross join lateral (select q.ctid from "{{schema}}"."{{outbox}}" q
+                     cross join lateral (select q.ctid from "{{schema}}"."{{queue}}" q
                                           where not q.parked and q.ordering_key = a.key and q.seq > a.seq and q.status = 0
                                           order by q.seq limit 20 + 2000 / cardinality(behind) for update skip locked) w;
                 end if;
@@ -288,16 +288,16 @@ begin
                     with lanes as (select distinct u.key from unnest(held) u(key)),
                     anchored as materialized (
                         select f.ordering_key from lanes l
-                         cross join lateral (select h.ordering_key from "{{schema}}"."{{outbox}}_hold" h
+                         cross join lateral (select h.ordering_key from "{{schema}}"."{{queue}}_hold" h
                                               where h.ordering_key = l.key for key share skip locked) f)
                     select waiting || coalesce(array_agg(w.ctid), '{}') into waiting
                       from anchored a
-                     cross join lateral (select q.ctid from "{{schema}}"."{{outbox}}" q
+                     cross join lateral (select q.ctid from "{{schema}}"."{{queue}}" q
                                           where not q.parked and q.ordering_key = a.ordering_key and q.status = 0
                                           order by q.seq limit 20 + 2000 / cardinality(held) for update skip locked) w;
                 end if;
                 if waiting <> '{}' then
-                    update "{{schema}}"."{{outbox}}" m set parked = true where m.ctid = any (waiting);
+                    update "{{schema}}"."{{queue}}" m set parked = true where m.ctid = any (waiting);
                     walked := walked + cardinality(waiting);
                 end if;
 
@@ -311,10 +311,10 @@ begin
         ended_keys := null;
         if ended <> '{}' then
             select array_agg(m.ordering_key) filter (where m.ordering_key is not null) into ended_keys
-              from "{{schema}}"."{{outbox}}" m where m.ctid = any (ended);
+              from "{{schema}}"."{{queue}}" m where m.ctid = any (ended);
             return query
             with gone as (
-                delete from "{{schema}}"."{{outbox}}" m where m.ctid = any (ended) returning m.*),
+                delete from "{{schema}}"."{{queue}}" m where m.ctid = any (ended) returning m.*),
             ruled as (
                 select g.*, case when g.expires_at <= moment then 'expired' else 'delivery-limit' end as why,
                        left(case when g.expires_at <= moment then 'expired at ' || to_char(g.expires_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')
@@ -322,14 +322,14 @@ begin
                             || coalesce('; last error: ' || g.last_error, ''), 2048) as complaint
                   from gone g),
             kept as (
-                insert into "{{schema}}"."{{outbox}}_history" (
+                insert into "{{schema}}"."{{queue}}_history" (
                     seq, created_at, due_at, requested_due_at, processed_at, expires_at, generation, attempts, priority, status, id, message_id,
                     processed_by, hold_on_failure, topic, reason, ordering_key, idempotency_key, correlation_id, last_error, headers, payload)
                 select g.seq, g.created_at, g.due_at, g.requested_due_at, moment, g.expires_at, g.generation, g.attempts, g.priority, 3, g.id, g.message_id,
                        g.owner, g.hold_on_failure, g.topic, g.why, g.ordering_key, g.idempotency_key, g.correlation_id, g.complaint, g.headers, g.payload
                   from ruled g),
             stopped as (
-                insert into "{{schema}}"."{{outbox}}_hold" (ordering_key, work_item_id, held_at)
+                insert into "{{schema}}"."{{queue}}_hold" (ordering_key, work_item_id, held_at)
                 select g.ordering_key, g.id, moment from ruled g where g.hold_on_failure and g.ordering_key is not null
                 on conflict do nothing)
             -- Without the payload: it is kept in the history, and there may be thousands of these.
@@ -338,7 +338,7 @@ begin
                    null::timestamptz, moment, g.complaint, g.requested_due_at::timestamptz, null::tid, g.seq
               from ruled g;
             if ended_keys is not null then
-                perform "{{schema}}"."{{outbox}}_advance"(ended_keys);
+                perform "{{schema}}"."{{queue}}_advance"(ended_keys);
             end if;
         end if;
         -- With nothing in hand, the items behind those that ended may have their turn now. A few rounds of that at most: each walks
@@ -349,11 +349,11 @@ begin
 
     active := picked <> '{}' or ended <> '{}' or rounds > 1;
     if sound is not true and known <> '{}' or ripe and (active or not quiet) then
-        perform "{{schema}}"."{{outbox}}_raise_floor"(seen, had_no_xid is true, known, active);
+        perform "{{schema}}"."{{queue}}_raise_floor"(seen, had_no_xid is true, known, active);
     end if;
     if picked = '{}' then
         if unswept then
-            perform "{{schema}}"."{{outbox}}_sweep"('1 minute');
+            perform "{{schema}}"."{{queue}}_sweep"('1 minute');
         end if;
         return;
     end if;
@@ -363,7 +363,7 @@ begin
     if depth = 1 then
         -- Rows come as they lie in the table, which is near enough to their order; sorting would cost a fifth of the claim.
         return query
-        update "{{schema}}"."{{outbox}}" m
+        update "{{schema}}"."{{queue}}" m
            set status = 1, owner = claimant, generation = m.generation + 1, attempts = m.attempts + 1, locked_until = lease_end
          where m.ctid = any (picked)
         returning 1::smallint, null::text, m.id, m.message_id, m.topic::text, m.payload, m.correlation_id::text, m.attempts, m.generation,
@@ -372,7 +372,7 @@ begin
     else
         return query
         with claimed as (
-            update "{{schema}}"."{{outbox}}" m
+            update "{{schema}}"."{{queue}}" m
                set status = 1, owner = claimant, generation = m.generation + 1, attempts = m.attempts + 1, locked_until = lease_end
              where m.ctid = any (picked)
             returning m.*, m.ctid)
@@ -383,5 +383,5 @@ begin
     end if;
 end
 $mainstay$;
-comment on function "{{schema}}"."{{outbox}}_take"(uuid, double precision, integer, integer, text[], text[], timestamptz, bigint) is
+comment on function "{{schema}}"."{{queue}}_take"(uuid, double precision, integer, integer, text[], text[], timestamptz, bigint) is
     'Internal: what claim does, and also tells what it ended on the way. verdict 1 = claimed, 3 = failed now (reason expired or delivery-limit).';

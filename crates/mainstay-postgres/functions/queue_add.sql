@@ -5,7 +5,7 @@
 -- The rule that every entry in the ready index keeps (see floor): due_at is not before a reading of the clock that was taken when
 -- the transaction had its xid and its lock on the table. Hence the case, which fixes what comes first, and hence within the insert.
 
-create or replace function "{{schema}}"."{{outbox}}_add_one"(
+create or replace function "{{schema}}"."{{queue}}_add_one"(
     work_item_id uuid,
     message_id uuid,
     topic text,
@@ -24,7 +24,7 @@ language plpgsql volatile
 as $mainstay$
 #variable_conflict use_column
 begin
-    insert into "{{schema}}"."{{outbox}}" (
+    insert into "{{schema}}"."{{queue}}" (
         id, message_id, topic, payload, correlation_id, headers, created_at, due_at, requested_due_at, ordering_key, hold_on_failure, priority, expires_at)
     select work_item_id, message_id, topic, payload, correlation_id, headers::jsonb, r.now,
            greatest(r.now, due_at, r.now + make_interval(secs => due_in_seconds)), coalesce(due_at, r.now + make_interval(secs => due_in_seconds)),
@@ -32,17 +32,17 @@ begin
       from (select case when pg_current_xact_id() is not null then clock_timestamp() end as now offset 0) r;
 
     -- What wake() does, and after the insert for the reason given there; written out because the call is as dear as the check.
-    if exists (select from "{{schema}}"."{{outbox}}_waiter" w where w.until > statement_timestamp())
+    if exists (select from "{{schema}}"."{{queue}}_waiter" w where w.until > statement_timestamp())
        or current_setting('transaction_isolation') <> 'read committed' then
-        perform pg_notify("{{schema}}"."{{outbox}}_channel"(), '');
+        perform pg_notify("{{schema}}"."{{queue}}_channel"(), '');
     end if;
 end
 $mainstay$;
-comment on function "{{schema}}"."{{outbox}}_add_one"(
+comment on function "{{schema}}"."{{queue}}_add_one"(
     uuid, uuid, text, text, text, text, timestamptz, double precision, text, boolean, smallint, timestamptz, double precision) is
     'Internal: adds one item whose arguments have been checked.';
 
-create or replace function "{{schema}}"."{{outbox}}_add"(
+create or replace function "{{schema}}"."{{queue}}_add"(
     work_item_ids uuid[],
     message_ids uuid[],
     topics text[],
@@ -69,12 +69,12 @@ begin
     if num_nonnulls(correlation_ids, headers, due_ats, due_in_seconds, ordering_keys, holds, priorities, expires_ats, expires_in_seconds,
                     idempotency_keys, fresh) = 0 then
         -- The plain ones, of which there are most: reading eleven empty columns takes a quarter of the time.
-        insert into "{{schema}}"."{{outbox}}" (id, message_id, topic, payload, created_at, due_at)
+        insert into "{{schema}}"."{{queue}}" (id, message_id, topic, payload, created_at, due_at)
         select u.item, u.message, u.topic, u.payload, r.now, r.now
           from (select case when pg_current_xact_id() is not null then clock_timestamp() end as now offset 0) r,
                unnest(work_item_ids, message_ids, topics, payloads) as u(item, message, topic, payload);
     else
-        insert into "{{schema}}"."{{outbox}}" (
+        insert into "{{schema}}"."{{queue}}" (
             id, message_id, topic, payload, correlation_id, headers, created_at, due_at, requested_due_at, ordering_key, hold_on_failure, priority,
             expires_at, idempotency_key)
         select u.item, u.message, u.topic, u.payload, nullif(u.correlation, ''), u.header::jsonb, r.now,
@@ -87,11 +87,11 @@ begin
          where u.fresh is not false;
     end if;
     if found then
-        perform "{{schema}}"."{{outbox}}_wake"();
+        perform "{{schema}}"."{{queue}}_wake"();
     end if;
 end
 $mainstay$;
-comment on function "{{schema}}"."{{outbox}}_add"(
+comment on function "{{schema}}"."{{queue}}_add"(
     uuid[], uuid[], text[], text[], text[], text[], timestamptz[], double precision[], text[], boolean[], smallint[], timestamptz[], double precision[],
     text[], boolean[]) is
     'Internal: adds many items whose arguments have been checked. A null array means that no item has it.';

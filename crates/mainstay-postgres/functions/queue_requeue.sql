@@ -1,6 +1,6 @@
 -- Giving failed items another life.
 
-create or replace function "{{schema}}"."{{outbox}}_requeue"(ids uuid[]) returns setof uuid
+create or replace function "{{schema}}"."{{queue}}_requeue"(ids uuid[]) returns setof uuid
 language plpgsql volatile
 -- For the settings see settle.
 set jit = off set enable_seqscan = off set enable_indexscan = off set enable_indexonlyscan = off set enable_hashjoin = off
@@ -14,7 +14,7 @@ declare
     freed_keys text[];
 begin
     if ids is null then
-        raise exception using errcode = '22023', message = '{{outbox:literal}}_requeue: ids must not be null';
+        raise exception using errcode = '22023', message = '{{queue:literal}}_requeue: ids must not be null';
     end if;
     -- Found one by one and locked, then moved by tuple id: no plan for this can be wrong. In order of id, so that two callers wait
     -- for each other in one order. ("is true" keeps the index on status from offering itself.)
@@ -22,17 +22,17 @@ begin
         select x.ctid
           from (select distinct u.id from unnest(ids) u(id) where u.id is not null order by u.id) a
           cross join lateral (
-               select h.ctid from "{{schema}}"."{{outbox}}_history" h
+               select h.ctid from "{{schema}}"."{{queue}}_history" h
                 where h.id = a.id and (h.status = 3) is true
                   -- A caller that brings its own ids can have used one again: not beside an open item, and only the last of several.
-                  and (select true from "{{schema}}"."{{outbox}}" o where o.id = a.id) is null
-                  and (select max(l.seq) from "{{schema}}"."{{outbox}}_history" l where l.id = a.id) = h.seq
+                  and (select true from "{{schema}}"."{{queue}}" o where o.id = a.id) is null
+                  and (select max(l.seq) from "{{schema}}"."{{queue}}_history" l where l.id = a.id) = h.seq
                   for update) x);
     with gone as (
-        delete from "{{schema}}"."{{outbox}}_history" h where h.ctid = any (failed) returning h.*),
+        delete from "{{schema}}"."{{queue}}_history" h where h.ctid = any (failed) returning h.*),
     again as (
         -- Same place in its ordering key, and generations go on counting: a worker that still has the old claim cannot settle it.
-        insert into "{{schema}}"."{{outbox}}" (
+        insert into "{{schema}}"."{{queue}}" (
             seq, created_at, due_at, requested_due_at, expires_at, generation, priority, id, message_id, hold_on_failure,
             topic, ordering_key, idempotency_key, correlation_id, last_error, headers, payload)
         overriding system value
@@ -43,19 +43,19 @@ begin
         returning id, ordering_key)
     select array_agg(a.id), array_agg(a.ordering_key) filter (where a.ordering_key is not null) into changed, freed_keys from again a;
     if freed_keys is not null then
-        delete from "{{schema}}"."{{outbox}}_hold" h where h.ordering_key = any (freed_keys);
-        perform "{{schema}}"."{{outbox}}_advance"(freed_keys);
+        delete from "{{schema}}"."{{queue}}_hold" h where h.ordering_key = any (freed_keys);
+        perform "{{schema}}"."{{queue}}_advance"(freed_keys);
     end if;
     if changed is not null then
-        perform "{{schema}}"."{{outbox}}_wake"();
+        perform "{{schema}}"."{{queue}}_wake"();
     end if;
     return query select u.id from unnest(changed) u(id);
 end
 $mainstay$;
-comment on function "{{schema}}"."{{outbox}}_requeue"(uuid[]) is
+comment on function "{{schema}}"."{{queue}}_requeue"(uuid[]) is
     'Makes failed items ready again, due now, with no attempts spent and past expiry lifted, at their old place in their ordering key, and releases that key. Returns the ids that changed.';
 
-create or replace function "{{schema}}"."{{outbox}}_requeue_where"(
+create or replace function "{{schema}}"."{{queue}}_requeue_where"(
     topic text default null, reason text default null, failed_after timestamptz default null, failed_before timestamptz default null,
     max_rows integer default 1000, correlation_id text default null
 ) returns setof uuid
@@ -66,18 +66,18 @@ as $mainstay$
 begin
     if $2 not in ('handler', 'delivery-limit', 'expired', 'cancelled') then
         raise exception using errcode = '22023',
-            message = '{{outbox:literal}}_requeue_where: reason must be handler, delivery-limit, expired or cancelled, got ' || left($2, 64);
+            message = '{{queue:literal}}_requeue_where: reason must be handler, delivery-limit, expired or cancelled, got ' || left($2, 64);
     end if;
     if max_rows is null or max_rows < 1 then
         raise exception using errcode = '22023',
-            message = '{{outbox:literal}}_requeue_where: max_rows must be 1 or more, got ' || coalesce(max_rows::text, 'null');
+            message = '{{queue:literal}}_requeue_where: max_rows must be 1 or more, got ' || coalesce(max_rows::text, 'null');
     end if;
-    return query select "{{schema}}"."{{outbox}}_requeue"(array(
-        select h.id from "{{schema}}"."{{outbox}}_history" h
+    return query select "{{schema}}"."{{queue}}_requeue"(array(
+        select h.id from "{{schema}}"."{{queue}}_history" h
          where h.status = 3 and ($1 is null or h.topic = $1) and ($2 is null or h.reason = $2) and ($6 is null or h.correlation_id = $6)
            and h.processed_at >= coalesce(failed_after, '-infinity') and h.processed_at < coalesce(failed_before, 'infinity')
          order by h.processed_at limit max_rows));
 end
 $mainstay$;
-comment on function "{{schema}}"."{{outbox}}_requeue_where"(text, text, timestamptz, timestamptz, integer, text) is
+comment on function "{{schema}}"."{{queue}}_requeue_where"(text, text, timestamptz, timestamptz, integer, text) is
     'Requeues up to max_rows failed items, oldest first, by topic, reason, correlation id and time of failure (from, inclusive, to, exclusive). Null means any. Returns the ids that changed.';

@@ -1,4 +1,4 @@
-//! The outbox: each method is one call of one public SQL function, in one round trip.
+//! A queue: each method is one call of one public SQL function, in one round trip.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -22,29 +22,32 @@ use crate::parameters::{Settlements, claims};
 use crate::pool::{Connections, Parameter};
 use crate::provider::capabilities;
 use crate::rows;
-use crate::statements::OutboxStatements;
+use crate::statements::QueueStatements;
 use crate::transaction::PostgresTransaction;
 use crate::waiting::Waiting;
 
 /// Rows that one reap frees per transaction.
 const REAP_BATCH: i32 = 1_000;
 
-/// An outbox in PostgreSQL.
-pub struct PostgresOutbox {
+/// A queue in PostgreSQL.
+pub struct PostgresQueue {
     identifier: String,
     connections: Connections,
-    statements: Arc<OutboxStatements>,
+    statements: Arc<QueueStatements>,
+    /// Those of the outbox, for what a handler's transaction enqueues.
+    outbox: Arc<QueueStatements>,
     keep_done_payloads: bool,
     waiting: Waiting,
     gathering: Gathering,
     cursors: Cursors,
 }
 
-impl PostgresOutbox {
+impl PostgresQueue {
     pub(crate) fn new(
         identifier: String,
         connections: Connections,
-        statements: Arc<OutboxStatements>,
+        statements: Arc<QueueStatements>,
+        outbox: Arc<QueueStatements>,
         keep_done_payloads: bool,
         waiting: Waiting,
     ) -> Self {
@@ -53,6 +56,7 @@ impl PostgresOutbox {
             identifier,
             connections,
             statements,
+            outbox,
             keep_done_payloads,
             waiting,
             gathering,
@@ -76,7 +80,7 @@ impl PostgresOutbox {
         self.waiting.close().await;
     }
 
-    pub(crate) fn statements(&self) -> &OutboxStatements {
+    pub(crate) fn statements(&self) -> &QueueStatements {
         &self.statements
     }
 
@@ -110,7 +114,7 @@ fn whole(number: u32) -> i32 {
 }
 
 #[async_trait]
-impl QueueStore for PostgresOutbox {
+impl QueueStore for PostgresQueue {
     fn identifier(&self) -> &str {
         &self.identifier
     }
@@ -121,7 +125,7 @@ impl QueueStore for PostgresOutbox {
 
     async fn claim(&self, request: &ClaimRequest) -> Result<ClaimBatch> {
         const CLAIM: &str = "outbox.claim";
-        self.waiting.before_claim(request).await;
+        self.waiting.before_claim(request.owner).await;
         let owner = request.owner.as_uuid();
         let lease = request.lease.as_secs_f64();
         let (batch, limit) = (whole(request.batch), whole(request.delivery_limit));
@@ -191,13 +195,13 @@ impl QueueStore for PostgresOutbox {
 
     async fn begin(&self) -> Result<Box<dyn StoreTransaction>> {
         let lease = self.connections.lease_for_transaction("outbox.begin").await?;
-        let statements = Arc::clone(&self.statements);
-        Ok(Box::new(PostgresTransaction::begin(lease, statements, self.keep_done_payloads).await?))
+        let (statements, outbox) = (Arc::clone(&self.statements), Arc::clone(&self.outbox));
+        Ok(Box::new(PostgresTransaction::begin(lease, statements, outbox, self.keep_done_payloads).await?))
     }
 }
 
 #[async_trait]
-impl OutboxStore for PostgresOutbox {
+impl OutboxStore for PostgresQueue {
     async fn enqueue(&self, messages: &[PreparedMessage]) -> Result<Vec<Enqueued>> {
         match messages {
             [] => Ok(Vec::new()),
@@ -288,13 +292,25 @@ impl OutboxStore for PostgresOutbox {
         Ok(u64::from(rows::value::<i32>(PURGE, &rows)?.max(0).unsigned_abs()))
     }
 
+    async fn forward(&self, owner: OwnerToken, batch: u32) -> Result<Vec<WorkItemId>> {
+        const FORWARD: &str = "queue.forward";
+        self.waiting.before_claim(owner).await;
+        let (token, rows) = (owner.as_uuid(), whole(batch));
+        let parameters: [Parameter<'_>; 2] = [(&token, Type::UUID), (&rows, Type::INT4)];
+        let forwarded =
+            rows::ids(FORWARD, &self.query(FORWARD, &self.statements.forward, &parameters).await?)?;
+        let full = forwarded.len() as u64 >= u64::from(batch);
+        self.waiting.after_forward(owner, full, !forwarded.is_empty());
+        Ok(forwarded)
+    }
+
     fn as_any(&self) -> &dyn Any {
         self
     }
 }
 
-impl std::fmt::Debug for PostgresOutbox {
+impl std::fmt::Debug for PostgresQueue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PostgresOutbox").field("identifier", &self.identifier).finish_non_exhaustive()
+        f.debug_struct("PostgresQueue").field("identifier", &self.identifier).finish_non_exhaustive()
     }
 }

@@ -1,19 +1,19 @@
--- Every statement the program sends about an outbox, by name. All but the listing call the public functions.
+-- Every statement the program sends about a queue, by name. All but the listing call the public functions.
 
 -- One message with nothing special about it.
 -- name: add_plain
-select "{{schema}}"."{{outbox}}_add_one"($1, $2, $3, $4, $5, $6)
+select "{{schema}}"."{{queue}}_add_one"($1, $2, $3, $4, $5, $6)
 
 -- name: add_one
-select "{{schema}}"."{{outbox}}_add_one"($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
+select "{{schema}}"."{{queue}}_add_one"($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
 
 -- name: add
-select "{{schema}}"."{{outbox}}_add"($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
+select "{{schema}}"."{{queue}}_add"($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
 
 -- Messages with idempotency keys: it tells which of them were added.
 -- name: enqueue_many
 select e.work_item_id, e.message_id, e.added
-  from "{{schema}}"."{{outbox}}_enqueue_many"(
+  from "{{schema}}"."{{queue}}_enqueue_many"(
        $1, $2, $3, $4, $5, headers => $6, due_ats => $7, due_in_seconds => $8, ordering_keys => $9, holds => $10, priorities => $11,
        expires_ats => $12, expires_in_seconds => $13, idempotency_keys => $14) e
  order by e.ordinal
@@ -21,7 +21,7 @@ select e.work_item_id, e.message_id, e.added
 -- Everything as text, for drivers with types of their own.
 -- name: enqueue_many_as_text
 select e.work_item_id::text as work_item_id, e.message_id::text as message_id, e.added
-  from "{{schema}}"."{{outbox}}_enqueue_many"(
+  from "{{schema}}"."{{queue}}_enqueue_many"(
        $1::text[]::uuid[], $2::text[]::uuid[], $3::text[], $4::text[], $5::text[], $6::text[]::timestamptz[], $7::text[], $8::text[],
        $9::text[]::smallint[], $10::text[]::timestamptz[], $11::text[], $12::text[]::boolean[],
        due_in_seconds => $13::text[]::double precision[], expires_in_seconds => $14::text[]::double precision[]) e
@@ -30,24 +30,28 @@ select e.work_item_id::text as work_item_id, e.message_id::text as message_id, e
 -- name: take
 select t.verdict, t.reason, t.id, t.message_id, t.topic, t.payload, t.correlation_id, t.attempt, t.generation, t.created_at, t.due_at,
        t.expires_at, t.ordering_key, t.priority, t.headers::text, t.locked_until, t.claimed_at, t.last_error, t.place, t.seq
-  from "{{schema}}"."{{outbox}}_take"($1, $2, $3, $4, $5, $6, $7, $8) t
+  from "{{schema}}"."{{queue}}_take"($1, $2, $3, $4, $5, $6, $7, $8) t
 
 -- The ids that changed; null for all of them.
 -- name: settle
-select "{{schema}}"."{{outbox}}_end"($1, $2, $3, $4, $5, $6, $7, $8)
+select "{{schema}}"."{{queue}}_end"($1, $2, $3, $4, $5, $6, $7, $8)
+
+-- Of the queues that have it.
+-- name: forward
+select f.id from "{{schema}}"."{{queue}}_forward"($1, $2) f(id)
 
 -- name: renew
-select r.id from "{{schema}}"."{{outbox}}_renew"($1, $2, $3, $4) r(id)
+select r.id from "{{schema}}"."{{queue}}_renew"($1, $2, $3, $4) r(id)
 
 -- name: reap
-select "{{schema}}"."{{outbox}}_reap_expired"($1)
+select "{{schema}}"."{{queue}}_reap_expired"($1)
 
 -- An id that its caller has used again stands for its last message.
 -- name: get
 select m.id, m.message_id, m.topic, m.payload, m.correlation_id, m.status, m.reason, m.attempts, m.created_at, m.requested_due_at,
        m.due_at, m.expires_at, m.owner, m.locked_until, m.generation, m.processed_at, m.processed_by, m.last_error, m.priority,
        m.ordering_key, m.idempotency_key, m.headers::text
-  from "{{schema}}"."{{outbox}}_message" m
+  from "{{schema}}"."{{queue}}_message" m
  where m.id = $1
  order by m.seq desc
  limit 1
@@ -56,7 +60,7 @@ select m.id, m.message_id, m.topic, m.payload, m.correlation_id, m.status, m.rea
 select m.id, m.message_id, m.topic, m.payload, m.correlation_id, m.status, m.reason, m.attempts, m.created_at, m.requested_due_at,
        m.due_at, m.expires_at, m.owner, m.locked_until, m.generation, m.processed_at, m.processed_by, m.last_error, m.priority,
        m.ordering_key, m.idempotency_key, m.headers::text
-  from "{{schema}}"."{{outbox}}_message" m
+  from "{{schema}}"."{{queue}}_message" m
  where ($1::text is null or m.topic = $1) and ($2::smallint is null or m.status = $2) and ($3::text is null or m.reason = $3)
    and ($4::text is null or m.correlation_id = $4)
    and ($5::timestamptz is null or m.processed_at >= $5) and ($6::timestamptz is null or m.processed_at < $6)
@@ -65,48 +69,49 @@ select m.id, m.message_id, m.topic, m.payload, m.correlation_id, m.status, m.rea
  limit $8
 
 -- name: cancel
-select c.id from "{{schema}}"."{{outbox}}_cancel"($1) c(id)
+select c.id from "{{schema}}"."{{queue}}_cancel"($1) c(id)
 
 -- name: requeue
-select r.id from "{{schema}}"."{{outbox}}_requeue"($1) r(id)
+select r.id from "{{schema}}"."{{queue}}_requeue"($1) r(id)
 
 -- name: requeue_where
-select r.id from "{{schema}}"."{{outbox}}_requeue_where"($1, $2, $3, $4, $5, correlation_id => $6) r(id)
+select r.id from "{{schema}}"."{{queue}}_requeue_where"($1, $2, $3, $4, $5, correlation_id => $6) r(id)
 
 -- name: release_key
-select "{{schema}}"."{{outbox}}_release_key"($1)
+select "{{schema}}"."{{queue}}_release_key"($1)
 
 -- name: stats
 select s.ready, s.scheduled, s.in_progress, s.lapsed, s.done, s.failed, s.held_keys, s.oldest_ready_age_seconds
-  from "{{schema}}"."{{outbox}}_stats"() s
+  from "{{schema}}"."{{queue}}_stats"() s
 
 -- Without what would need a walk through the history.
 -- name: backlog
 select s.ready, s.scheduled, s.in_progress, s.lapsed, 0::bigint, s.failed, s.held_keys, s.oldest_ready_age_seconds
-  from "{{schema}}"."{{outbox}}_stats"(count_done => false) s
+  from "{{schema}}"."{{queue}}_stats"(count_done => false) s
 
 -- name: stats_by_topic
-select t.topic, t.ready, t.scheduled, t.in_progress, t.failed from "{{schema}}"."{{outbox}}_stats_by_topic"() t order by t.topic
+select t.topic, t.ready, t.scheduled, t.in_progress, t.failed from "{{schema}}"."{{queue}}_stats_by_topic"() t order by t.topic
 
 -- name: purge
-select "{{schema}}"."{{outbox}}_purge"($1, $2, $3)
+select "{{schema}}"."{{queue}}_purge"($1, $2, $3)
 
 -- name: next_due
-select "{{schema}}"."{{outbox}}_next_due"($1, $2)
+select "{{schema}}"."{{queue}}_next_due"($1, $2)
 
 -- Declarations must be seen and need not survive: nobody waits for the disk.
 -- name: idle
-select "{{schema}}"."{{outbox}}_idle"($1, $2, $3, $4) from set_config('synchronous_commit', 'off', true)
+select "{{schema}}"."{{queue}}_idle"($1, $2, $3, $4) from set_config('synchronous_commit', 'off', true)
 
 -- name: busy
-select "{{schema}}"."{{outbox}}_busy"($1) from set_config('synchronous_commit', 'off', true)
+select "{{schema}}"."{{queue}}_busy"($1) from set_config('synchronous_commit', 'off', true)
 
 -- name: horizon
-select "{{schema}}"."{{outbox}}_horizon"() from set_config('synchronous_commit', 'off', true)
+select "{{schema}}"."{{queue}}_horizon"() from set_config('synchronous_commit', 'off', true)
 
 -- The second function reads with a snapshot taken after the first has answered, so it sees all that had ended by then.
 -- name: horizon_passed
-select "{{schema}}"."{{outbox}}_horizon_passed"($1), "{{schema}}"."{{outbox}}_next_due"($2, $3)
+select "{{schema}}"."{{queue}}_horizon_passed"($1), "{{schema}}"."{{queue}}_next_due"($2, $3)
 
 -- name: probe
-select "{{schema}}"."{{outbox}}_channel"() from pg_notify($1, '')
+select "{{schema}}"."{{outbox}}_channel"(), "{{schema}}"."{{inbox}}_channel"(), "{{schema}}"."{{timers}}_channel"(), "{{schema}}"."{{job_runs}}_channel"()
+  from pg_notify($1, '')

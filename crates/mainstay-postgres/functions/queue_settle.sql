@@ -5,7 +5,7 @@
 -- looked up one by one. A place is only a hint. A renewal or a vacuum moves rows, so whatever is not found there, or is not the
 -- claim asked for, is looked up by its id.
 
-create or replace function "{{schema}}"."{{outbox}}_end"(
+create or replace function "{{schema}}"."{{queue}}_end"(
     owner uuid,
     ids uuid[],
     generations bigint[],
@@ -40,26 +40,26 @@ declare
     left_keys text[];
 begin
     if $1 is null or $1 = '00000000-0000-0000-0000-000000000000' then
-        raise exception using errcode = '22023', message = '{{outbox:literal}}_settle: owner must not be null or nil';
+        raise exception using errcode = '22023', message = '{{queue:literal}}_settle: owner must not be null or nil';
     end if;
     if ids is null then
-        raise exception using errcode = '22023', message = '{{outbox:literal}}_settle: ids must not be null';
+        raise exception using errcode = '22023', message = '{{queue:literal}}_settle: ids must not be null';
     end if;
     if outcomes is null or cardinality(outcomes) <> size then
         raise exception using errcode = '22023',
-            message = '{{outbox:literal}}_settle: outcomes must have as many elements as ids (' || size || '), got ' || coalesce(cardinality(outcomes)::text, 'null');
+            message = '{{queue:literal}}_settle: outcomes must have as many elements as ids (' || size || '), got ' || coalesce(cardinality(outcomes)::text, 'null');
     end if;
     if cardinality(generations) <> size then
         raise exception using errcode = '22023',
-            message = '{{outbox:literal}}_settle: generations must have as many elements as ids (' || size || '), got ' || cardinality(generations);
+            message = '{{queue:literal}}_settle: generations must have as many elements as ids (' || size || '), got ' || cardinality(generations);
     end if;
     if cardinality(delays) <> size then
         raise exception using errcode = '22023',
-            message = '{{outbox:literal}}_settle: delays must have as many elements as ids (' || size || '), got ' || cardinality(delays);
+            message = '{{queue:literal}}_settle: delays must have as many elements as ids (' || size || '), got ' || cardinality(delays);
     end if;
     if cardinality(errors) <> size then
         raise exception using errcode = '22023',
-            message = '{{outbox:literal}}_settle: errors must have as many elements as ids (' || size || '), got ' || cardinality(errors);
+            message = '{{queue:literal}}_settle: errors must have as many elements as ids (' || size || '), got ' || cardinality(errors);
     end if;
     if size = 0 then
         return null;
@@ -68,11 +68,11 @@ begin
            bool_or(o.outcome not in (1, 3)), bool_or(o.outcome in (1, 3))
       into known, plain, ending, returning_some from unnest(outcomes) o(outcome);
     if not known then
-        raise exception using errcode = '22023', message = '{{outbox:literal}}_settle: outcomes must be 0 (ack), 1 (abandon), 2 (fail), 3 (release), '
+        raise exception using errcode = '22023', message = '{{queue:literal}}_settle: outcomes must be 0 (ack), 1 (abandon), 2 (fail), 3 (release), '
             || '4 (fail: delivery limit), 5 (fail: expired), 6 (fail: cancelled), 7 (never handed out: delivery limit) or 8 (never handed out: expired)';
     end if;
     if delays is not null and exists (select from unnest(delays) d(delay) where not (d.delay > 0 and d.delay <= 1e9)) then
-        raise exception using errcode = '22023', message = '{{outbox:literal}}_settle: delays must be more than 0 and at most 1000000000 seconds';
+        raise exception using errcode = '22023', message = '{{queue:literal}}_settle: delays must be more than 0 and at most 1000000000 seconds';
     end if;
 
     -- One outcome per claim, the first wins (an id may come twice, with a stale claim and with the one that holds).
@@ -86,7 +86,7 @@ begin
 
     while done_ids is not null loop
         if spots is null or cardinality(array_remove(spots, null)) <> cardinality(done_ids) then
-            spots := array(select m.ctid from "{{schema}}"."{{outbox}}" m
+            spots := array(select m.ctid from "{{schema}}"."{{queue}}" m
                             where m.id = any (done_ids) and m.owner = $1 and m.status = 1
                               and (generations is null
                                    or ((m.id, m.generation) in (select u.id, u.generation from unnest(done_ids, done_generations) u(id, generation))) is true));
@@ -96,13 +96,13 @@ begin
         tried := spots;
         -- ("in … is true" is looked up in a hash table, a plain "in" would become a join.)
         with gone as (
-            delete from "{{schema}}"."{{outbox}}" m
+            delete from "{{schema}}"."{{queue}}" m
              where m.ctid = any (spots) and m.owner = $1 and m.status = 1
                and case when generations is null then (m.id in (select u.id from unnest(done_ids) u(id))) is true
                         else ((m.id, m.generation) in (select u.id, u.generation from unnest(done_ids, done_generations) u(id, generation))) is true end
             returning m.*),
         kept as (
-            insert into "{{schema}}"."{{outbox}}_history" (
+            insert into "{{schema}}"."{{queue}}_history" (
                 seq, created_at, due_at, requested_due_at, processed_at, expires_at, generation, attempts, priority, status, id, message_id,
                 processed_by, hold_on_failure, topic, reason, ordering_key, idempotency_key, correlation_id, last_error, headers, payload)
             select g.seq, g.created_at, g.due_at, g.requested_due_at, moment, g.expires_at, g.generation, g.attempts, g.priority, 2, g.id, g.message_id,
@@ -124,12 +124,12 @@ begin
               from unnest(ids, generations, outcomes, errors) with ordinality as u(id, generation, outcome, error, n)
              order by u.id, u.generation, u.n),
         gone as (
-            delete from "{{schema}}"."{{outbox}}" m using asked a
+            delete from "{{schema}}"."{{queue}}" m using asked a
              where m.id = a.id and m.owner = $1 and m.status = 1 and (generations is null or m.generation = a.generation)
                and a.outcome not in (1, 3) and (a.outcome <> 0 or a.error is not null)
             returning m.*, a.outcome, a.error),
         kept as (
-            insert into "{{schema}}"."{{outbox}}_history" (
+            insert into "{{schema}}"."{{queue}}_history" (
                 seq, created_at, due_at, requested_due_at, processed_at, expires_at, generation, attempts, priority, status, id, message_id,
                 processed_by, hold_on_failure, topic, reason, ordering_key, idempotency_key, correlation_id, last_error, headers, payload)
             select g.seq, g.created_at, g.due_at, g.requested_due_at, moment, g.expires_at, g.generation,
@@ -144,15 +144,15 @@ begin
           into changed, left_keys, holding from kept k;
 
         if holding is not null then
-            insert into "{{schema}}"."{{outbox}}_hold" (ordering_key, work_item_id, held_at)
-            select distinct on (h.ordering_key) h.ordering_key, h.id, moment from "{{schema}}"."{{outbox}}_history" h
+            insert into "{{schema}}"."{{queue}}_hold" (ordering_key, work_item_id, held_at)
+            select distinct on (h.ordering_key) h.ordering_key, h.id, moment from "{{schema}}"."{{queue}}_history" h
              where h.id = any (holding) and h.ordering_key is not null order by h.ordering_key
             on conflict do nothing;
         end if;
     end if;
     -- A statement of its own: what was parked behind these items while the delete waited is visible only now.
     if left_keys is not null then
-        perform "{{schema}}"."{{outbox}}_advance"(left_keys);
+        perform "{{schema}}"."{{queue}}_advance"(left_keys);
     end if;
 
     if returning_some then
@@ -161,7 +161,7 @@ begin
               from unnest(ids, generations, outcomes, delays, errors) with ordinality as u(id, generation, outcome, delay, error, n)
              order by u.id, u.generation, u.n),
         back as (
-            update "{{schema}}"."{{outbox}}" m
+            update "{{schema}}"."{{queue}}" m
                set status = 0, owner = null, locked_until = null,
                    -- A release was no delivery.
                    attempts = case a.outcome when 3 then greatest(m.attempts - 1, 0) else m.attempts end,
@@ -176,16 +176,16 @@ begin
         select array_agg(b.id) into returned from back b;
         if returned is not null then
             changed := changed || returned;
-            perform "{{schema}}"."{{outbox}}_wake"();
+            perform "{{schema}}"."{{queue}}_wake"();
         end if;
     end if;
     return case when cardinality(changed) < size then changed end;
 end
 $mainstay$;
-comment on function "{{schema}}"."{{outbox}}_end"(uuid, uuid[], bigint[], smallint[], double precision[], text[], boolean, tid[]) is
+comment on function "{{schema}}"."{{queue}}_end"(uuid, uuid[], bigint[], smallint[], double precision[], text[], boolean, tid[]) is
     'Internal: what settle does, told where the claims have put their rows. Returns the ids that changed, or null if that is all of them.';
 
-create or replace function "{{schema}}"."{{outbox}}_settle"(
+create or replace function "{{schema}}"."{{queue}}_settle"(
     owner uuid,
     ids uuid[],
     generations bigint[],
@@ -198,10 +198,10 @@ language plpgsql volatile
 as $mainstay$
 begin
     return query select u.id from unnest(coalesce(
-        "{{schema}}"."{{outbox}}_end"($1, ids, generations, outcomes, delays, errors, keep_payload, null), ids)) u(id);
+        "{{schema}}"."{{queue}}_end"($1, ids, generations, outcomes, delays, errors, keep_payload, null), ids)) u(id);
 end
 $mainstay$;
-comment on function "{{schema}}"."{{outbox}}_settle"(uuid, uuid[], bigint[], smallint[], double precision[], text[], boolean) is
+comment on function "{{schema}}"."{{queue}}_settle"(uuid, uuid[], bigint[], smallint[], double precision[], text[], boolean) is
     'Ends claims: outcome 0 ack, 1 abandon (counts as a delivery; delay in seconds, null = backoff), 2 fail, 3 release (does not count; null = at once), '
     '4, 5 and 6 fail with reason delivery-limit, expired or cancelled, 7 and 8 with delivery-limit or expired before a handler had it (does not count). '
     'Returns the ids that changed; the others were not held by this owner and generation. generations as a whole may be null: owner alone is compared. '

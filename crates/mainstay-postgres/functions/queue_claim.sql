@@ -1,6 +1,6 @@
 -- The public face of take: only what was claimed.
 
-create or replace function "{{schema}}"."{{outbox}}_claim"(
+create or replace function "{{schema}}"."{{queue}}_claim"(
     owner uuid,
     lease_seconds integer,
     batch integer,
@@ -19,11 +19,11 @@ begin
     return query
     select t.id, t.message_id, t.topic, t.payload, t.correlation_id, t.attempt, t.generation, t.created_at, t.due_at, t.expires_at,
            t.ordering_key, t.priority, t.headers, t.locked_until, t.claimed_at, t.last_error, t.requested_due_at
-      from "{{schema}}"."{{outbox}}_take"($1, lease_seconds, batch, delivery_limit, only_topics, except_topics) t
+      from "{{schema}}"."{{queue}}_take"($1, lease_seconds, batch, delivery_limit, only_topics, except_topics) t
      where t.verdict = 1;
 end
 $mainstay$;
-comment on function "{{schema}}"."{{outbox}}_claim"(uuid, integer, integer, integer, text[], text[]) is
+comment on function "{{schema}}"."{{queue}}_claim"(uuid, integer, integer, integer, text[], text[]) is
     'Claims up to batch items that are due and free, or whose lease has lapsed, for lease_seconds. Highest priority first, with a share for the lower ones. '
     'Keep id and generation of each: together with the owner they are the claim. Expired items and those delivered delivery_limit times are failed instead. '
     'Needs READ COMMITTED and a short transaction.';

@@ -1,6 +1,6 @@
 -- Taking back what has not been started.
 
-create or replace function "{{schema}}"."{{outbox}}_cancel"(ids uuid[]) returns setof uuid
+create or replace function "{{schema}}"."{{queue}}_cancel"(ids uuid[]) returns setof uuid
 language plpgsql volatile
 -- For the settings see settle.
 set jit = off set enable_seqscan = off set enable_indexscan = off set enable_indexonlyscan = off set enable_hashjoin = off
@@ -13,13 +13,13 @@ declare
     left_keys text[];
 begin
     if ids is null then
-        raise exception using errcode = '22023', message = '{{outbox:literal}}_cancel: ids must not be null';
+        raise exception using errcode = '22023', message = '{{queue:literal}}_cancel: ids must not be null';
     end if;
     with asked as materialized (select distinct u.id from unnest(ids) u(id) order by u.id),
     gone as (
-        delete from "{{schema}}"."{{outbox}}" m using asked a where m.id = a.id and m.status = 0 returning m.*),
+        delete from "{{schema}}"."{{queue}}" m using asked a where m.id = a.id and m.status = 0 returning m.*),
     kept as (
-        insert into "{{schema}}"."{{outbox}}_history" (
+        insert into "{{schema}}"."{{queue}}_history" (
             seq, created_at, due_at, requested_due_at, processed_at, expires_at, generation, attempts, priority, status, id, message_id,
             hold_on_failure, topic, reason, ordering_key, idempotency_key, correlation_id, last_error, headers, payload)
         select g.seq, g.created_at, g.due_at, g.requested_due_at, moment, g.expires_at, g.generation, g.attempts, g.priority, 3, g.id, g.message_id,
@@ -28,10 +28,10 @@ begin
     select array_agg(g.id), array_agg(g.ordering_key) filter (where g.ordering_key is not null) into changed, left_keys from gone g;
     -- No hold, whatever the item asked for: whoever cancels it wants the rest to go on.
     if left_keys is not null then
-        perform "{{schema}}"."{{outbox}}_advance"(left_keys);
+        perform "{{schema}}"."{{queue}}_advance"(left_keys);
     end if;
     return query select u.id from unnest(changed) u(id);
 end
 $mainstay$;
-comment on function "{{schema}}"."{{outbox}}_cancel"(uuid[]) is
+comment on function "{{schema}}"."{{queue}}_cancel"(uuid[]) is
     'Fails items that are ready and not in progress, with reason cancelled. Returns the ids that changed.';

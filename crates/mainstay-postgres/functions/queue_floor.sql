@@ -36,7 +36,7 @@
 -- locks are asked: if no transaction below next_xid has one, a snapshot taken after that serves as S. One of them that writes
 -- later takes its reading later (the rule says: holding its lock), and then 2. goes for it as well.
 
-create or replace function "{{schema}}"."{{outbox}}_raise_floor"(seen bigint, had_no_xid boolean, known smallint[], active boolean) returns void
+create or replace function "{{schema}}"."{{queue}}_raise_floor"(seen bigint, had_no_xid boolean, known smallint[], active boolean) returns void
 language plpgsql volatile
 set jit = off set enable_indexscan = on set enable_indexonlyscan = on set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
 set plan_cache_mode = force_generic_plan
@@ -44,8 +44,8 @@ as $mainstay$
 #variable_conflict use_column
 declare
     moment constant timestamptz := clock_timestamp();
-    was "{{schema}}"."{{outbox}}_floor"%rowtype;
-    put "{{schema}}"."{{outbox}}_floor"%rowtype;
+    was "{{schema}}"."{{queue}}_floor"%rowtype;
+    put "{{schema}}"."{{queue}}_floor"%rowtype;
     home oid;
     queue oid;
     anew boolean;
@@ -53,14 +53,14 @@ declare
     waiting boolean := false;
     still boolean;
 begin
-    select max(c.oid) filter (where c.relname = '{{outbox:literal}}_floor'), max(c.oid) filter (where c.relname = '{{outbox:literal}}') into home, queue
+    select max(c.oid) filter (where c.relname = '{{queue:literal}}_floor'), max(c.oid) filter (where c.relname = '{{queue:literal}}') into home, queue
       from pg_class c join pg_namespace s on s.oid = c.relnamespace
-     where s.nspname = '{{schema:literal}}' and c.relname in ('{{outbox:literal}}_floor', '{{outbox:literal}}');
+     where s.nspname = '{{schema:literal}}' and c.relname in ('{{queue:literal}}_floor', '{{queue:literal}}');
     -- One at a time, and never waited for. That the rows form one chain does not hang on it: their numbers are unique.
     if not pg_try_advisory_xact_lock(home::integer, 0) then
         return;
     end if;
-    select f.* into was from "{{schema}}"."{{outbox}}_floor" f where f.n = seen;
+    select f.* into was from "{{schema}}"."{{queue}}_floor" f where f.n = seen;
 
     -- From the beginning if there is nothing to go on, if the clock was put back, or if the row has come from another server, with a
     -- dump or by replication: its floors would do, but its xid means nothing here and might never be reached.
@@ -126,7 +126,7 @@ begin
                    array_agg(case when (r.due_at, r.seq - 1) < (moment, 0) then r.seq - 1 else 0 end order by k.place)
               into still, put.due_ats, put.seqs, put.next_due_ats, put.next_seqs
               from unnest(put.levels, put.due_ats, put.seqs, put.next_due_ats, put.next_seqs) with ordinality k(level, due, seq, next_due, next_seq, place)
-              left join lateral (select q.due_at::timestamptz as due_at, q.seq from "{{schema}}"."{{outbox}}" q
+              left join lateral (select q.due_at::timestamptz as due_at, q.seq from "{{schema}}"."{{queue}}" q
                                   where not q.parked and q.priority = k.level and q.due_at <= moment and (q.due_at, q.seq) > (k.due, k.seq)
                                   order by q.due_at, q.seq limit 1) r on true
              cross join lateral (select case when (r.due_at, r.seq - 1) < (k.next_due, k.next_seq) then r.due_at else k.next_due end as due,
@@ -136,18 +136,18 @@ begin
         end if;
     end if;
 
-    insert into "{{schema}}"."{{outbox}}_floor" select put.* on conflict do nothing;
+    insert into "{{schema}}"."{{queue}}_floor" select put.* on conflict do nothing;
     if seen % 256 = 0 then
-        delete from "{{schema}}"."{{outbox}}_floor" f where f.n < seen - 16;
+        delete from "{{schema}}"."{{queue}}_floor" f where f.n < seen - 16;
     end if;
 end
 $mainstay$;
-comment on function "{{schema}}"."{{outbox}}_raise_floor"(bigint, boolean, smallint[], boolean) is
+comment on function "{{schema}}"."{{queue}}_raise_floor"(bigint, boolean, smallint[], boolean) is
     'Internal: makes the next row of floors from the one a claim has seen, if that can be done now. Waits for nobody.';
 
 -- Nothing should ever be found here. It is looked for all the same: a server's clock can be put back, and people change rows by hand.
 -- Whatever lies below a floor brings all of them back to the beginning.
-create or replace function "{{schema}}"."{{outbox}}_sweep"(min_age interval default '0') returns boolean
+create or replace function "{{schema}}"."{{queue}}_sweep"(min_age interval default '0') returns boolean
 language plpgsql volatile
 set jit = off set enable_indexscan = on set enable_indexonlyscan = on set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
 set plan_cache_mode = force_generic_plan
@@ -158,32 +158,32 @@ declare
     was record;
     sunk boolean;
 begin
-    select f.* into was from "{{schema}}"."{{outbox}}_floor" f order by f.n desc limit 1;
+    select f.* into was from "{{schema}}"."{{queue}}_floor" f order by f.n desc limit 1;
     -- (A time in the future is the work of a clock that has been put back since.)
     if was.n is null or was.swept_at between moment - min_age and moment then
         return false;
     end if;
-    select coalesce(bool_or((select true from "{{schema}}"."{{outbox}}" q
+    select coalesce(bool_or((select true from "{{schema}}"."{{queue}}" q
                               where not q.parked and q.priority = k.level and (q.due_at, q.seq) <= (k.due, k.seq)
                               order by q.due_at, q.seq limit 1)), false) into sunk
       from unnest(was.levels, was.due_ats, was.seqs) k(level, due, seq);
 
     -- Only now, for the way here may have been long. If somebody else is at it: the next time.
-    if not pg_try_advisory_xact_lock((select f.tableoid::integer from "{{schema}}"."{{outbox}}_floor" f limit 1), 0) then
+    if not pg_try_advisory_xact_lock((select f.tableoid::integer from "{{schema}}"."{{queue}}_floor" f limit 1), 0) then
         return sunk;
     end if;
-    insert into "{{schema}}"."{{outbox}}_floor" (
+    insert into "{{schema}}"."{{queue}}_floor" (
            n, noted_at, swept_at, next_xid, made_in, quiet, held_up, levels, due_ats, seqs, next_due_ats, next_seqs)
     select f.n + 1, f.noted_at, moment, case when not sunk then f.next_xid end, f.made_in, case when sunk then 0 else f.quiet end, f.held_up, f.levels,
            case when sunk then array_fill('-infinity'::timestamptz, array[cardinality(f.levels)]) else f.due_ats end,
            case when sunk then array_fill(0::bigint, array[cardinality(f.levels)]) else f.seqs end,
            case when sunk then array_fill('-infinity'::timestamptz, array[cardinality(f.levels)]) else f.next_due_ats end,
            case when sunk then array_fill(0::bigint, array[cardinality(f.levels)]) else f.next_seqs end
-      from "{{schema}}"."{{outbox}}_floor" f order by f.n desc limit 1
+      from "{{schema}}"."{{queue}}_floor" f order by f.n desc limit 1
     on conflict do nothing;
-    delete from "{{schema}}"."{{outbox}}_floor" f where f.n < was.n - 16;
+    delete from "{{schema}}"."{{queue}}_floor" f where f.n < was.n - 16;
     return sunk;
 end
 $mainstay$;
-comment on function "{{schema}}"."{{outbox}}_sweep"(interval) is
+comment on function "{{schema}}"."{{queue}}_sweep"(interval) is
     'Internal: looks for open items below the floors, unless somebody did less than min_age ago, and puts the floors back if there are any. Returns whether there were.';

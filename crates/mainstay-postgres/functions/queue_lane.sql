@@ -6,7 +6,7 @@
 -- hold) that it parks behind, so that the one who removes it comes after, and sees what was parked. Unparking too much is
 -- harmless, order is checked again at each claim. Reap repairs lanes that were changed by hand.
 
-create or replace function "{{schema}}"."{{outbox}}_advance"(ordering_keys text[]) returns void
+create or replace function "{{schema}}"."{{queue}}_advance"(ordering_keys text[]) returns void
 language plpgsql volatile
 -- All of them, because the settings of a caller hold in here as well.
 set jit = off set enable_indexscan = on set enable_indexonlyscan = on set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
@@ -22,7 +22,7 @@ begin
     first_parked := array(
         select p.ctid
           from (select distinct u.key from unnest(ordering_keys) u(key) where u.key is not null order by u.key) k
-          cross join lateral (select q.ctid from "{{schema}}"."{{outbox}}" q
+          cross join lateral (select q.ctid from "{{schema}}"."{{queue}}" q
                                where q.parked and q.ordering_key = k.key order by q.seq limit 1) p);
     if first_parked <> '{}' then
         -- It comes back where it was before, unless the next floor lies there already: then just beyond that (see floor, rule b). The
@@ -30,10 +30,10 @@ begin
         perform pg_current_xact_id();
         with next as materialized (
             select u.level, u.due, u.seq
-              from (select f.* from "{{schema}}"."{{outbox}}_floor" f order by f.n desc limit 1) f
+              from (select f.* from "{{schema}}"."{{queue}}_floor" f order by f.n desc limit 1) f
              cross join unnest(f.levels, f.next_due_ats, f.next_seqs) u(level, due, seq)
              where current_setting('transaction_isolation') = 'read committed')
-        update "{{schema}}"."{{outbox}}" m
+        update "{{schema}}"."{{queue}}" m
            set parked = false,
                due_at = case when current_setting('transaction_isolation') <> 'read committed' then greatest(m.due_at, clock_timestamp())
                              else coalesce((select n.due + interval '1 microsecond' from next n
@@ -43,31 +43,31 @@ begin
     end if;
 
     -- A lookup for each key; "exists" would become a join, with the same danger.
-    select bool_or((select true from "{{schema}}"."{{outbox}}" q where q.ordering_key = u.key and not q.parked order by q.seq limit 1))
+    select bool_or((select true from "{{schema}}"."{{queue}}" q where q.ordering_key = u.key and not q.parked order by q.seq limit 1))
       into waiting from unnest(ordering_keys) u(key);
     if waiting then
-        perform "{{schema}}"."{{outbox}}_wake"();
+        perform "{{schema}}"."{{queue}}_wake"();
     end if;
 end
 $mainstay$;
-comment on function "{{schema}}"."{{outbox}}_advance"(text[]) is 'Internal: lets the next item of each ordering key come forward.';
+comment on function "{{schema}}"."{{queue}}_advance"(text[]) is 'Internal: lets the next item of each ordering key come forward.';
 
-create or replace function "{{schema}}"."{{outbox}}_release_key"(ordering_key text) returns boolean
+create or replace function "{{schema}}"."{{queue}}_release_key"(ordering_key text) returns boolean
 language plpgsql volatile
 as $mainstay$
 #variable_conflict use_column
 begin
     if $1 is null or length($1) not between 1 and 255 then
         raise exception using errcode = '22023',
-            message = '{{outbox:literal}}_release_key: ordering_key must be 1 to 255 characters, got ' || coalesce(length($1)::text, 'null');
+            message = '{{queue:literal}}_release_key: ordering_key must be 1 to 255 characters, got ' || coalesce(length($1)::text, 'null');
     end if;
-    delete from "{{schema}}"."{{outbox}}_hold" h where h.ordering_key = $1;
+    delete from "{{schema}}"."{{queue}}_hold" h where h.ordering_key = $1;
     if not found then
         return false;
     end if;
-    perform "{{schema}}"."{{outbox}}_advance"(array[$1]);
+    perform "{{schema}}"."{{queue}}_advance"(array[$1]);
     return true;
 end
 $mainstay$;
-comment on function "{{schema}}"."{{outbox}}_release_key"(text) is
+comment on function "{{schema}}"."{{queue}}_release_key"(text) is
     'Releases a held ordering key: the items behind the failed one go on, the failed one stays failed. Returns whether it was held.';

@@ -1,7 +1,7 @@
 -- Adding one item, in the caller's transaction. Called once per business event, mostly once per transaction, and there every
 -- expression of a function is prepared anew: so one test for all arguments, and the complaint is worded elsewhere.
 
-create or replace function "{{schema}}"."{{outbox}}_enqueue"(
+create or replace function "{{schema}}"."{{queue}}_enqueue"(
     topic text,
     payload text,
     correlation_id text default null,
@@ -29,21 +29,21 @@ begin
            and isfinite(due_at) and isfinite(expires_at) and jsonb_typeof(headers) = 'object'
            and due_in_seconds between 0 and 1e11 and expires_in_seconds between 0 and 1e11) is false
        or num_nonnulls(due_at, due_in_seconds) = 2 or num_nonnulls(expires_at, expires_in_seconds) = 2 then
-        perform "{{schema}}"."{{outbox}}_refuse"(topic, payload, correlation_id, due_at, idempotency_key, ordering_key, priority, expires_at, headers,
+        perform "{{schema}}"."{{queue}}_refuse"(topic, payload, correlation_id, due_at, idempotency_key, ordering_key, priority, expires_at, headers,
                                                  due_in_seconds, expires_in_seconds);
     end if;
 
     if idempotency_key is not null then
-        work_item_id := coalesce(work_item_id, "{{schema}}"."{{outbox}}_uuid7"());
-        message_id := coalesce(message_id, "{{schema}}"."{{outbox}}_uuid7"());
+        work_item_id := coalesce(work_item_id, "{{schema}}"."{{queue}}_uuid7"());
+        message_id := coalesce(message_id, "{{schema}}"."{{queue}}_uuid7"());
         -- The insert waits for a concurrent caller with the same key, and then does nothing. The key it met can be gone again
         -- when it is read, through a purge: hence the loop.
         loop
-            insert into "{{schema}}"."{{outbox}}_idempotency" (idempotency_key, work_item_id, message_id, created_at)
+            insert into "{{schema}}"."{{queue}}_idempotency" (idempotency_key, work_item_id, message_id, created_at)
             values (idempotency_key, work_item_id, message_id, statement_timestamp()) on conflict do nothing;
             exit when found;
             select i.work_item_id, i.message_id into earlier
-              from "{{schema}}"."{{outbox}}_idempotency" i where i.idempotency_key = "{{outbox}}_enqueue".idempotency_key;
+              from "{{schema}}"."{{queue}}_idempotency" i where i.idempotency_key = "{{queue}}_enqueue".idempotency_key;
             if found then
                 work_item_id := earlier.work_item_id;
                 message_id := earlier.message_id;
@@ -52,10 +52,10 @@ begin
         end loop;
     end if;
 
-    insert into "{{schema}}"."{{outbox}}" as o (
+    insert into "{{schema}}"."{{queue}}" as o (
         id, message_id, topic, payload, correlation_id, created_at, due_at, requested_due_at, idempotency_key, ordering_key,
         priority, expires_at, headers, hold_on_failure)
-    select coalesce(work_item_id, "{{schema}}"."{{outbox}}_uuid7"()), coalesce(message_id, "{{schema}}"."{{outbox}}_uuid7"()),
+    select coalesce(work_item_id, "{{schema}}"."{{queue}}_uuid7"()), coalesce(message_id, "{{schema}}"."{{queue}}_uuid7"()),
            topic, payload, nullif(correlation_id, ''), r.now,
            -- A due time in the past means now: it must not jump the queue, nor look like a message that waits since then.
            -- The relative times are counted from here, so that the clock of the caller does not matter.
@@ -67,25 +67,25 @@ begin
     returning o.id, o.message_id into work_item_id, message_id;
 
     -- What wake() does, and after the insert for the reason given there; written out because the call is as dear as the check.
-    if exists (select from "{{schema}}"."{{outbox}}_waiter" w where w.until > statement_timestamp())
+    if exists (select from "{{schema}}"."{{queue}}_waiter" w where w.until > statement_timestamp())
        or current_setting('transaction_isolation') <> 'read committed' then
-        perform pg_notify("{{schema}}"."{{outbox}}_channel"(), '');
+        perform pg_notify("{{schema}}"."{{queue}}_channel"(), '');
     end if;
 end
 $mainstay$;
-comment on function "{{schema}}"."{{outbox}}_enqueue"(
+comment on function "{{schema}}"."{{queue}}_enqueue"(
     text, text, text, timestamptz, text, text, integer, timestamptz, jsonb, boolean, uuid, uuid, double precision, double precision) is
     'Adds one item in the caller''s transaction and returns its ids. With an idempotency key that was used before: the existing ids, and nothing is added. '
     'Items with the same ordering key are handled one at a time, in the order of enqueueing; with hold_on_failure a failed one holds the rest.';
 
-create or replace function "{{schema}}"."{{outbox}}_refuse"(
+create or replace function "{{schema}}"."{{queue}}_refuse"(
     topic text, payload text, correlation_id text, due_at timestamptz, idempotency_key text, ordering_key text, priority integer,
     expires_at timestamptz, headers jsonb, due_in_seconds double precision, expires_in_seconds double precision
 ) returns void
 language plpgsql volatile
 as $mainstay$
 begin
-    raise exception using errcode = '22023', message = '{{outbox:literal}}_enqueue: ' || case
+    raise exception using errcode = '22023', message = '{{queue:literal}}_enqueue: ' || case
         when topic is null or length(topic) not between 1 and 255 then 'topic must be 1 to 255 characters, got ' || coalesce(length(topic)::text, 'null')
         when payload is null then 'payload must not be null (an empty text is fine)'
         when length(correlation_id) > 255 then 'correlation_id must be at most 255 characters, got ' || length(correlation_id)
@@ -103,6 +103,6 @@ begin
     end;
 end
 $mainstay$;
-comment on function "{{schema}}"."{{outbox}}_refuse"(
+comment on function "{{schema}}"."{{queue}}_refuse"(
     text, text, text, timestamptz, text, text, integer, timestamptz, jsonb, double precision, double precision) is
     'Internal: says which argument of enqueue is out of range.';

@@ -1,6 +1,6 @@
 -- Keeping a claim while its handler runs.
 
-create or replace function "{{schema}}"."{{outbox}}_renew"(
+create or replace function "{{schema}}"."{{queue}}_renew"(
     owner uuid, ids uuid[], generations bigint[] default null, lease_seconds double precision default 30
 ) returns setof uuid
 language plpgsql volatile
@@ -14,18 +14,18 @@ declare
     spots tid[];
 begin
     if $1 is null or $1 = '00000000-0000-0000-0000-000000000000' then
-        raise exception using errcode = '22023', message = '{{outbox:literal}}_renew: owner must not be null or nil';
+        raise exception using errcode = '22023', message = '{{queue:literal}}_renew: owner must not be null or nil';
     end if;
     if ids is null then
-        raise exception using errcode = '22023', message = '{{outbox:literal}}_renew: ids must not be null';
+        raise exception using errcode = '22023', message = '{{queue:literal}}_renew: ids must not be null';
     end if;
     if cardinality(generations) <> cardinality(ids) then
-        raise exception using errcode = '22023', message = '{{outbox:literal}}_renew: generations must have as many elements as ids ('
+        raise exception using errcode = '22023', message = '{{queue:literal}}_renew: generations must have as many elements as ids ('
             || cardinality(ids) || '), got ' || cardinality(generations);
     end if;
     if lease_seconds is null or not (lease_seconds > 0 and lease_seconds <= 1e9) then
         raise exception using errcode = '22023',
-            message = '{{outbox:literal}}_renew: lease_seconds must be more than 0 and at most 1000000000, got ' || coalesce(lease_seconds::text, 'null');
+            message = '{{queue:literal}}_renew: lease_seconds must be more than 0 and at most 1000000000, got ' || coalesce(lease_seconds::text, 'null');
     end if;
 
     -- What somebody else is changing is not waited for: most likely its handler is ending it, in a transaction that may take a while,
@@ -33,18 +33,18 @@ begin
     -- it is being taken over. A claim that only looks at the head of a lane is not in the way: hence no key update.
     spots := array(
         select m.ctid
-          from (select distinct u.id, u.generation from unnest(ids, generations) u(id, generation)) a join "{{schema}}"."{{outbox}}" m on m.id = a.id
+          from (select distinct u.id, u.generation from unnest(ids, generations) u(id, generation)) a join "{{schema}}"."{{queue}}" m on m.id = a.id
          where m.owner = $1 and m.status = 1 and (generations is null or m.generation = a.generation)
            -- A lapsed claim that nobody took over is still good. Not so with an ordering key: another item of the key may have
            -- been started on the strength of the lapse, and this one would run beside it.
            and (m.ordering_key is null or m.locked_until > moment)
            for no key update of m skip locked);
-    update "{{schema}}"."{{outbox}}" m set locked_until = moment + make_interval(secs => lease_seconds) where m.ctid = any (spots);
+    update "{{schema}}"."{{queue}}" m set locked_until = moment + make_interval(secs => lease_seconds) where m.ctid = any (spots);
     return query
     select m.id
-      from (select distinct u.id, u.generation from unnest(ids, generations) u(id, generation)) a join "{{schema}}"."{{outbox}}" m on m.id = a.id
+      from (select distinct u.id, u.generation from unnest(ids, generations) u(id, generation)) a join "{{schema}}"."{{queue}}" m on m.id = a.id
      where m.owner = $1 and m.status = 1 and (generations is null or m.generation = a.generation) and m.locked_until > moment;
 end
 $mainstay$;
-comment on function "{{schema}}"."{{outbox}}_renew"(uuid, uuid[], bigint[], double precision) is
+comment on function "{{schema}}"."{{queue}}_renew"(uuid, uuid[], bigint[], double precision) is
     'Extends claims to lease_seconds from now. Returns the ids still held; the claim of any other is lost and its handler must stop.';

@@ -1,18 +1,18 @@
 -- One outcome for all: done.
 
-create or replace function "{{schema}}"."{{outbox}}_ack"(owner uuid, ids uuid[], generations bigint[] default null) returns setof uuid
+create or replace function "{{schema}}"."{{queue}}_ack"(owner uuid, ids uuid[], generations bigint[] default null) returns setof uuid
 language plpgsql volatile
 as $mainstay$
 begin
     if $1 is null or $1 = '00000000-0000-0000-0000-000000000000' or ids is null or cardinality(generations) <> cardinality(ids) then
-        raise exception using errcode = '22023', message = '{{outbox:literal}}_ack: ' || case
+        raise exception using errcode = '22023', message = '{{queue:literal}}_ack: ' || case
             when ids is null then 'ids must not be null'
             when $1 is null or $1 = '00000000-0000-0000-0000-000000000000' then 'owner must not be null or nil'
             else 'generations must have as many elements as ids (' || cardinality(ids) || '), got ' || cardinality(generations)
         end;
     end if;
-    return query select "{{schema}}"."{{outbox}}_settle"($1, ids, generations, array_fill(0::smallint, array[cardinality(ids)]));
+    return query select "{{schema}}"."{{queue}}_settle"($1, ids, generations, array_fill(0::smallint, array[cardinality(ids)]));
 end
 $mainstay$;
-comment on function "{{schema}}"."{{outbox}}_ack"(uuid, uuid[], bigint[]) is
+comment on function "{{schema}}"."{{queue}}_ack"(uuid, uuid[], bigint[]) is
     'Marks claimed items as done. Returns the ids that changed. Give the generations of the claim; null compares the owner alone.';

@@ -1,8 +1,9 @@
-//! The outbox on SQLite: each method is one operation of the writer, or one job of a reader.
+//! A queue on SQLite: each method is one operation of the writer, or one job of a reader.
 
 mod admin;
 mod claim;
 mod enqueue;
+mod forward;
 mod read;
 mod settle;
 
@@ -30,14 +31,16 @@ pub(crate) use enqueue::enqueue;
 pub(crate) use enqueue::{ENQUEUE, id_taken, known_as, when};
 pub(crate) use settle::{SettleResult, settle};
 
-/// The outbox in one SQLite database.
-pub struct SqliteOutbox {
+/// A queue in one SQLite database.
+pub struct SqliteQueue {
     database: Arc<Database>,
+    /// Where the messages of a handler's transaction go.
+    outbox: Arc<Database>,
 }
 
-impl SqliteOutbox {
-    pub(crate) fn new(database: Arc<Database>) -> Self {
-        Self { database }
+impl SqliteQueue {
+    pub(crate) fn new(database: Arc<Database>, outbox: Arc<Database>) -> Self {
+        Self { database, outbox }
     }
 
     pub(crate) fn database(&self) -> &Arc<Database> {
@@ -45,14 +48,14 @@ impl SqliteOutbox {
     }
 }
 
-impl fmt::Debug for SqliteOutbox {
+impl fmt::Debug for SqliteQueue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SqliteOutbox").field("identifier", &self.database.identifier).finish_non_exhaustive()
+        f.debug_struct("SqliteQueue").field("identifier", &self.database.identifier).finish_non_exhaustive()
     }
 }
 
 #[async_trait]
-impl QueueStore for SqliteOutbox {
+impl QueueStore for SqliteQueue {
     fn identifier(&self) -> &str {
         &self.database.identifier
     }
@@ -95,12 +98,12 @@ impl QueueStore for SqliteOutbox {
     }
 
     async fn begin(&self) -> Result<Box<dyn StoreTransaction>> {
-        Ok(Box::new(SqliteTransaction::begin(&self.database).await?))
+        Ok(Box::new(SqliteTransaction::begin(&self.database, &self.outbox.statements).await?))
     }
 }
 
 #[async_trait]
-impl OutboxStore for SqliteOutbox {
+impl OutboxStore for SqliteQueue {
     async fn enqueue(&self, messages: &[PreparedMessage]) -> Result<Vec<Enqueued>> {
         let ticket = Ticket::new("outbox.enqueue", messages.len());
         let messages = messages.to_vec();
@@ -161,6 +164,13 @@ impl OutboxStore for SqliteOutbox {
         let ticket = Ticket::new("outbox.purge", retention.batch as usize);
         let retention = *retention;
         self.database.write(ticket, move |connection, sql| admin::purge(connection, sql, &retention)).await
+    }
+
+    async fn forward(&self, owner: OwnerToken, batch: u32) -> Result<Vec<WorkItemId>> {
+        let ticket = Ticket::new("queue.forward", batch as usize);
+        let keep = self.database.keep_done_payloads;
+        let forward = move |connection: &_, sql: &_| forward::forward(connection, sql, owner, batch, keep);
+        self.database.write_and_wake(ticket, forward, any).await
     }
 
     fn as_any(&self) -> &dyn Any {
