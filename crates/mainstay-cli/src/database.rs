@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use mainstay::ErrorKind;
-use mainstay::postgres::Postgres;
+use mainstay::postgres::{Postgres, PostgresBuilder};
 use mainstay::sqlite::Sqlite;
 use mainstay::store::{Names, Provider};
 
@@ -97,7 +97,12 @@ impl Database {
 
 /// Sets up a PostgreSQL provider; it connects at the first use. What is wrong with the URL is told now.
 pub(crate) async fn connect_postgres(url: &str, names: Names, pool: usize) -> anyhow::Result<Postgres> {
-    let connected = Postgres::builder(url).names(names).pool_size(pool).connect().await;
+    connect(Postgres::builder(url).names(names).pool_size(pool)).await
+}
+
+/// The same with settings of one's own.
+pub(crate) async fn connect(settings: PostgresBuilder) -> anyhow::Result<Postgres> {
+    let connected = settings.connect().await;
     connected.map_err(|error| match error.kind() {
         ErrorKind::Config => mistake(error.message().trim_start_matches("the database URL: ")).into(),
         _ => error.into(),

@@ -54,7 +54,7 @@ fn each_wrong_argument_is_named() {
             vec!["migrate", "--database", "postgres://h/d", "--schema", "pg_x"],
             "schema name must not begin with `pg_`",
         ),
-        (vec!["migrate", "--outbox-table", ""], "outbox table name must be 1 to 40 bytes"),
+        (vec!["migrate", "--outbox-table", ""], "outbox table name must be 1 to 36 bytes"),
         (vec!["migrate", "--config", "nowhere.toml"], "nowhere.toml"),
         (vec!["migrate", "-v", "-q"], "--quiet"),
     ] {

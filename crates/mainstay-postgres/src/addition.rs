@@ -2,12 +2,13 @@
 
 use mainstay_core::Result;
 use mainstay_core::outbox::{Enqueued, PreparedMessage};
-use tokio_postgres::{Client, Row};
+use tokio_postgres::Row;
 
 use crate::error::from_driver;
 use crate::parameters::{Many, One};
 use crate::pool::{Connections, Parameter};
 use crate::rows;
+use crate::session::Session;
 use crate::statements::QueueStatements;
 
 const ENQUEUE: &str = "outbox.enqueue";
@@ -43,9 +44,13 @@ impl<'a> Addition<'a> {
     }
 
     /// Adds them in whatever transaction the connection is in.
-    pub(crate) async fn on(&self, client: &Client, statements: &QueueStatements) -> Result<Vec<Enqueued>> {
+    pub(crate) async fn on(
+        &self,
+        session: Session<'_>,
+        statements: &QueueStatements,
+    ) -> Result<Vec<Enqueued>> {
         let (sql, parameters) = self.statement(statements);
-        let rows = client.query_typed(sql, &parameters).await;
+        let rows = session.query(sql, &parameters).await;
         self.enqueued(&rows.map_err(|error| from_driver(ENQUEUE, error))?)
     }
 

@@ -20,6 +20,7 @@ mod provider;
 mod queue;
 mod rows;
 mod schema;
+mod session;
 mod statements;
 mod tls;
 mod transaction;

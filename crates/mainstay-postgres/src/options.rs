@@ -33,6 +33,7 @@ pub struct PostgresBuilder {
     pub(crate) roots: Option<Roots>,
     pub(crate) keep_done_payloads: bool,
     pub(crate) listen: bool,
+    pub(crate) prepared_statements: bool,
 }
 
 impl PostgresBuilder {
@@ -46,6 +47,7 @@ impl PostgresBuilder {
             roots: None,
             keep_done_payloads: true,
             listen: true,
+            prepared_statements: false,
         }
     }
 
@@ -101,6 +103,15 @@ impl PostgresBuilder {
         self
     }
 
+    /// Whether statements are prepared once per connection, which saves the server their parsing: it pays for single messages
+    /// in the application's own transactions (those of deadpool-postgres; sqlx, diesel and SeaORM have caches of their own).
+    /// Only for connections that are sessions of the server: direct ones, and those of a pooler that keeps account of
+    /// prepared statements. Defaults to false.
+    pub fn prepared_statements(mut self, prepared: bool) -> Self {
+        self.prepared_statements = prepared;
+        self
+    }
+
     /// Checks the settings. Connections are made when first needed, so the server need not be up yet.
     pub async fn connect(self) -> Result<Postgres> {
         Postgres::new(self)
@@ -132,6 +143,7 @@ impl std::fmt::Debug for PostgresBuilder {
             .field("roots", &self.roots)
             .field("keep_done_payloads", &self.keep_done_payloads)
             .field("listen", &self.listen)
+            .field("prepared_statements", &self.prepared_statements)
             .finish_non_exhaustive()
     }
 }

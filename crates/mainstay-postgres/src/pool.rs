@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use deadpool_postgres::{
-    Connect, Manager, ManagerConfig, Object, Pool, PoolError, QueueMode, RecyclingMethod, Runtime,
-    TimeoutType,
+    ClientWrapper, Connect, Manager, ManagerConfig, Object, Pool, PoolError, QueueMode, RecyclingMethod,
+    Runtime, TimeoutType,
 };
 use futures_util::future::join3;
 use mainstay_core::{Error, ErrorKind, Result};
@@ -25,6 +25,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 use uuid::Uuid;
 
 use crate::error::{PoolLimits, closed, from_driver, from_pool};
+use crate::session::{Session, is_stale};
 use crate::url::Target;
 
 /// How often a statement is tried that lost to a concurrent one.
@@ -137,12 +138,14 @@ pub(crate) struct Connections {
     transactions: Arc<Semaphore>,
     /// Whether the database's default isolation is not the one that claims need, so that each statement says it.
     isolate: Arc<AtomicBool>,
+    /// Whether statements are prepared once per connection.
+    prepared: bool,
     /// Names the database in logs.
     store: Arc<str>,
 }
 
 impl Connections {
-    pub(crate) fn new(connector: Connector, size: usize, limits: PoolLimits) -> Result<Self> {
+    pub(crate) fn new(connector: Connector, size: usize, prepared: bool, limits: PoolLimits) -> Result<Self> {
         let servers = connector.servers.len() as u32;
         let store = Arc::clone(&connector.store);
         let config = ManagerConfig { recycling_method: RecyclingMethod::Fast };
@@ -159,7 +162,7 @@ impl Connections {
             Error::new(ErrorKind::Internal, "postgres.connect", "the pool can't be built").with_source(error)
         })?;
         let transactions = Arc::new(Semaphore::new((size - size.div_ceil(4)).max(1)));
-        Ok(Self { pool, limits: Arc::new(limits), transactions, isolate: Arc::default(), store })
+        Ok(Self { pool, limits: Arc::new(limits), transactions, isolate: Arc::default(), prepared, store })
     }
 
     pub(crate) fn pool(&self) -> &Pool {
@@ -169,6 +172,11 @@ impl Connections {
     /// Names the database in logs, the way the identifiers of its stores begin.
     pub(crate) fn store(&self) -> &str {
         &self.store
+    }
+
+    /// Whether statements are prepared once per connection.
+    pub(crate) fn prepared(&self) -> bool {
+        self.prepared
     }
 
     pub(crate) fn close(&self) {
@@ -208,7 +216,7 @@ impl Connections {
             let lease = self.lease(operation).await?;
             let isolate = self.isolate.load(Ordering::Relaxed);
             let result = match isolate {
-                false => lease.client()?.query_typed(sql, parameters).await,
+                false => lease.session(self.prepared)?.query(sql, parameters).await,
                 true => query_isolated(lease.client()?, sql, parameters).await,
             };
             let error = match result {
@@ -219,6 +227,12 @@ impl Connections {
                 Err(error) if !isolate && error.code() == Some(&SqlState::ACTIVE_SQL_TRANSACTION) => {
                     self.isolate.store(true, Ordering::Relaxed);
                     lease.give_back();
+                    continue;
+                }
+                // The schema was deployed anew since, or a pooler has changed the session. The statement was not run.
+                Err(error) if self.prepared && attempt < CONFLICT_ATTEMPTS && is_stale(&error) => {
+                    attempt += 1;
+                    drop(lease);
                     continue;
                 }
                 Err(error) => from_driver(operation, error),
@@ -268,8 +282,17 @@ pub(crate) struct Lease {
 
 impl Lease {
     pub(crate) fn client(&self) -> Result<&Client> {
+        self.wrapper().map(|wrapper| &**wrapper)
+    }
+
+    /// The same with how statements are sent.
+    pub(crate) fn session(&self, prepared: bool) -> Result<Session<'_>> {
+        self.wrapper().map(|wrapper| Session::of(wrapper, prepared))
+    }
+
+    fn wrapper(&self) -> Result<&ClientWrapper> {
         let gone = || Error::new(ErrorKind::Internal, "postgres.lease", "the connection was given back");
-        self.object.as_ref().map(|object| &***object).ok_or_else(gone)
+        self.object.as_deref().ok_or_else(gone)
     }
 
     /// Back to the pool: nothing is under way on it.

@@ -62,7 +62,8 @@ impl Postgres {
         let connect = options.connect_timeout.or(in_url).unwrap_or(CONNECT_TIMEOUT);
         let connector = Connector::new(&target, mode.driver_mode(), tls, connect);
         let limits = PoolLimits { address: target.address(), connect, acquire: options.acquire_timeout };
-        let connections = Connections::new(connector.clone(), options.pool_size, limits)?;
+        let connections =
+            Connections::new(connector.clone(), options.pool_size, options.prepared_statements, limits)?;
 
         let names = options.names;
         let database = format!("{}/{}", target.address(), target.database());

@@ -80,6 +80,11 @@ impl PostgresQueue {
         self.waiting.close().await;
     }
 
+    /// Whether statements are prepared once per connection.
+    pub(crate) fn prepared(&self) -> bool {
+        self.connections.prepared()
+    }
+
     pub(crate) fn statements(&self) -> &QueueStatements {
         &self.statements
     }

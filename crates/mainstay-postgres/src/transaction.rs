@@ -19,6 +19,7 @@ use crate::parameters::Settlements;
 use crate::pool::Lease;
 use crate::queue::PostgresQueue;
 use crate::rows;
+use crate::session::Session;
 use crate::statements::QueueStatements;
 
 /// A transaction on a connection of the pool. Dropping it rolls back.
@@ -55,7 +56,7 @@ impl PostgresTransaction {
 #[async_trait]
 impl StoreTransaction for PostgresTransaction {
     async fn enqueue(&mut self, messages: &[PreparedMessage]) -> Result<Vec<Enqueued>> {
-        adapter::enqueue_on(self.lease.client()?, &self.outbox, messages).await
+        adapter::enqueue_on(Session::Unnamed(self.lease.client()?), &self.outbox, messages).await
     }
 
     async fn settle(&mut self, owner: OwnerToken, settlements: &[Settlement]) -> Result<Settled> {
@@ -94,7 +95,7 @@ impl EnqueueIn<PostgresTransaction> for PostgresTransaction {
         messages: &[PreparedMessage],
     ) -> Result<Vec<Enqueued>> {
         let outbox = PostgresQueue::of(store)?;
-        adapter::enqueue_on(self.lease.client()?, outbox.statements(), messages).await
+        adapter::enqueue_on(Session::Unnamed(self.lease.client()?), outbox.statements(), messages).await
     }
 }
 

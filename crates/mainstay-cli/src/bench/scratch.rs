@@ -14,7 +14,7 @@ use mainstay::store::{Names, Provider};
 use tempfile::TempDir;
 use uuid::Uuid;
 
-use crate::database::{Database, IfMissing, connect_postgres};
+use crate::database::{Database, IfMissing, connect, connect_postgres};
 
 /// Connections to PostgreSQL: one per caller, and some for the dispatchers.
 const POOL: usize = 24;
@@ -113,7 +113,11 @@ impl Scratch {
     pub(super) async fn connect(&self) -> anyhow::Result<Arc<dyn Provider>> {
         let names = Names::default().with_schema(&self.schema)?;
         Ok(match &self.place {
-            Place::Postgres { url, .. } => Arc::new(connect_postgres(url, names, POOL).await?),
+            Place::Postgres { url, .. } => {
+                // As the limits do.
+                let settings = Postgres::builder(url).names(names).pool_size(POOL).prepared_statements(true);
+                Arc::new(connect(settings).await?)
+            }
             Place::Memory => Database::SqliteMemory.open(names, IfMissing::Create).await?,
             Place::File { path, .. } => {
                 Database::SqliteFile(path.clone()).open(names, IfMissing::Create).await?

@@ -7,6 +7,7 @@ use mainstay_core::store::OutboxStore;
 
 use super::enqueue_on;
 use crate::queue::PostgresQueue;
+use crate::session::Session;
 
 /// Marks the types of deadpool-postgres.
 #[derive(Debug)]
@@ -18,7 +19,8 @@ impl EnqueueIn<Deadpool> for Transaction<'_> {
         store: &dyn OutboxStore,
         messages: &[PreparedMessage],
     ) -> Result<Vec<Enqueued>> {
-        enqueue_on(self.client(), PostgresQueue::of(store)?.statements(), messages).await
+        let queue = PostgresQueue::of(store)?;
+        enqueue_on(Session::within(self, queue.prepared()), queue.statements(), messages).await
     }
 }
 
@@ -28,7 +30,8 @@ impl EnqueueIn<Deadpool> for ClientWrapper {
         store: &dyn OutboxStore,
         messages: &[PreparedMessage],
     ) -> Result<Vec<Enqueued>> {
-        enqueue_on(self, PostgresQueue::of(store)?.statements(), messages).await
+        let queue = PostgresQueue::of(store)?;
+        enqueue_on(Session::of(self, queue.prepared()), queue.statements(), messages).await
     }
 }
 
@@ -38,6 +41,7 @@ impl EnqueueIn<Deadpool> for Object {
         store: &dyn OutboxStore,
         messages: &[PreparedMessage],
     ) -> Result<Vec<Enqueued>> {
-        enqueue_on(self, PostgresQueue::of(store)?.statements(), messages).await
+        let queue = PostgresQueue::of(store)?;
+        enqueue_on(Session::of(self, queue.prepared()), queue.statements(), messages).await
     }
 }

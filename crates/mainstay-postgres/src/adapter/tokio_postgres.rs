@@ -7,6 +7,7 @@ use tokio_postgres::{Client, Transaction};
 
 use crate::addition::Addition;
 use crate::queue::PostgresQueue;
+use crate::session::Session;
 use crate::statements::QueueStatements;
 
 /// Marks the types of tokio-postgres.
@@ -19,7 +20,7 @@ impl EnqueueIn<TokioPostgres> for Transaction<'_> {
         store: &dyn OutboxStore,
         messages: &[PreparedMessage],
     ) -> Result<Vec<Enqueued>> {
-        enqueue_on(self.client(), PostgresQueue::of(store)?.statements(), messages).await
+        enqueue_on(Session::Unnamed(self.client()), PostgresQueue::of(store)?.statements(), messages).await
     }
 }
 
@@ -29,18 +30,18 @@ impl EnqueueIn<TokioPostgres> for Client {
         store: &dyn OutboxStore,
         messages: &[PreparedMessage],
     ) -> Result<Vec<Enqueued>> {
-        enqueue_on(self, PostgresQueue::of(store)?.statements(), messages).await
+        enqueue_on(Session::Unnamed(self), PostgresQueue::of(store)?.statements(), messages).await
     }
 }
 
 /// Enqueues in whatever transaction the connection is in.
 pub(crate) async fn enqueue_on(
-    client: &Client,
+    session: Session<'_>,
     statements: &QueueStatements,
     messages: &[PreparedMessage],
 ) -> Result<Vec<Enqueued>> {
     match messages {
         [] => Ok(Vec::new()),
-        messages => Addition::new(messages).on(client, statements).await,
+        messages => Addition::new(messages).on(session, statements).await,
     }
 }

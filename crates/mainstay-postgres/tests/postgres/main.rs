@@ -9,6 +9,7 @@ mod faults;
 mod floor;
 mod gathering;
 mod operations;
+mod prepared;
 mod schema;
 mod support;
 mod waiting;
