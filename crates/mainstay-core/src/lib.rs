@@ -6,6 +6,7 @@
 
 pub mod backoff;
 pub mod error;
+mod hash;
 pub mod id;
 pub mod outbox;
 pub mod queue;

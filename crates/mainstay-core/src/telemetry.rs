@@ -98,7 +98,7 @@ fn outcome_name(outcome: &Outcome) -> &'static str {
 
 pub(crate) fn settled(store: &str, settlements: &[Settlement], settled: &Settled) {
     // Mostly all of them, and then there is nothing to look up.
-    let stale: std::collections::HashSet<WorkItemId> = settled.stale.iter().copied().collect();
+    let stale: crate::hash::Set<WorkItemId> = settled.stale.iter().copied().collect();
     let mut counts = [0u64; 9];
     let mut names = [""; 9];
     for settlement in settlements.iter().filter(|s| stale.is_empty() || !stale.contains(&s.claim.id())) {

@@ -1,9 +1,9 @@
 //! Which handler takes which topic.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
+use crate::hash::Map;
 use crate::text::validate_name;
 
 use super::{DispatcherOptions, Handler, TopicPolicy};
@@ -11,7 +11,7 @@ use super::{DispatcherOptions, Handler, TopicPolicy};
 /// Handlers by topic. Topics are matched exactly, with case (OBX-010, OBX-054).
 #[derive(Debug, Default)]
 pub struct Registry {
-    topics: HashMap<String, Registered>,
+    topics: Map<String, Registered>,
 }
 
 /// A handler and how its topic is handled.

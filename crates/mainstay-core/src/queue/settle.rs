@@ -1,12 +1,12 @@
 //! Ending a claim: what became of the work, and what the database made of that.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
 use std::time::Duration;
 
 use serde::Serialize;
 
 use crate::error::{Error, Result};
+use crate::hash::Set;
 use crate::id::WorkItemId;
 use crate::text::error_text;
 
@@ -123,8 +123,8 @@ pub struct Settled {
 impl Settled {
     /// Sorts the claims asked for into those that changed and the rest.
     pub fn from_changed(asked: impl IntoIterator<Item = WorkItemId>, changed: Vec<WorkItemId>) -> Self {
-        let hit: HashSet<WorkItemId> = changed.iter().copied().collect();
-        let mut seen = HashSet::new();
+        let hit: Set<WorkItemId> = changed.iter().copied().collect();
+        let mut seen = Set::default();
         let stale = asked.into_iter().filter(|id| !hit.contains(id) && seen.insert(*id)).collect();
         Self { changed, stale }
     }
@@ -145,7 +145,7 @@ pub fn validate_settlements(settlements: &[Settlement]) -> Result<Cow<'_, [Settl
             ));
         }
     }
-    let mut seen = HashSet::with_capacity(settlements.len());
+    let mut seen = Set::with_capacity_and_hasher(settlements.len(), Default::default());
     let clean = settlements.iter().all(|s| seen.insert(s.claim) && is_stored_form(s.outcome.error()));
     if clean {
         return Ok(Cow::Borrowed(settlements));

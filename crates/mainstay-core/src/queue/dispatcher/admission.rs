@@ -3,10 +3,10 @@
 //! Decides only; the engine does what is decided. What is turned away goes back to the queue or fails, and is never
 //! silently kept.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::hash::Set;
 use crate::queue::{Claimed, DispatcherOptions, FailureReason, Outcome, Registered, Registry};
 use crate::telemetry;
 
@@ -40,7 +40,7 @@ impl Admission {
     }
 
     /// Topics that have as many messages waiting as may run: more would only be held, not handled.
-    pub(super) fn saturated_topics(&self, in_flight: &InFlight) -> HashSet<String> {
+    pub(super) fn saturated_topics(&self, in_flight: &InFlight) -> Set<String> {
         let topics = self.registry.bounded().map(|(topic, _)| topic);
         topics.filter(|topic| self.is_saturated(in_flight, topic)).map(str::to_owned).collect()
     }

@@ -1,6 +1,5 @@
 //! The dispatcher's loop. It owns all state, so there is no lock; everything slow runs in tasks beside it.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -9,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::error::{ErrorKind, Result};
+use crate::hash::Set;
 use crate::id::OwnerToken;
 use crate::outbox::Outbox;
 use crate::queue::context::Ends;
@@ -50,7 +50,7 @@ pub(super) struct Engine {
     /// Whether the last wait ended because something was said to be due.
     woken_for_due: bool,
     /// Topics the last claim or wait left out because they had enough.
-    left_out: HashSet<String>,
+    left_out: Set<String>,
     settling: Settling,
     renewing: Renewing,
     stopping: Option<Stopping>,
@@ -81,7 +81,7 @@ impl Engine {
             source: Source::Idle,
             claim_trouble: trouble(),
             woken_for_due: false,
-            left_out: HashSet::new(),
+            left_out: Set::default(),
             settling: Settling::new(trouble()),
             renewing: Renewing::new(options.lease),
             stopping: None,
@@ -264,7 +264,8 @@ impl Engine {
         telemetry::handler_started(&scene, claimed.message_id, lag);
         let context = Context::new(claimed, Arc::clone(&self.ends), self.owner, self.stop.clone());
         let cancel = self.in_flight.set_running(handle, context.clone());
-        self.handlers.spawn(delivery::run(context, registered, scene, attempts, cancel));
+        // In a box: the runtime moves what it is given several times, and this is more than a kilobyte.
+        self.handlers.spawn(Box::pin(delivery::run(context, registered, scene, attempts, cancel)));
     }
 
     fn on_ended(&mut self, ended: Result<Ended, JoinError>) {

@@ -1,11 +1,12 @@
 //! All claims this dispatcher holds, from the claim to the settle.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 
+use crate::hash::{Map, Set};
 use crate::id::WorkItemId;
 use crate::queue::{ClaimHandle, Claimed, Context};
 
@@ -64,11 +65,11 @@ impl LeaseTimes {
 /// The table of claims. A handle is a key: the same row claimed twice is two entries.
 #[derive(Debug)]
 pub(super) struct InFlight {
-    entries: HashMap<ClaimHandle, Entry>,
+    entries: Map<ClaimHandle, Entry>,
     waiting: VecDeque<ClaimHandle>,
-    running: HashSet<WorkItemId>,
-    by_topic: HashMap<Arc<str>, usize>,
-    running_by_topic: HashMap<Arc<str>, usize>,
+    running: Set<WorkItemId>,
+    by_topic: Map<Arc<str>, usize>,
+    running_by_topic: Map<Arc<str>, usize>,
     times: LeaseTimes,
     next_renewal: Option<Instant>,
     next_deadline: Option<Instant>,
@@ -77,11 +78,11 @@ pub(super) struct InFlight {
 impl InFlight {
     pub(super) fn new(times: LeaseTimes) -> Self {
         Self {
-            entries: HashMap::new(),
+            entries: Map::default(),
             waiting: VecDeque::new(),
-            running: HashSet::new(),
-            by_topic: HashMap::new(),
-            running_by_topic: HashMap::new(),
+            running: Set::default(),
+            by_topic: Map::default(),
+            running_by_topic: Map::default(),
             times,
             next_renewal: None,
             next_deadline: None,
@@ -242,7 +243,7 @@ impl InFlight {
 
     /// Notes that claims were renewed by a request sent at `asked_at`.
     pub(super) fn renewed(&mut self, ids: &[WorkItemId], asked: &[ClaimHandle], asked_at: Instant) {
-        let changed: HashSet<_> = ids.iter().copied().collect();
+        let changed: Set<_> = ids.iter().copied().collect();
         let (renew_at, deadline) = (self.times.renewal(asked_at), self.times.deadline(asked_at));
         for handle in asked.iter().filter(|handle| changed.contains(&handle.id())) {
             if let Some(entry) = self.entries.get_mut(handle) {
@@ -303,7 +304,7 @@ impl InFlight {
     }
 }
 
-fn decrement(counts: &mut HashMap<Arc<str>, usize>, topic: &str) {
+fn decrement(counts: &mut Map<Arc<str>, usize>, topic: &str) {
     if let Some(count) = counts.get_mut(topic) {
         *count = count.saturating_sub(1);
         if *count == 0 {

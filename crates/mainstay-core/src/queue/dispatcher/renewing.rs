@@ -3,13 +3,13 @@
 //! A call that is late or fails extends nothing: the deadlines of the claims stand, and a claim that can't be renewed in
 //! time is given up then.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::error::Result;
+use crate::hash::Set;
 use crate::id::OwnerToken;
 use crate::outbox::Outbox;
 use crate::queue::{ClaimHandle, Settled};
@@ -76,7 +76,7 @@ impl Renewing {
         match answer {
             Ok(settled) => {
                 in_flight.renewed(&settled.changed, &claims, asked_at);
-                let stale: HashSet<_> = settled.stale.into_iter().collect();
+                let stale: Set<_> = settled.stale.into_iter().collect();
                 claims.iter().copied().filter(|claim| stale.contains(&claim.id())).collect()
             }
             Err(error) => {
