@@ -7,6 +7,7 @@
 pub mod backoff;
 pub mod error;
 pub mod id;
+pub mod job;
 pub mod outbox;
 pub mod queue;
 pub mod runtime;
