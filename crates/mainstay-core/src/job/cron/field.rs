@@ -193,9 +193,24 @@ fn parse_range(field: CronField, range: &str, step: Option<u8>) -> Result<(u8, u
         to = 7;
     }
     if from > to {
-        return Err(format!("must go up; write {low}-{max},{min}-{high} for one that goes past the end"));
+        return Err(format!(
+            "must go up; write {} for one that goes past the end",
+            unwrapped(field, low, high)
+        ));
     }
     Ok((from, to))
+}
+
+/// A range that goes past the end, in two that don't.
+fn unwrapped(field: CronField, low: &str, high: &str) -> String {
+    let named = low.starts_with(|c: char| c.is_ascii_alphabetic());
+    let (first, last) = match (field, named) {
+        (CronField::DayOfWeek, true) => ("MON".to_owned(), "SUN".to_owned()),
+        (CronField::DayOfWeek, false) => ("1".to_owned(), "7".to_owned()),
+        (CronField::Month, true) => ("JAN".to_owned(), "DEC".to_owned()),
+        _ => (field.bounds().start().to_string(), field.bounds().end().to_string()),
+    };
+    if first == high { format!("{low}-{last},{high}") } else { format!("{low}-{last},{first}-{high}") }
 }
 
 fn parse_step(field: CronField, text: &str) -> Result<u8, String> {
@@ -280,6 +295,8 @@ mod tests {
             (CronField::Minute, "MON", "MON", "0 to 59"),
             (CronField::Minute, "L", "L", "0 to 59"),
             (CronField::Hour, "22-2", "22-2", "write 22-23,0-2"),
+            (CronField::Month, "nov-feb", "nov-feb", "write NOV-DEC,JAN-FEB"),
+            (CronField::DayOfWeek, "5-1", "5-1", "write 5-7,1 "),
             (CronField::Hour, "24", "24", "0 to 23"),
             (CronField::DayOfMonth, "0", "0", "1 to 31"),
             (CronField::DayOfMonth, "?", "?", "write *"),
