@@ -76,6 +76,14 @@ impl CronError {
         &self.reason
     }
 
+    /// Where and why, without the texts that [`pointer`](Self::pointer) shows.
+    pub fn explanation(&self) -> String {
+        match self.place {
+            Some(place) => format!("{place}: {}", self.reason),
+            None => self.reason.clone(),
+        }
+    }
+
     /// The expression, and below it a mark under the part at fault: two lines to print in a fixed-width font.
     pub fn pointer(&self) -> String {
         let before = self.expression.get(..self.at.start).unwrap_or_default().chars().count();
@@ -87,11 +95,15 @@ impl CronError {
 impl fmt::Display for CronError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.place {
-            Some(Place { field, position }) => {
-                write!(f, "field {position} ({field}): {:?} {}", self.text(), self.reason)
-            }
-            None => write!(f, "{:?} {}", self.expression, self.reason),
+            Some(place) => write!(f, "{place}, {:?}: {}", self.text(), self.reason),
+            None => write!(f, "{:?}: {}", self.expression, self.reason),
         }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "field {} ({})", self.position, self.field)
     }
 }
 

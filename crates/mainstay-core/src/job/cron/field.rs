@@ -129,13 +129,13 @@ pub(super) fn parse(field: CronField, text: &str) -> Result<Vec<Item>, Problem> 
 
 fn parse_item(field: CronField, part: &str) -> Result<Item, String> {
     if part.is_empty() {
-        return Err("has an empty item in its list; take the comma out".to_owned());
+        return Err("an item of the list is empty; take the comma out".to_owned());
     }
     if part == "*" {
-        return Err(format!("must be alone in its field; a list is of {}", field.allowed()));
+        return Err(format!("* must be alone in its field; a list is of {}", field.allowed()));
     }
     if part == "?" {
-        return Err("is not known here; write * for any".to_owned());
+        return Err("? is not known here; write * for any".to_owned());
     }
     if let Some(item) = parse_special(field, part)? {
         return Ok(item);
@@ -159,12 +159,12 @@ fn parse_special(field: CronField, part: &str) -> Result<Option<Item>, String> {
             None => return Ok(None),
         },
         CronField::DayOfWeek if part == "L" => {
-            return Err("needs a day, as in FRIL for the last Friday of the month".to_owned());
+            return Err("L needs a day, as in FRIL for the last Friday of the month".to_owned());
         }
         CronField::DayOfWeek => match (part.split_once('#'), part.strip_suffix('L')) {
             (Some((day, nth)), _) => match nth.as_bytes() {
                 [digit @ b'1'..=b'5'] => Item::NthOf(parse_value(field, day)? % 7, digit - b'0'),
-                _ => return Err("must have a number from 1 to 5 after the #".to_owned()),
+                _ => return Err("after the # must be a number from 1 to 5".to_owned()),
             },
             (None, Some(day)) => Item::LastOf(parse_value(field, day)? % 7),
             (None, None) => return Ok(None),
@@ -184,7 +184,7 @@ fn parse_range(field: CronField, range: &str, step: Option<u8>) -> Result<(u8, u
         let value = parse_value(field, range)?;
         return match step {
             None => Ok((value, value)),
-            Some(step) => Err(format!("has a step without a range; write {value}-{max}/{step} or */{step}")),
+            Some(step) => Err(format!("a step needs a range; write {value}-{max}/{step} or */{step}")),
         };
     };
     let (from, mut to) = (parse_value(field, low)?, parse_value(field, high)?);
@@ -194,7 +194,7 @@ fn parse_range(field: CronField, range: &str, step: Option<u8>) -> Result<(u8, u
     }
     if from > to {
         return Err(format!(
-            "must go up; write {} for one that goes past the end",
+            "a range must go up; write {} for one that goes past the end",
             unwrapped(field, low, high)
         ));
     }
@@ -217,7 +217,7 @@ fn parse_step(field: CronField, text: &str) -> Result<u8, String> {
     let max = *field.bounds().end();
     match number(text) {
         Some(step @ 1..) if step <= max.into() => Ok(step as u8),
-        _ => Err(format!("has a step that is not 1 to {max}")),
+        _ => Err(format!("the step must be 1 to {max}")),
     }
 }
 
@@ -227,9 +227,9 @@ fn parse_value(field: CronField, text: &str) -> Result<u8, String> {
     }
     match number(text) {
         Some(value) if value <= 255 && field.bounds().contains(&(value as u8)) => Ok(value as u8),
-        Some(value) => Err(format!("has {value}, which is not in {}", field.allowed())),
-        None if text.is_empty() => Err(format!("lacks a number: {}", field.allowed())),
-        None => Err(format!("has {text:?}, which is not {}", field.allowed())),
+        Some(value) => Err(format!("{value} is not in {}", field.allowed())),
+        None if text.is_empty() => Err(format!("a number is missing: {}", field.allowed())),
+        None => Err(format!("{text:?} is not in {}", field.allowed())),
     }
 }
 
@@ -286,8 +286,8 @@ mod tests {
             (CronField::Minute, "*/60", "*/60", "1 to 59"),
             (CronField::Minute, "*/0", "*/0", "1 to 59"),
             (CronField::Minute, "*/", "*/", "1 to 59"),
-            (CronField::Minute, "/5", "/5", "lacks a number"),
-            (CronField::Minute, "1-", "1-", "lacks a number"),
+            (CronField::Minute, "/5", "/5", "is missing"),
+            (CronField::Minute, "1-", "1-", "is missing"),
             (CronField::Minute, "1-2-3", "1-2-3", "0 to 59"),
             (CronField::Minute, "1,,2", ",,", "empty"),
             (CronField::Minute, "1,", ",", "empty"),

@@ -43,7 +43,7 @@ use times::TimesOfDay;
 ///
 /// let error = Cron::parse("30 25 * * *").unwrap_err();
 /// assert_eq!(error.field(), Some(CronField::Hour));
-/// assert_eq!(error.to_string(), r#"field 2 (hour): "25" has 25, which is not in 0 to 23"#);
+/// assert_eq!(error.to_string(), r#"field 2 (hour), "25": 25 is not in 0 to 23"#);
 /// assert_eq!(error.pointer(), "30 25 * * *\n   ^^");
 /// # Ok::<(), mainstay_core::job::CronError>(())
 /// ```
@@ -157,7 +157,7 @@ fn values(field: CronField, items: &[Item]) -> u64 {
 
 fn check_whole(text: &str) -> Result<(), CronError> {
     if text.is_empty() {
-        return Err(CronError::whole(text, "is empty; every five minutes, for example, is */5 * * * *"));
+        return Err(CronError::whole(text, "it is empty; every five minutes, for example, is */5 * * * *"));
     }
     let got = text.chars().count();
     if got > Cron::MAX {
@@ -165,14 +165,14 @@ fn check_whole(text: &str) -> Result<(), CronError> {
         let max = Cron::MAX;
         return Err(CronError::whole(
             &format!("{start}…"),
-            format!("has {got} characters, at most {max} are allowed"),
+            format!("it has {got} characters, at most {max} are allowed"),
         ));
     }
     let first = text.split(' ').next().unwrap_or_default();
     if first.contains('=') {
         return Err(CronError::whole(
             text,
-            "begins with a setting; the time zone is given beside the expression",
+            "it begins with a setting; the time zone is given beside the expression",
         ));
     }
     Ok(())
@@ -186,13 +186,13 @@ fn nickname(text: &str) -> Result<&'static str, CronError> {
         "@daily" | "@midnight" => return Ok("0 0 * * *"),
         "@hourly" => return Ok("0 * * * *"),
         "@reboot" => {
-            "is refused: with many schedulers on one database there is no one start to run it at; trigger the job \
+            "refused: with many schedulers on one database there is no one start to run it at; trigger the job \
              when your program starts"
         }
         every if every.starts_with("@every") => {
-            "is refused: it counts from a start that no two schedulers agree on; write the times, like */5 * * * *"
+            "refused: it counts from a start that no two schedulers agree on; write the times, like */5 * * * *"
         }
-        _ => "is not known; there are @yearly, @annually, @monthly, @weekly, @daily, @midnight and @hourly",
+        _ => "not known; there are @yearly, @annually, @monthly, @weekly, @daily, @midnight and @hourly",
     };
     Err(CronError::whole(text, reason))
 }
@@ -203,7 +203,7 @@ fn wrong_count(text: &str, got: usize) -> CronError {
     CronError::whole(
         text,
         format!(
-            "has {got} {fields}; it takes five (minute, hour, day of month, month, day of week) or six (second first){year}"
+            "it has {got} {fields}, and takes five (minute, hour, day of month, month, day of week) or six (second first){year}"
         ),
     )
 }
@@ -215,7 +215,7 @@ fn never(text: &str, texts: &[&str]) -> CronError {
     let at = start..start + texts[3].len();
     let months = texts[4];
     let reason =
-        format!("is a day that no month in field {} ({months}) has, so it would never fire", position + 1);
+        format!("no month in field {} ({months}) has such a day, so it would never fire", position + 1);
     CronError::in_field(text, (CronField::DayOfMonth, position), at, reason)
 }
 
