@@ -28,6 +28,9 @@ fn the_night_the_clocks_of_berlin_go_forward() {
     assert_eq!(fires("30 * * * *"), ["28 01:30 +01:00", "28 03:30 +02:00"]);
     assert_eq!(fires("*/30 2 * * *"), [""; 0]);
     assert_eq!(fires("0 */2 * * *"), ["28 04:00 +02:00"]);
+    assert_eq!(fires("0 3 * * *"), ["28 03:00 +02:00"]);
+    let quarters = fires("*/15 * * * *");
+    assert_eq!(quarters[4..7], ["28 01:45 +01:00", "28 03:00 +02:00", "28 03:15 +02:00"]);
     assert_eq!(fires("0 2 * * SUN"), ["28 03:00 +02:00"]);
     assert_eq!(fires("0 2 * * SAT"), [""; 0]);
 }
@@ -40,6 +43,12 @@ fn the_night_the_clocks_of_berlin_go_back() {
     assert_eq!(fires("30 2 * * *"), ["31 02:30 +02:00"]);
     assert_eq!(fires("0,30 2 * * *"), ["31 02:00 +02:00", "31 02:30 +02:00"]);
     assert_eq!(fires("0 1-3 * * *"), ["31 01:00 +02:00", "31 02:00 +02:00", "31 03:00 +01:00"]);
+    assert_eq!(fires("0 3 * * *"), ["31 03:00 +01:00"]);
+    let thrice = ["31 02:00 +02:00", "31 02:15 +02:00", "31 02:30 +02:00"];
+    assert_eq!(fires("0,15,30 2 * * *"), thrice);
+    assert_eq!(fires("0 */2 * * *"), ["31 02:00 +02:00", "31 02:00 +01:00"]);
+    let real = fires("*/15 * * * *");
+    assert_eq!(real.len(), 15, "every 15 minutes of three hours and a half, both ends included");
     let hourly = ["31 01:30 +02:00", "31 02:30 +02:00", "31 02:30 +01:00", "31 03:30 +01:00"];
     assert_eq!(fires("30 * * * *"), hourly);
     let halves = ["31 02:00 +02:00", "31 02:30 +02:00", "31 02:00 +01:00", "31 02:30 +01:00"];
