@@ -41,9 +41,12 @@ impl Expression {
         }
     }
 
+    pub(crate) fn names_minute(&self, minute: usize) -> bool {
+        self.allowed[1][minute]
+    }
+
     pub(crate) fn matches(&self, moment: &Moment) -> bool {
         let [second, minute, hour, day, month, weekday] = &self.allowed;
-        // The rarest first: this is asked many million times.
         minute[moment.minute]
             && hour[moment.hour]
             && second[moment.second]

@@ -8,7 +8,8 @@ use crate::expression::{Expression, Moment};
 
 /// The wall-clock times of a few days, each with the instants at which the clock shows it.
 pub(crate) struct Days {
-    walls: Vec<(Moment, Shown)>,
+    /// By the minute of the hour, because most expressions name one and this is walked for each of many.
+    walls: [Vec<(Moment, Shown)>; 60],
 }
 
 enum Shown {
@@ -39,13 +40,19 @@ impl Days {
                 (moment(wall), Shown::SkippedAt(over[1].0))
             }
         };
-        Self { walls: walls.into_iter().zip(instants).map(shown).collect() }
+        let mut by_minute = [const { Vec::new() }; 60];
+        for (moment, shown) in walls.into_iter().zip(instants).map(shown) {
+            by_minute[moment.minute].push((moment, shown));
+        }
+        Self { walls: by_minute }
     }
 
     /// When it fires on these days.
     pub(crate) fn fires(&self, expression: &Expression) -> BTreeSet<i64> {
         let mut fires = BTreeSet::new();
-        for (_, shown) in self.walls.iter().filter(|(moment, _)| expression.matches(moment)) {
+        let walls = self.walls.iter().enumerate().filter(|(minute, _)| expression.names_minute(*minute));
+        for (_, shown) in walls.flat_map(|(_, walls)| walls).filter(|(moment, _)| expression.matches(moment))
+        {
             match (shown, expression.fixed) {
                 (Shown::At(instants), true) => fires.extend(instants.first()),
                 (Shown::At(instants), false) => fires.extend(instants),

@@ -93,6 +93,14 @@ impl Walk<'_> {
             let between = Timestamp::from_second(from).unwrap()..=Timestamp::from_second(until - 1).unwrap();
             let counted = schedule.count(between);
             assert_eq!(counted, plain.len() as u64, "{text} in {} around {change}, counted", self.zone);
+            // Whoever comes along at the very change, or later, finds the same as who was there before.
+            for from in [self.change, self.change + HOUR / 2] {
+                let next =
+                    schedule.next_after(Timestamp::from_second(from - 1).unwrap()).map(Timestamp::as_second);
+                if let Some(plain) = plain.iter().find(|at| **at >= from) {
+                    assert_eq!(next, Some(*plain), "{text} in {} from {from}, around {change}", self.zone);
+                }
+            }
             self.compared += plain.len();
         }
     }
