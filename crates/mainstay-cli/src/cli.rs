@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args, Parser, Subcommand};
 
-use crate::commands::{bench, demo, migrate, outbox};
+use crate::commands::{bench, demo, jobs, migrate, outbox};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -16,6 +16,7 @@ Examples:
   mainstay outbox enqueue order.paid '{\"order\":7}'
   mainstay outbox list --status failed
   mainstay outbox requeue --all-failed
+  mainstay jobs explain '30 2 * * *' --tz Europe/Berlin
   mainstay bench --database postgres://me@localhost/shop
 
 Settings, the first that is there counts: flag, environment, file, default
@@ -79,6 +80,9 @@ pub(crate) enum Command {
     /// Enqueue, look at and mend messages
     #[command(subcommand)]
     Outbox(outbox::OutboxCommand),
+    /// Look at jobs and their schedules
+    #[command(subcommand)]
+    Jobs(jobs::JobsCommand),
     /// Measure the outbox on your own database
     Bench(bench::BenchArgs),
 }

@@ -45,6 +45,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             Command::Demo(arguments) => commands::demo::run(arguments, &settings).await,
             Command::Migrate(arguments) => commands::migrate::run(arguments, &settings).await,
             Command::Outbox(command) => commands::outbox::run(command, &settings).await,
+            Command::Jobs(command) => commands::jobs::run(command, &settings).await,
             Command::Bench(arguments) => commands::bench::run(arguments, &settings).await,
         }
     });

@@ -39,6 +39,12 @@ fn each_wrong_argument_is_named() {
         (vec!["outbox", "requeue"], "--all-failed"),
         (vec!["outbox", "requeue", "--all-failed", "--topic", "t"], "--topic"),
         (vec!["outbox", "requeue", "--all-failed", "--limit", "0"], "--limit"),
+        (vec!["jobs"], "Usage"),
+        (vec!["jobs", "explain"], "<CRON>"),
+        (vec!["jobs", "explain", "@daily", "--from", "tomorrow"], "RFC 3339"),
+        (vec!["jobs", "explain", "@daily", "--count", "0"], "--count"),
+        (vec!["jobs", "explain", "@daily", "--count", "1001"], "--count"),
+        (vec!["jobs", "explain", "@daily", "--tz", ""], "is not an IANA time zone"),
         (vec!["demo", "--for", "0s"], "above zero"),
         (vec!["demo", "--for", "10"], "--for"),
         (vec!["demo", "--rate", "0"], "--rate"),
@@ -142,7 +148,14 @@ fn help_and_version_go_to_stdout() {
     for text in ["Exit codes:", "MAINSTAY_DATABASE", "Examples:", "demo", "bench"] {
         assert!(help.contains(text), "{text:?} is not in {help}");
     }
-    for command in [&["demo"][..], &["migrate"], &["bench"], &["outbox", "enqueue"], &["outbox", "requeue"]] {
+    for command in [
+        &["demo"][..],
+        &["migrate"],
+        &["bench"],
+        &["outbox", "enqueue"],
+        &["outbox", "requeue"],
+        &["jobs", "explain"],
+    ] {
         let help = program.run(&[command, &["--help"]].concat()).succeeded().stdout;
         assert!(help.contains("Example"), "{help}");
     }

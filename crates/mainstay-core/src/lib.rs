@@ -8,6 +8,7 @@ pub mod backoff;
 pub mod error;
 mod hash;
 pub mod id;
+pub mod job;
 pub mod outbox;
 pub mod queue;
 pub mod runtime;

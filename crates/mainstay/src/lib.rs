@@ -32,4 +32,6 @@ mod guides {
     struct GettingStarted;
     #[doc = include_str!("../../../docs/guides/transactions.md")]
     struct Transactions;
+    #[doc = include_str!("../../../docs/guides/cron.md")]
+    struct Cron;
 }

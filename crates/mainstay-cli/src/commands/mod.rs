@@ -2,5 +2,6 @@
 
 pub(crate) mod bench;
 pub(crate) mod demo;
+pub(crate) mod jobs;
 pub(crate) mod migrate;
 pub(crate) mod outbox;
