@@ -12,6 +12,8 @@ grant usage on schema "{{schema}}" to "{{role}}";
 grant select, insert, update, delete on
 {{tables}}
 to "{{role}}";
+-- A lease is never deleted: its numbers would begin again.
+revoke delete on "{{schema}}"."{{lease}}" from "{{role}}";
 grant select on
 {{views}}
 to "{{role}}";

@@ -270,6 +270,23 @@ create table infra.job_runs_waiter (
     constraint job_runs_waiter_pkey PRIMARY KEY (consumer),
 ) with (fillfactor=20, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=100);
 
+create table infra.lease (
+    epoch bigint not null,
+    fencing_token bigint not null,
+    acquired_at timestamp with time zone not null,
+    renewed_at timestamp with time zone not null,
+    expires_at timestamp with time zone not null,
+    name text not null,
+    owner text,
+    context text,
+    constraint lease_context CHECK (((length(context) >= 1) AND (length(context) <= 4096))),
+    constraint lease_name CHECK (((length(name) >= 1) AND (length(name) <= 255))),
+    constraint lease_numbers CHECK (((epoch >= 1) AND (fencing_token >= epoch))),
+    constraint lease_owner CHECK (((length(owner) >= 1) AND (length(owner) <= 255))),
+    constraint lease_pkey PRIMARY KEY (name),
+    constraint lease_times CHECK ((isfinite(acquired_at) AND isfinite(renewed_at) AND isfinite(expires_at))),
+) with (fillfactor=50, autovacuum_vacuum_scale_factor=0.01, autovacuum_vacuum_threshold=1000);
+
 create table infra.mainstay_migration (
     outbox text not null,
     version integer not null,
@@ -902,6 +919,53 @@ create function infra.job_runs_uuid7()
 
 create function infra.job_runs_wake()
     returns void language plpgsql volatile;
+
+create function infra.lease_acquire(name text,
+        owner text,
+        duration_seconds double precision DEFAULT 30,
+        context text DEFAULT NULL::text,
+        reentrant boolean DEFAULT false,
+        OUT acquired boolean,
+        OUT held_by text,
+        OUT epoch bigint,
+        OUT fencing_token bigint,
+        OUT expires_at timestamp with time zone,
+        OUT held_context text,
+        OUT server_time timestamp with time zone)
+    returns record language plpgsql volatile
+    set lock_timeout=250ms;
+
+create function infra.lease_active()
+    returns bigint language sql stable;
+
+create function infra.lease_force_release(name text)
+    returns text language plpgsql volatile;
+
+create function infra.lease_guard(name text,
+        owner text,
+        epoch bigint)
+    returns timestamp with time zone language plpgsql volatile;
+
+create function infra.lease_list(name text DEFAULT NULL::text,
+        held_only boolean DEFAULT false,
+        after_name text DEFAULT NULL::text,
+        max_rows integer DEFAULT 100)
+    returns TABLE(lease text, held boolean, owner text, epoch bigint, fencing_token bigint, acquired_at timestamp with time zone, renewed_at timestamp with time zone, expires_at timestamp with time zone, context text) language sql volatile;
+
+create function infra.lease_release(name text,
+        owner text,
+        epoch bigint)
+    returns boolean language plpgsql volatile;
+
+create function infra.lease_renew(name text,
+        owner text,
+        epoch bigint,
+        duration_seconds double precision DEFAULT 30,
+        OUT renewed boolean,
+        OUT fencing_token bigint,
+        OUT expires_at timestamp with time zone,
+        OUT server_time timestamp with time zone)
+    returns record language plpgsql volatile;
 
 create function infra.outbox_abandon(owner uuid,
         ids uuid[],

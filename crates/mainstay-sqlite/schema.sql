@@ -292,6 +292,39 @@ END;
 
 CREATE INDEX "infra_job_runs_running" ON "infra_job_runs" (ordering_key, locked_until) WHERE ordering_key IS NOT NULL AND status = 1;
 
+CREATE TABLE "infra_lease" (
+    name          TEXT    NOT NULL PRIMARY KEY,
+    -- Who holds it, or was the last to if it lapsed. Null once it was released.
+    owner         TEXT,
+    -- What its holder says about itself.
+    context       TEXT,
+    -- How often it was acquired. Fences writes.
+    epoch         INTEGER NOT NULL,
+    -- How often it was acquired or renewed.
+    fencing_token INTEGER NOT NULL,
+    acquired_at   INTEGER NOT NULL,
+    renewed_at    INTEGER NOT NULL,
+    -- Until when it is held, or when it ended.
+    expires_at    INTEGER NOT NULL,
+
+    CONSTRAINT name_is_1_to_255_characters CHECK (typeof(name) = 'text' AND length(name) BETWEEN 1 AND 255 AND instr(name, char(0)) = 0),
+    CONSTRAINT owner_is_1_to_255_characters CHECK (owner IS NULL OR (typeof(owner) = 'text' AND length(owner) BETWEEN 1 AND 255 AND instr(owner, char(0)) = 0)),
+    CONSTRAINT context_is_1_to_4096_characters CHECK (context IS NULL OR (typeof(context) = 'text' AND length(context) BETWEEN 1 AND 4096 AND instr(context, char(0)) = 0)),
+    CONSTRAINT numbers_grow_from_1 CHECK (typeof(epoch) = 'integer' AND typeof(fencing_token) = 'integer' AND epoch >= 1 AND fencing_token >= epoch),
+    CONSTRAINT times_are_microseconds CHECK (typeof(acquired_at) = 'integer' AND typeof(renewed_at) = 'integer' AND typeof(expires_at) = 'integer')
+) WITHOUT ROWID;
+
+CREATE TRIGGER "infra_lease_forward" BEFORE UPDATE ON "infra_lease"
+WHEN NEW.epoch < OLD.epoch OR NEW.fencing_token < OLD.fencing_token OR NEW.name <> OLD.name
+BEGIN
+    SELECT RAISE(ABORT, 'the numbers of a lease never go back');
+END;
+
+CREATE TRIGGER "infra_lease_kept" BEFORE DELETE ON "infra_lease"
+BEGIN
+    SELECT RAISE(ABORT, 'a lease is never deleted: its numbers would begin again');
+END;
+
 CREATE TABLE "infra_mainstay_migration" (
     outbox     TEXT    NOT NULL COLLATE NOCASE,
     version    INTEGER NOT NULL,

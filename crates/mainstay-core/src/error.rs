@@ -32,6 +32,8 @@ pub enum ErrorKind {
     ReadOnly,
     /// The claim is no longer held: its lease lapsed and somebody else may have it.
     ClaimLost,
+    /// The lease is no longer held, or may not be: somebody else may have it.
+    LeaseLost,
     /// The store, or the service, has been closed.
     Closed,
     /// The configuration is wrong.

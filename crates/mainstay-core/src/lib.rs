@@ -1,7 +1,7 @@
 //! The engine of Mainstay: everything that is not SQL.
 //!
 //! Applications use the `mainstay` crate, which re-exports this one beside the providers. What a provider
-//! must supply is in [`store`]; what an application sees is in [`outbox`], [`queue`] and [`runtime`].
+//! must supply is in [`store`]; what an application sees is in [`outbox`], [`lease`], [`queue`] and [`runtime`].
 //! No database crate is in this crate's tree.
 
 pub mod backoff;
@@ -9,6 +9,7 @@ pub mod error;
 mod hash;
 pub mod id;
 pub mod job;
+pub mod lease;
 pub mod outbox;
 pub mod queue;
 pub mod runtime;

@@ -10,6 +10,7 @@ use metrics::{SharedString, counter, gauge, histogram};
 
 use crate::error::Error;
 use crate::id::{MessageId, OwnerToken, WorkItemId};
+use crate::lease::{LeaseClaim, LeaseGrant, LeaseHolder};
 use crate::outbox::{Enqueued, OutboxStats, PreparedMessage};
 use crate::queue::{ClaimBatch, FailureReason, Outcome, Settled, Settlement};
 
@@ -47,6 +48,18 @@ pub mod names {
     pub const OLDEST_SECONDS: &str = "mainstay_outbox_oldest_ready_seconds";
     /// Counter, by `action` (cancel, requeue, release-key): what an operator changed.
     pub const ADMINISTERED: &str = "mainstay_outbox_administered_total";
+    /// Counter: leases acquired.
+    pub const LEASE_ACQUIRED: &str = "mainstay_lease_acquired_total";
+    /// Counter: leases asked for that somebody else had.
+    pub const LEASE_CONTENDED: &str = "mainstay_lease_contended_total";
+    /// Counter: renewals of leases.
+    pub const LEASE_RENEWED: &str = "mainstay_lease_renewed_total";
+    /// Counter, by `reason` (lapsed: not renewed in time; taken: the database says that somebody else may have it): leases lost.
+    pub const LEASE_LOST: &str = "mainstay_lease_lost_total";
+    /// Counter, by `by` (holder, operator): leases released.
+    pub const LEASE_RELEASED: &str = "mainstay_lease_released_total";
+    /// Gauge: leases held, by anybody.
+    pub const ACTIVE_LEASES: &str = "active_leases";
     /// Counter, by `operation`: database operations of the engine that failed and are tried again.
     pub const RETRIED: &str = "mainstay_store_retries_total";
 }
@@ -220,4 +233,85 @@ pub(crate) fn retrying(store: &str, operation: &'static str, error: &Error, dela
 
 pub(crate) fn service(store: &str, service: &'static str, owner: Option<OwnerToken>, event: &'static str) {
     tracing::info!(store, service, owner = owner.map(tracing::field::display), "{event}");
+}
+
+/// Why a lease was lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LeaseLoss {
+    /// It was not renewed in time, as far as this process can tell.
+    Lapsed,
+    /// The database says so.
+    Taken,
+}
+
+pub(crate) fn lease_acquired(store: &str, claim: &LeaseClaim, grant: &LeaseGrant) {
+    let LeaseClaim { name, owner, epoch } = claim;
+    tracing::info!(
+        store,
+        lease = name,
+        owner,
+        epoch,
+        fencing_token = grant.fencing_token,
+        "acquired a lease"
+    );
+    counter!(names::LEASE_ACQUIRED, "store" => store.to_owned()).increment(1);
+}
+
+pub(crate) fn lease_contended(store: &str, name: &str, holder: &LeaseHolder) {
+    let (owner, epoch) = (holder.owner.as_deref(), holder.epoch);
+    tracing::debug!(store, lease = name, owner, epoch, "somebody else has the lease");
+    counter!(names::LEASE_CONTENDED, "store" => store.to_owned()).increment(1);
+}
+
+pub(crate) fn lease_renewed(store: &str, claim: &LeaseClaim, grant: &LeaseGrant) {
+    let (name, epoch, token) = (&claim.name, claim.epoch, grant.fencing_token);
+    tracing::debug!(store, lease = name, epoch, fencing_token = token, "renewed a lease");
+    counter!(names::LEASE_RENEWED, "store" => store.to_owned()).increment(1);
+}
+
+pub(crate) fn lease_lost(store: &str, claim: &LeaseClaim, loss: LeaseLoss) {
+    let reason = match loss {
+        LeaseLoss::Lapsed => "lapsed",
+        LeaseLoss::Taken => "taken",
+    };
+    let LeaseClaim { name, owner, epoch } = claim;
+    tracing::warn!(
+        store,
+        lease = name,
+        owner,
+        epoch,
+        reason,
+        "a lease was lost; what runs under it must stop"
+    );
+    counter!(names::LEASE_LOST, "store" => store.to_owned(), "reason" => reason).increment(1);
+}
+
+pub(crate) fn lease_released(store: &str, claim: &LeaseClaim) {
+    tracing::info!(store, lease = claim.name, epoch = claim.epoch, "released a lease");
+    counter!(names::LEASE_RELEASED, "store" => store.to_owned(), "by" => "holder").increment(1);
+}
+
+/// A lease could not be given up at its end.
+pub(crate) fn lease_unreleased(store: &str, name: &str, error: &Error) {
+    tracing::warn!(store, lease = name, %error, "a lease could not be released; it lapses by itself");
+}
+
+/// An operator took a lease away.
+pub(crate) fn lease_forced(store: &str, name: &str, owner: Option<&str>) {
+    tracing::info!(
+        store,
+        action = "force-release",
+        lease = name,
+        owner,
+        released = owner.is_some(),
+        "changed by an operator"
+    );
+    if owner.is_some() {
+        counter!(names::LEASE_RELEASED, "store" => store.to_owned(), "by" => "operator").increment(1);
+    }
+}
+
+/// Publishes the gauge of held leases.
+pub fn active_leases(store: &str, count: u64) {
+    gauge!(names::ACTIVE_LEASES, "store" => store.to_owned()).set(count as f64);
 }

@@ -70,6 +70,8 @@ fn classify(code: &str) -> (ErrorKind, &'static str) {
             "set default_transaction_isolation to read committed for this role or database",
         ),
         "53100" => (ErrorKind::Full, "make room on the server's disk"),
+        // Raised by lease_guard.
+        "ML001" => (ErrorKind::LeaseLost, "roll the transaction back and stop"),
         "3D000" => (ErrorKind::Config, "create the database, or correct the URL"),
         "23505" => (ErrorKind::InvalidArgument, "use every id once"),
         _ => classify_by_class(code),
@@ -209,6 +211,7 @@ mod tests {
             ("42501", ErrorKind::Denied, false),
             ("28P01", ErrorKind::Denied, false),
             ("28000", ErrorKind::Denied, false),
+            ("ML001", ErrorKind::LeaseLost, false),
             ("3D000", ErrorKind::Config, false),
             ("40001", ErrorKind::Conflict, true),
             ("40P01", ErrorKind::Conflict, true),

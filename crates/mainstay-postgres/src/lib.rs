@@ -10,6 +10,7 @@ mod addition;
 mod cursor;
 mod error;
 mod gathering;
+mod lease;
 mod listener;
 mod moment;
 mod options;
@@ -27,6 +28,7 @@ mod transaction;
 mod url;
 mod waiting;
 
+pub use lease::PostgresLeases;
 pub use options::PostgresBuilder;
 pub use provider::Postgres;
 pub use queue::PostgresQueue;

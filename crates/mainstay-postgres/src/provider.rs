@@ -6,10 +6,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use jiff::Timestamp;
 use mainstay_core::Result;
-use mainstay_core::store::{Capabilities, Names, OutboxStore, Provider, Queue, SchemaStore};
+use mainstay_core::store::{Capabilities, LeaseStore, Names, OutboxStore, Provider, Queue, SchemaStore};
 use tokio_util::sync::CancellationToken;
 
 use crate::error::PoolLimits;
+use crate::lease::PostgresLeases;
 use crate::listener::Listener;
 use crate::moment::Moment;
 use crate::options::PostgresBuilder;
@@ -37,6 +38,7 @@ struct Shared {
     connections: Connections,
     /// In the order of [`Queue::ALL`].
     queues: [Arc<PostgresQueue>; 4],
+    leases: Arc<PostgresLeases>,
     schema: Arc<PostgresSchema>,
     closed: CancellationToken,
 }
@@ -100,8 +102,10 @@ impl Postgres {
         let [first, second, third, fourth] = Queue::ALL;
         let queues = [queue(first)?, queue(second)?, queue(third)?, queue(fourth)?];
         let schema = PostgresSchema::new(connections.clone(), names.clone())?;
-        let schema = Arc::new(schema);
-        Ok(Self { shared: Arc::new(Shared { names, identifier, connections, queues, schema, closed }) })
+        let leases = PostgresLeases::new(connections.clone(), &names)?;
+        let (leases, schema) = (Arc::new(leases), Arc::new(schema));
+        let shared = Shared { names, identifier, connections, queues, leases, schema, closed };
+        Ok(Self { shared: Arc::new(shared) })
     }
 
     /// The names of schema and tables.
@@ -142,6 +146,10 @@ impl Provider for Postgres {
 
     fn queue(&self, queue: Queue) -> Arc<dyn OutboxStore> {
         Arc::clone(&self.shared.queues[queue as usize]) as Arc<dyn OutboxStore>
+    }
+
+    fn leases(&self) -> Arc<dyn LeaseStore> {
+        Arc::clone(&self.shared.leases) as Arc<dyn LeaseStore>
     }
 
     fn schema(&self) -> Arc<dyn SchemaStore> {

@@ -34,7 +34,7 @@ impl<'a> Reader<'a> {
         self.row.try_get(column).map_err(|error| unreadable(self.operation, error))
     }
 
-    fn time(&self, column: usize) -> Result<Timestamp> {
+    pub(crate) fn time(&self, column: usize) -> Result<Timestamp> {
         Ok(self.get::<Moment>(column)?.0)
     }
 

@@ -34,6 +34,7 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
         ),
         over: &[Queue::Inbox, Queue::Timers, Queue::JobRuns],
     },
+    Migration::once(4, "lease", include_str!("../migrations/0004_lease.sql")),
 ];
 
 /// A file of functions and the queues it is made for.
@@ -43,6 +44,10 @@ struct Functions {
 }
 
 impl Functions {
+    const fn once(sql: &'static str) -> Self {
+        Self { sql, over: &[Queue::Outbox] }
+    }
+
     const fn of_every_queue(sql: &'static str) -> Self {
         Self { sql, over: &Queue::ALL }
     }
@@ -76,6 +81,11 @@ const FUNCTIONS: &[Functions] = &[
     Functions::of_every_queue(include_str!("../functions/queue_purge.sql")),
     Functions::of_every_queue(include_str!("../functions/queue_idle.sql")),
     Functions { sql: include_str!("../functions/queue_forward.sql"), over: &[Queue::Timers, Queue::JobRuns] },
+    Functions::once(include_str!("../functions/lease_acquire.sql")),
+    Functions::once(include_str!("../functions/lease_renew.sql")),
+    Functions::once(include_str!("../functions/lease_release.sql")),
+    Functions::once(include_str!("../functions/lease_guard.sql")),
+    Functions::once(include_str!("../functions/lease_list.sql")),
 ];
 
 /// Under which version and name the functions' checksum is kept.

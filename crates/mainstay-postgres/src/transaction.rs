@@ -7,9 +7,10 @@ use std::any::Any;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use mainstay_core::lease::{GuardIn, LeaseClaim};
 use mainstay_core::outbox::{EnqueueIn, Enqueued, PreparedMessage};
 use mainstay_core::queue::{Settled, Settlement};
-use mainstay_core::store::{OutboxStore, StoreTransaction};
+use mainstay_core::store::{LeaseStore, OutboxStore, StoreTransaction};
 use mainstay_core::{OwnerToken, Result};
 use tokio_postgres::Client;
 
@@ -67,6 +68,10 @@ impl StoreTransaction for PostgresTransaction {
         rows::settled(SETTLE, &rows, settlements)
     }
 
+    async fn guard(&mut self, leases: &dyn LeaseStore, claim: &LeaseClaim) -> Result<()> {
+        adapter::guard_on(self.lease.client()?, leases, claim).await
+    }
+
     async fn commit(self: Box<Self>) -> Result<()> {
         // A commit after a failed statement is answered as if all were well, although the server rolls back. The
         // statement in front of it fails then, and the commit is never reached.
@@ -96,6 +101,12 @@ impl EnqueueIn<PostgresTransaction> for PostgresTransaction {
     ) -> Result<Vec<Enqueued>> {
         let outbox = PostgresQueue::of(store)?;
         adapter::enqueue_on(Session::Unnamed(self.lease.client()?), outbox.statements(), messages).await
+    }
+}
+
+impl GuardIn<PostgresTransaction> for PostgresTransaction {
+    async fn guard_in(&mut self, store: &dyn LeaseStore, claim: &LeaseClaim) -> Result<()> {
+        self.guard(store, claim).await
     }
 }
 

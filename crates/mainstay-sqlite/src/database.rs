@@ -124,6 +124,12 @@ impl Database {
     }
 }
 
+/// Names the leases in logs and metrics.
+pub(crate) fn lease_identifier(location: &Location, names: &Names) -> String {
+    let path = location.place().path().display();
+    format!("sqlite:{path}#{}_{}", names.schema(), names.lease())
+}
+
 /// Names the queue in logs and metrics.
 pub(crate) fn identifier(location: &Location, names: &Names) -> String {
     let path = location.place().path().display();

@@ -43,6 +43,11 @@ impl Place {
         &self.0
     }
 
+    /// Whether both are of the same open database.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// Names the database in logs, the way the identifiers of its stores begin.
     pub(crate) fn store(&self) -> String {
         format!("sqlite:{}", self.0.display())

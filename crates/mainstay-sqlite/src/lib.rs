@@ -43,6 +43,7 @@ mod adapter;
 mod connection;
 mod database;
 mod error;
+mod lease;
 mod options;
 mod provider;
 mod queue;
@@ -55,6 +56,7 @@ mod wake;
 mod writer;
 
 pub use adapter::InSqlite;
+pub use lease::SqliteLeases;
 pub use options::SqliteBuilder;
 pub use provider::Sqlite;
 pub use queue::SqliteQueue;

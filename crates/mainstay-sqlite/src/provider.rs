@@ -7,9 +7,10 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use jiff::Timestamp;
 use mainstay_core::Result;
-use mainstay_core::store::{Capabilities, Names, OutboxStore, Provider, Queue, SchemaStore};
+use mainstay_core::store::{Capabilities, LeaseStore, Names, OutboxStore, Provider, Queue, SchemaStore};
 
 use crate::database::Database;
+use crate::lease::SqliteLeases;
 use crate::options::SqliteBuilder;
 use crate::queue::SqliteQueue;
 use crate::schema::SqliteSchema;
@@ -75,6 +76,10 @@ impl Provider for Sqlite {
 
     fn queue(&self, queue: Queue) -> Arc<dyn OutboxStore> {
         Arc::clone(&self.queues[queue as usize]) as Arc<dyn OutboxStore>
+    }
+
+    fn leases(&self) -> Arc<dyn LeaseStore> {
+        Arc::new(SqliteLeases::new(Arc::clone(&self.database)))
     }
 
     fn schema(&self) -> Arc<dyn SchemaStore> {

@@ -24,6 +24,7 @@ pub const MIGRATIONS: &[Migration] = &[
         sql: include_str!("../migrations/0001_outbox.sql"),
         over: &[Queue::Inbox, Queue::Timers, Queue::JobRuns],
     },
+    Migration::once(3, "lease", include_str!("../migrations/0003_lease.sql")),
 ];
 
 /// The steps taken, by outbox, made by the runner and not by a step. Names of tables are not case-sensitive, so the

@@ -1,23 +1,24 @@
-//! The SQL of a queue, from `queries/queue.sql`, with the application's names filled in.
+//! The SQL of a queue and of the leases, from `queries/`, with the application's names filled in.
 //!
-//! Each block of the file that starts with `-- name:` is a field here. The tests hold the two to each other and prepare
+//! Each block of a file that starts with `-- name:` is a field here. The tests hold the two to each other and prepare
 //! every statement on a real database.
 
 use mainstay_core::store::{Names, render};
 
 const QUEUE: &str = include_str!("../queries/queue.sql");
+const LEASE: &str = include_str!("../queries/lease.sql");
 
 macro_rules! statements {
-    ($($name:ident),* $(,)?) => {
-        /// Every statement, ready to prepare.
+    ($(#[$doc:meta])* $type:ident from $file:ident: $($name:ident),* $(,)?) => {
+        $(#[$doc])*
         #[derive(Debug)]
-        pub(crate) struct Statements {
+        pub(crate) struct $type {
             $(pub(crate) $name: String,)*
         }
 
-        impl Statements {
+        impl $type {
             pub(crate) fn new(names: &Names) -> Self {
-                let blocks = blocks(QUEUE);
+                let blocks = blocks($file);
                 // A name that is not in the file gives an empty statement, which the tests would find.
                 let find = |name: &str| {
                     let block = blocks.iter().find(|(found, _)| *found == name);
@@ -35,6 +36,8 @@ macro_rules! statements {
 }
 
 statements!(
+    /// Every statement of a queue, ready to prepare.
+    Statements from QUEUE:
     clock,
     alive,
     enqueue_reserve,
@@ -73,6 +76,19 @@ statements!(
     next_due,
 );
 
+statements!(
+    /// Every statement of the leases, ready to prepare.
+    LeaseStatements from LEASE:
+    acquire,
+    renew,
+    release,
+    force_release,
+    guard,
+    find,
+    list,
+    active,
+);
+
 impl Statements {
     /// The moment an operation has: SQLite's clock, in microseconds.
     pub(crate) fn now(&self, connection: &rusqlite::Connection) -> rusqlite::Result<i64> {
@@ -107,6 +123,10 @@ mod tests {
         let listed: Vec<&str> = statements.all().into_iter().map(|(name, _)| name).collect();
         let found: Vec<&str> = blocks(QUEUE).into_iter().map(|(name, _)| name).collect();
         assert_eq!(listed, found);
+        let statements = LeaseStatements::new(&Names::default());
+        let listed: Vec<&str> = statements.all().into_iter().map(|(name, _)| name).collect();
+        let found: Vec<&str> = blocks(LEASE).into_iter().map(|(name, _)| name).collect();
+        assert_eq!(listed, found);
     }
 
     #[test]
@@ -120,6 +140,10 @@ mod tests {
                     let prepared = connection.prepare(sql);
                     assert!(prepared.is_ok(), "{queue:?}: {name}: {}", prepared.unwrap_err());
                 }
+            }
+            for (name, sql) in LeaseStatements::new(&names).all() {
+                let prepared = connection.prepare(sql);
+                assert!(prepared.is_ok(), "lease: {name}: {}", prepared.unwrap_err());
             }
         }
     }

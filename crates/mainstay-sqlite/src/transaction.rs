@@ -5,15 +5,17 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use mainstay_core::lease::{GuardIn, LeaseClaim};
 use mainstay_core::outbox::{EnqueueIn, Enqueued, PreparedMessage};
 use mainstay_core::queue::{Settled, Settlement};
-use mainstay_core::store::{OutboxStore, StoreTransaction};
+use mainstay_core::store::{LeaseStore, OutboxStore, StoreTransaction};
 use mainstay_core::{Error, OwnerToken, Result};
 use rusqlite::Connection;
 
 use crate::adapter::InSqlite;
 use crate::database::Database;
 use crate::error::Fault;
+use crate::lease::{GUARD, SqliteLeases, guard};
 use crate::queue::{SqliteQueue, enqueue, settle};
 use crate::statements::Statements;
 use crate::writer::{Loan, Over, Writer};
@@ -109,6 +111,17 @@ impl StoreTransaction for SqliteTransaction {
         Ok(self.call("transaction.settle", settle).await?.settled)
     }
 
+    async fn guard(&mut self, leases: &dyn LeaseStore, claim: &LeaseClaim) -> Result<()> {
+        let own = SqliteLeases::of(leases)?;
+        if !own.database().location.place().is(self.loan.place()) {
+            let reason = format_args!("must be of the transaction's database, got {}", leases.identifier());
+            return Err(Error::invalid(GUARD, "store", reason));
+        }
+        let (sql, claim) = (Arc::clone(own.statements()), claim.clone());
+        let all = Arc::clone(&own.database().statements);
+        self.call(GUARD, move |connection| guard(connection, &all, &sql, &claim)).await
+    }
+
     async fn commit(self: Box<Self>) -> Result<()> {
         self.check(COMMIT)?;
         self.loan.commit(COMMIT).await
@@ -138,6 +151,12 @@ impl EnqueueIn<InSqlite> for SqliteTransaction {
             return Err(Error::invalid("outbox.enqueue_in", "store", reason));
         };
         self.enqueue_by(Arc::clone(&queue.statements), messages).await
+    }
+}
+
+impl GuardIn<InSqlite> for SqliteTransaction {
+    async fn guard_in(&mut self, store: &dyn LeaseStore, claim: &LeaseClaim) -> Result<()> {
+        self.guard(store, claim).await
     }
 }
 

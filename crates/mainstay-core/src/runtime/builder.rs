@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 
 use crate::error::{Error, Result};
+use crate::lease::{LeaseGauges, LeaseOptions, Leases};
 use crate::outbox::{Outbox, Retention};
 use crate::queue::{Context, Dispatcher, DispatcherOptions, Handler, HandlerOutput, Registry, TopicPolicy};
 use crate::store::Provider;
@@ -18,17 +19,25 @@ use super::{Gauges, Reaper, RetentionSweep, Service};
 pub struct MainstayBuilder {
     provider: Arc<dyn Provider>,
     outbox: OutboxBuilder,
+    leases: LeaseOptions,
     deploy_schema: bool,
 }
 
 impl MainstayBuilder {
     pub(super) fn new(provider: Arc<dyn Provider>) -> Self {
-        Self { provider, outbox: OutboxBuilder::default(), deploy_schema: false }
+        let (outbox, leases) = (OutboxBuilder::default(), LeaseOptions::default());
+        Self { provider, outbox, leases, deploy_schema: false }
     }
 
     /// Sets up the outbox: handlers, policies, options.
     pub fn outbox(mut self, set_up: impl FnOnce(OutboxBuilder) -> OutboxBuilder) -> Self {
         self.outbox = set_up(self.outbox);
+        self
+    }
+
+    /// How leases are acquired and kept, unless told otherwise. Defaults to those of [`LeaseOptions`].
+    pub fn leases(mut self, options: LeaseOptions) -> Self {
+        self.leases = options;
         self
     }
 
@@ -45,6 +54,8 @@ impl MainstayBuilder {
             return Err(error);
         }
         let client = Outbox::new(self.provider.outbox()).with_payload_limit(outbox.payload_limit);
+        self.leases.validate()?;
+        let leases = Leases::new(self.provider.leases()).with_options(self.leases);
         let mut services: Vec<Arc<dyn Service>> = Vec::new();
         if outbox.registry.is_empty() {
             outbox.options.validate()?;
@@ -62,12 +73,13 @@ impl MainstayBuilder {
         }
         if let Some(interval) = positive("gauge interval", outbox.gauge_interval)? {
             services.push(Arc::new(Gauges::new(client.clone(), interval)));
+            services.push(Arc::new(LeaseGauges::new(leases.clone(), interval)));
         }
         if let Some(retention) = outbox.retention {
             retention.validate()?;
             services.push(Arc::new(RetentionSweep::new(client.clone(), retention)));
         }
-        Ok(Mainstay::new(self.provider, client, services, self.deploy_schema))
+        Ok(Mainstay::new(self.provider, client, leases, services, self.deploy_schema))
     }
 }
 

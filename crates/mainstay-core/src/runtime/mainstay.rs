@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures_util::future::select_all;
 
 use crate::error::Result;
+use crate::lease::Leases;
 use crate::outbox::Outbox;
 use crate::store::Provider;
 use crate::telemetry;
@@ -24,6 +25,7 @@ pub struct Mainstay(Arc<Inner>);
 struct Inner {
     provider: Arc<dyn Provider>,
     outbox: Outbox,
+    leases: Leases,
     services: Vec<Arc<dyn Service>>,
     deploy_schema: bool,
 }
@@ -42,15 +44,21 @@ impl Mainstay {
     pub(super) fn new(
         provider: Arc<dyn Provider>,
         outbox: Outbox,
+        leases: Leases,
         services: Vec<Arc<dyn Service>>,
         deploy_schema: bool,
     ) -> Self {
-        Self(Arc::new(Inner { provider, outbox, services, deploy_schema }))
+        Self(Arc::new(Inner { provider, outbox, leases, services, deploy_schema }))
     }
 
     /// The outbox.
     pub fn outbox(&self) -> &Outbox {
         &self.0.outbox
+    }
+
+    /// The leases.
+    pub fn leases(&self) -> &Leases {
+        &self.0.leases
     }
 
     /// The database.

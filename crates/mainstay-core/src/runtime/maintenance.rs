@@ -11,7 +11,7 @@ use crate::telemetry;
 use super::{Lifecycle, Service};
 
 /// Runs `chore` now and then every `interval`, until stopped. A chore that fails is logged and tried again next time.
-async fn every<F, Fut>(
+pub(crate) async fn every<F, Fut>(
     interval: Duration,
     store: &str,
     name: &'static str,

@@ -8,4 +8,5 @@ mod maintenance;
 pub use builder::{MainstayBuilder, OutboxBuilder};
 pub use lifecycle::{Lifecycle, Running, Service, start};
 pub use mainstay::{Mainstay, RunningMainstay};
+pub(crate) use maintenance::every;
 pub use maintenance::{Gauges, Reaper, RetentionSweep};

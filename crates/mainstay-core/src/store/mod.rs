@@ -4,6 +4,7 @@
 //! clock, and is safe to drop at any await: it then happened as a whole or not at all.
 
 mod capabilities;
+mod lease;
 mod migration;
 mod names;
 mod outbox;
@@ -12,6 +13,7 @@ mod queue;
 mod transaction;
 
 pub use capabilities::Capabilities;
+pub use lease::LeaseStore;
 pub use migration::{Applied, Migration, MigrationPlan, SchemaStatus, checksum, made, plan_migrations};
 pub use names::{Names, Queue, render};
 pub use outbox::OutboxStore;

@@ -153,9 +153,11 @@ impl Names {
         self.table(self.job_runs.as_ref(), "job_runs")
     }
 
-    /// The leases' table.
+    /// The leases' table. Beside an outbox with a name of its own it is in the plural, such as `mail_leases`: there is an index
+    /// of the outbox that is called `mail_lease`.
     pub fn lease(&self) -> String {
-        self.table(self.lease.as_ref(), "lease")
+        let plain = if self.outbox == Queue::Outbox.as_str() { "lease" } else { "leases" };
+        self.table(self.lease.as_ref(), plain)
     }
 
     /// The table of the queue these names are for; see [`Names::of`].
@@ -248,6 +250,7 @@ mod tests {
             (names.timers(), names.of(Queue::Inbox).queue()),
             ("timers".to_owned(), "inbox".to_owned())
         );
+        assert_eq!(names.clone().with_outbox("mail").unwrap().lease(), "mail_leases");
         let names = names.with_outbox("mail").unwrap().with_lease("locks").unwrap();
         assert_eq!((names.timers(), names.lease()), ("mail_timers".to_owned(), "locks".to_owned()));
         let engine = r#""{{schema}}"."{{queue}}_claim" into "{{outbox}}""#;

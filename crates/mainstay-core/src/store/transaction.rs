@@ -6,8 +6,11 @@ use async_trait::async_trait;
 
 use crate::error::Result;
 use crate::id::OwnerToken;
+use crate::lease::LeaseClaim;
 use crate::outbox::{Enqueued, PreparedMessage};
 use crate::queue::{Settled, Settlement};
+
+use super::LeaseStore;
 
 /// A transaction of a provider. Dropping it rolls back.
 #[async_trait]
@@ -17,6 +20,10 @@ pub trait StoreTransaction: Send + 'static {
 
     /// Ends claims within the transaction.
     async fn settle(&mut self, owner: OwnerToken, settlements: &[Settlement]) -> Result<Settled>;
+
+    /// Fails with `LeaseLost` unless the claim holds, and keeps everybody else from getting the lease until the transaction has
+    /// ended. The leases must be of the same database.
+    async fn guard(&mut self, leases: &dyn LeaseStore, claim: &LeaseClaim) -> Result<()>;
 
     /// Commits.
     async fn commit(self: Box<Self>) -> Result<()>;

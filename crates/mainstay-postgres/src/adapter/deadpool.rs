@@ -2,10 +2,11 @@
 
 use deadpool_postgres::{ClientWrapper, Object, Transaction};
 use mainstay_core::Result;
+use mainstay_core::lease::{GuardIn, LeaseClaim};
 use mainstay_core::outbox::{EnqueueIn, Enqueued, PreparedMessage};
-use mainstay_core::store::OutboxStore;
+use mainstay_core::store::{LeaseStore, OutboxStore};
 
-use super::enqueue_on;
+use super::{enqueue_on, guard_on};
 use crate::queue::PostgresQueue;
 use crate::session::Session;
 
@@ -43,5 +44,23 @@ impl EnqueueIn<Deadpool> for Object {
     ) -> Result<Vec<Enqueued>> {
         let queue = PostgresQueue::of(store)?;
         enqueue_on(Session::of(self, queue.prepared()), queue.statements(), messages).await
+    }
+}
+
+impl GuardIn<Deadpool> for Transaction<'_> {
+    async fn guard_in(&mut self, store: &dyn LeaseStore, claim: &LeaseClaim) -> Result<()> {
+        guard_on(self.client(), store, claim).await
+    }
+}
+
+impl GuardIn<Deadpool> for ClientWrapper {
+    async fn guard_in(&mut self, store: &dyn LeaseStore, claim: &LeaseClaim) -> Result<()> {
+        guard_on(self, store, claim).await
+    }
+}
+
+impl GuardIn<Deadpool> for Object {
+    async fn guard_in(&mut self, store: &dyn LeaseStore, claim: &LeaseClaim) -> Result<()> {
+        guard_on(self, store, claim).await
     }
 }

@@ -7,12 +7,14 @@ use diesel::QueryableByName;
 use diesel::result::{DatabaseErrorInformation, DatabaseErrorKind, Error as DieselError};
 use diesel::sql_types::{Array, Bool, Nullable, Text};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
+use mainstay_core::lease::{GuardIn, LeaseClaim};
 use mainstay_core::outbox::{EnqueueIn, Enqueued, PreparedMessage};
-use mainstay_core::store::OutboxStore;
+use mainstay_core::store::{LeaseStore, OutboxStore};
 use mainstay_core::{Error, ErrorKind, Result};
 
-use super::{ENQUEUE, enqueued};
+use super::{ENQUEUE, GUARD, enqueued};
 use crate::error::from_server;
+use crate::lease::PostgresLeases;
 use crate::parameters::many_as_text;
 use crate::queue::PostgresQueue;
 
@@ -45,21 +47,32 @@ impl EnqueueIn<DieselAsync> for AsyncPgConnection {
         for column in many_as_text(messages) {
             query = query.bind::<Texts, _>(column);
         }
-        let rows: Vec<EnqueuedRow> = query.get_results(self).await.map_err(|error| failed(&error))?;
+        let rows: Vec<EnqueuedRow> =
+            query.get_results(self).await.map_err(|error| failed(ENQUEUE, &error))?;
         rows.iter().map(|row| enqueued(&row.work_item_id, &row.message_id, row.added)).collect()
     }
 }
 
-fn failed(error: &DieselError) -> Error {
+impl GuardIn<DieselAsync> for AsyncPgConnection {
+    async fn guard_in(&mut self, store: &dyn LeaseStore, claim: &LeaseClaim) -> Result<()> {
+        let query = diesel::sql_query(&PostgresLeases::of(store)?.statements().guard_as_text)
+            .bind::<Text, _>(&claim.name)
+            .bind::<Text, _>(&claim.owner)
+            .bind::<Text, _>(claim.epoch.to_string());
+        query.execute(self).await.map(drop).map_err(|error| failed(GUARD, &error))
+    }
+}
+
+fn failed(operation: &'static str, error: &DieselError) -> Error {
     match error {
         DieselError::DatabaseError(DatabaseErrorKind::UnableToSendCommand, cause) => {
             let message = format!("the connection broke off: {}", cause.message());
-            Error::new(ErrorKind::Unavailable, ENQUEUE, message)
+            Error::new(ErrorKind::Unavailable, operation, message)
         }
         DieselError::DatabaseError(kind, server) => {
-            from_server(ENQUEUE, code(kind, server.as_ref()), server.message())
+            from_server(operation, code(kind, server.as_ref()), server.message())
         }
-        other => Error::new(ErrorKind::Internal, ENQUEUE, other.to_string()),
+        other => Error::new(ErrorKind::Internal, operation, other.to_string()),
     }
 }
 
@@ -75,7 +88,9 @@ fn code(kind: &DatabaseErrorKind, server: &dyn DatabaseErrorInformation) -> &'st
         _ => {
             let message = server.message();
             let told = |words: &str| message.contains(words);
-            if told("permission denied") {
+            if told("the lease is lost") {
+                "ML001"
+            } else if told("permission denied") {
                 "42501"
             } else if told("does not exist") {
                 "42883"

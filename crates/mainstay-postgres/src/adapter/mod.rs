@@ -1,4 +1,4 @@
-//! Enqueueing in transactions of the drivers that applications use. Each adapter calls the same SQL functions on the
+//! Enqueueing and guarding leases in transactions of the drivers that applications use. Each adapter calls the same SQL functions on the
 //! caller's connection and neither commits nor rolls back (OBX-003).
 
 mod deadpool;
@@ -18,10 +18,13 @@ pub use self::sea_orm::SeaOrm;
 #[cfg(feature = "sqlx")]
 pub use self::sqlx::Sqlx;
 pub use self::tokio_postgres::TokioPostgres;
-pub(crate) use self::tokio_postgres::enqueue_on;
+pub(crate) use self::tokio_postgres::{enqueue_on, guard_on};
 
 #[cfg(any(feature = "sqlx", feature = "diesel", feature = "sea-orm"))]
 const ENQUEUE: &str = "outbox.enqueue";
+
+#[cfg(any(feature = "sqlx", feature = "diesel", feature = "sea-orm"))]
+const GUARD: &str = "lease.guard";
 
 /// What a driver returned as texts.
 #[cfg(any(feature = "sqlx", feature = "diesel", feature = "sea-orm"))]

@@ -1,12 +1,14 @@
 //! sqlx: its transactions, and its connections within a transaction begun by hand.
 
+use mainstay_core::lease::{GuardIn, LeaseClaim};
 use mainstay_core::outbox::{EnqueueIn, Enqueued, PreparedMessage};
-use mainstay_core::store::OutboxStore;
+use mainstay_core::store::{LeaseStore, OutboxStore};
 use mainstay_core::{Error, ErrorKind, Result};
 use sqlx::{AssertSqlSafe, PgConnection, Row, Transaction};
 
-use super::{ENQUEUE, enqueued};
+use super::{ENQUEUE, GUARD, enqueued};
 use crate::error::from_server;
+use crate::lease::PostgresLeases;
 use crate::parameters::many_as_text;
 use crate::queue::PostgresQueue;
 
@@ -47,22 +49,42 @@ async fn enqueue_on(
         query = query.bind(column);
     }
     // A named statement would outlive the transaction, which a pooler does not allow.
-    let rows = query.persistent(false).fetch_all(connection).await.map_err(|error| failed(&error))?;
+    let rows =
+        query.persistent(false).fetch_all(connection).await.map_err(|error| failed(ENQUEUE, &error))?;
     let read = |row: &sqlx::postgres::PgRow| {
-        let text = |column| row.try_get::<&str, _>(column).map_err(|error| failed(&error));
-        enqueued(text(0)?, text(1)?, row.try_get(2).map_err(|error| failed(&error))?)
+        let text = |column| row.try_get::<&str, _>(column).map_err(|error| failed(ENQUEUE, &error));
+        enqueued(text(0)?, text(1)?, row.try_get(2).map_err(|error| failed(ENQUEUE, &error))?)
     };
     rows.iter().map(read).collect()
 }
 
-fn failed(error: &sqlx::Error) -> Error {
+impl GuardIn<Sqlx> for Transaction<'_, sqlx::Postgres> {
+    async fn guard_in(&mut self, store: &dyn LeaseStore, claim: &LeaseClaim) -> Result<()> {
+        guard_on(self, store, claim).await
+    }
+}
+
+impl GuardIn<Sqlx> for PgConnection {
+    async fn guard_in(&mut self, store: &dyn LeaseStore, claim: &LeaseClaim) -> Result<()> {
+        guard_on(self, store, claim).await
+    }
+}
+
+async fn guard_on(connection: &mut PgConnection, store: &dyn LeaseStore, claim: &LeaseClaim) -> Result<()> {
+    let statement = AssertSqlSafe(PostgresLeases::of(store)?.statements().guard_as_text.clone());
+    let query = sqlx::query(statement).bind(&claim.name).bind(&claim.owner).bind(claim.epoch.to_string());
+    let guarded = query.persistent(false).fetch_one(connection).await;
+    guarded.map(drop).map_err(|error| failed(GUARD, &error))
+}
+
+fn failed(operation: &'static str, error: &sqlx::Error) -> Error {
     match error {
         sqlx::Error::Database(server) => {
-            from_server(ENQUEUE, server.code().as_deref().unwrap_or_default(), server.message())
+            from_server(operation, server.code().as_deref().unwrap_or_default(), server.message())
         }
         sqlx::Error::ColumnDecode { .. } | sqlx::Error::ColumnIndexOutOfBounds { .. } => {
-            Error::new(ErrorKind::Internal, ENQUEUE, error.to_string())
+            Error::new(ErrorKind::Internal, operation, error.to_string())
         }
-        other => Error::new(ErrorKind::Unavailable, ENQUEUE, format!("the connection broke off: {other}")),
+        other => Error::new(ErrorKind::Unavailable, operation, format!("the connection broke off: {other}")),
     }
 }

@@ -1,11 +1,15 @@
 //! tokio-postgres: its transactions, and its client within a transaction begun by hand.
 
 use mainstay_core::Result;
+use mainstay_core::lease::{GuardIn, LeaseClaim};
 use mainstay_core::outbox::{EnqueueIn, Enqueued, PreparedMessage};
-use mainstay_core::store::OutboxStore;
+use mainstay_core::store::{LeaseStore, OutboxStore};
+use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Transaction};
 
 use crate::addition::Addition;
+use crate::error::from_driver;
+use crate::lease::PostgresLeases;
 use crate::queue::PostgresQueue;
 use crate::session::Session;
 use crate::statements::QueueStatements;
@@ -32,6 +36,30 @@ impl EnqueueIn<TokioPostgres> for Client {
     ) -> Result<Vec<Enqueued>> {
         enqueue_on(Session::Unnamed(self), PostgresQueue::of(store)?.statements(), messages).await
     }
+}
+
+impl GuardIn<TokioPostgres> for Transaction<'_> {
+    async fn guard_in(&mut self, store: &dyn LeaseStore, claim: &LeaseClaim) -> Result<()> {
+        guard_on(self.client(), store, claim).await
+    }
+}
+
+impl GuardIn<TokioPostgres> for Client {
+    async fn guard_in(&mut self, store: &dyn LeaseStore, claim: &LeaseClaim) -> Result<()> {
+        guard_on(self, store, claim).await
+    }
+}
+
+/// Guards a lease in whatever transaction the connection is in.
+pub(crate) async fn guard_on(client: &Client, store: &dyn LeaseStore, claim: &LeaseClaim) -> Result<()> {
+    let sql = &PostgresLeases::of(store)?.statements().guard;
+    let guarded = client
+        .query_typed(
+            sql,
+            &[(&claim.name, Type::TEXT), (&claim.owner, Type::TEXT), (&claim.epoch, Type::INT8)],
+        )
+        .await;
+    guarded.map(drop).map_err(|error| from_driver("lease.guard", error))
 }
 
 /// Enqueues in whatever transaction the connection is in.

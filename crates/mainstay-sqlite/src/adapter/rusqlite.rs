@@ -1,11 +1,13 @@
 //! rusqlite: a connection, or a transaction on one.
 
 use mainstay_core::Result;
+use mainstay_core::lease::{GuardInBlocking, LeaseClaim};
 use mainstay_core::outbox::{EnqueueInBlocking, Enqueued, PreparedMessage};
-use mainstay_core::store::OutboxStore;
+use mainstay_core::store::{LeaseStore, OutboxStore};
 use rusqlite::{Connection, Transaction};
 
 use crate::error::Fault;
+use crate::lease::{GUARD, SqliteLeases, guard, no_transaction};
 use crate::queue::enqueue;
 use crate::statements::Statements;
 
@@ -52,4 +54,27 @@ fn within_savepoint(
         connection.execute_batch("ROLLBACK TO mainstay_enqueue; RELEASE mainstay_enqueue")?;
     }
     result
+}
+
+/// On a connection: within the transaction that is open on it. Without one it is refused.
+impl GuardInBlocking<InSqlite> for Connection {
+    fn guard_in(&mut self, store: &dyn LeaseStore, claim: &LeaseClaim) -> Result<()> {
+        guard_on(self, store, claim)
+    }
+}
+
+impl GuardInBlocking<InSqlite> for Transaction<'_> {
+    fn guard_in(&mut self, store: &dyn LeaseStore, claim: &LeaseClaim) -> Result<()> {
+        guard_on(self, store, claim)
+    }
+}
+
+fn guard_on(connection: &Connection, store: &dyn LeaseStore, claim: &LeaseClaim) -> Result<()> {
+    let leases = SqliteLeases::of(store)?;
+    if connection.is_autocommit() {
+        return Err(no_transaction());
+    }
+    let database = leases.database();
+    let guarded = guard(connection, &database.statements, leases.statements(), claim);
+    guarded.map_err(|fault| database.location.place().error(GUARD, fault))
 }

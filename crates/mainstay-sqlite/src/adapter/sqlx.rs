@@ -1,13 +1,15 @@
 //! sqlx: a connection, or a transaction on one.
 
+use mainstay_core::lease::{GuardIn, LeaseClaim};
 use mainstay_core::outbox::{EnqueueIn, Enqueued, PreparedMessage};
-use mainstay_core::store::OutboxStore;
+use mainstay_core::store::{LeaseStore, OutboxStore};
 use mainstay_core::{Error, ErrorKind, Result};
 use sqlx::{AssertSqlSafe, Connection, Sqlite, SqliteConnection, Transaction};
 use uuid::Uuid;
 
 use crate::database::Database;
 use crate::error::{Fault, Place, Trouble};
+use crate::lease::{GUARD, SqliteLeases, lost, no_transaction};
 use crate::queue::{ENQUEUE, id_taken, known_as, when};
 use crate::statements::Statements;
 
@@ -42,7 +44,7 @@ async fn add_all(
     messages: &[PreparedMessage],
 ) -> Result<Vec<Enqueued>> {
     let (place, sql) = (database.location.place(), &*database.statements);
-    let fail = |error| error_from(place, error);
+    let fail = |error| error_from(place, ENQUEUE_IN, error);
     // A savepoint within the application's transaction. Dropped before its commit, it takes back what was added.
     let mut savepoint = connection.begin().await.map_err(fail)?;
     let now = sqlx::query_scalar(safe(&sql.clock)).fetch_one(&mut *savepoint).await.map_err(fail)?;
@@ -61,7 +63,7 @@ async fn add(
     message: &PreparedMessage,
     now: i64,
 ) -> Result<Enqueued> {
-    let fail = |error| error_from(place, error);
+    let fail = |error| error_from(place, ENQUEUE_IN, error);
     let (id, message_id) = (bytes(message.work_item().as_uuid()), bytes(message.message().as_uuid()));
     if let Some(key) = message.idempotency_key() {
         let reserve =
@@ -117,19 +119,52 @@ fn uuid_from(bytes: &[u8]) -> Result<Uuid> {
     Uuid::from_slice(bytes).map_err(odd)
 }
 
-fn error_from(place: &Place, error: sqlx::Error) -> Error {
+/// On a connection: within the transaction that was begun on it with sqlx. Without one it is refused.
+impl GuardIn<InSqlite> for SqliteConnection {
+    async fn guard_in(&mut self, store: &dyn LeaseStore, claim: &LeaseClaim) -> Result<()> {
+        guard(self, store, claim).await
+    }
+}
+
+impl GuardIn<InSqlite> for Transaction<'_, Sqlite> {
+    async fn guard_in(&mut self, store: &dyn LeaseStore, claim: &LeaseClaim) -> Result<()> {
+        guard(self, store, claim).await
+    }
+}
+
+async fn guard(connection: &mut SqliteConnection, store: &dyn LeaseStore, claim: &LeaseClaim) -> Result<()> {
+    let leases = SqliteLeases::of(store)?;
+    let database = leases.database();
+    let fail = |error| error_from(database.location.place(), GUARD, error);
+    if !connection.is_in_transaction() {
+        return Err(no_transaction());
+    }
+    let clock = sqlx::query_scalar(safe(&database.statements.clock));
+    let now: i64 = clock.fetch_one(&mut *connection).await.map_err(fail)?;
+    let guard = sqlx::query(safe(&leases.statements().guard))
+        .bind(&claim.name)
+        .bind(&claim.owner)
+        .bind(claim.epoch)
+        .bind(now);
+    match guard.execute(connection).await.map_err(fail)?.rows_affected() {
+        0 => Err(lost(claim)),
+        _ => Ok(()),
+    }
+}
+
+fn error_from(place: &Place, operation: &'static str, error: sqlx::Error) -> Error {
     let code = error.as_database_error().and_then(|error| error.code().as_deref().and_then(number));
     match code {
         Some(code) => {
             let detail = error.as_database_error().map(|error| error.message().to_owned());
             let same = rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(code), detail);
-            Trouble::of(&same).at(place, ENQUEUE_IN).with_source(error)
+            Trouble::of(&same).at(place, operation).with_source(error)
         }
         None => {
             let text = "sqlx could not run a statement; see the error underneath";
             place.error(
-                ENQUEUE_IN,
-                Fault::Core(Error::new(ErrorKind::Unavailable, ENQUEUE_IN, text).with_source(error)),
+                operation,
+                Fault::Core(Error::new(ErrorKind::Unavailable, operation, text).with_source(error)),
             )
         }
     }

@@ -74,6 +74,10 @@ pub(crate) struct Loan {
 }
 
 impl Loan {
+    pub(crate) fn place(&self) -> &Place {
+        &self.place
+    }
+
     /// Runs a closure within a savepoint: if it fails, nothing of it is kept and the transaction goes on.
     pub(crate) async fn run<T, F>(&self, operation: &'static str, work: F) -> Result<T, Error>
     where

@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
+use mainstay::lease::{LeaseAnswer, LeaseClaim, LeaseFilter, LeaseGrant, LeaseRecord, LeaseRequest};
 use mainstay::outbox::{
     Enqueued, MessageFilter, OutboxMessage, OutboxStats, Page, PreparedMessage, Retention,
 };
 use mainstay::queue::{ClaimBatch, ClaimHandle, ClaimRequest, Claimed, Settled, Settlement};
 use mainstay::store::{
-    Capabilities, OutboxStore, Provider, Queue, QueueStore, SchemaStatus, SchemaStore, StoreTransaction,
-    WaitRequest, Wake,
+    Capabilities, LeaseStore, OutboxStore, Provider, Queue, QueueStore, SchemaStatus, SchemaStore,
+    StoreTransaction, WaitRequest, Wake,
 };
 use mainstay::{Error, ErrorKind, MessageId, OwnerToken, Result, WorkItemId};
 use tokio::sync::Notify;
@@ -56,6 +57,9 @@ impl Provider for Nothing {
         Capabilities::none()
     }
     fn queue(&self, _queue: Queue) -> Arc<dyn OutboxStore> {
+        Arc::clone(&self.0) as _
+    }
+    fn leases(&self) -> Arc<dyn LeaseStore> {
         Arc::clone(&self.0) as _
     }
     fn schema(&self) -> Arc<dyn SchemaStore> {
@@ -166,6 +170,37 @@ impl OutboxStore for Store {
         unsupported()
     }
     async fn forward(&self, _owner: OwnerToken, _batch: u32) -> Result<Vec<WorkItemId>> {
+        unsupported()
+    }
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+#[async_trait]
+impl LeaseStore for Store {
+    fn identifier(&self) -> &str {
+        QueueStore::identifier(self)
+    }
+    async fn acquire(&self, _: &LeaseRequest) -> Result<LeaseAnswer> {
+        unsupported()
+    }
+    async fn renew(&self, _: &LeaseClaim, _: Duration) -> Result<Option<LeaseGrant>> {
+        unsupported()
+    }
+    async fn release(&self, _: &LeaseClaim) -> Result<bool> {
+        unsupported()
+    }
+    async fn get(&self, _: &str) -> Result<Option<LeaseRecord>> {
+        unsupported()
+    }
+    async fn list(&self, _: &LeaseFilter) -> Result<Vec<LeaseRecord>> {
+        unsupported()
+    }
+    async fn force_release(&self, _: &str) -> Result<Option<String>> {
+        unsupported()
+    }
+    async fn active(&self) -> Result<u64> {
         unsupported()
     }
     fn as_any(&self) -> &dyn Any {

@@ -1,0 +1,41 @@
+//! How many leases are held, as a gauge (R26).
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use crate::error::Result;
+use crate::runtime::{Lifecycle, Service, every};
+use crate::telemetry;
+
+use super::Leases;
+
+/// Publishes the gauge of held leases.
+#[derive(Debug)]
+pub struct LeaseGauges {
+    leases: Leases,
+    interval: Duration,
+}
+
+impl LeaseGauges {
+    /// Publishes the gauge of `leases` every `interval`.
+    pub fn new(leases: Leases, interval: Duration) -> Self {
+        Self { leases, interval }
+    }
+}
+
+#[async_trait]
+impl Service for LeaseGauges {
+    fn name(&self) -> &'static str {
+        "lease gauges"
+    }
+
+    async fn run(&self, lifecycle: Lifecycle) -> Result<()> {
+        let store = self.leases.store().identifier();
+        let chore = || async {
+            telemetry::active_leases(store, self.leases.active().await?);
+            Ok(())
+        };
+        every(self.interval, store, "lease stats", lifecycle, chore).await
+    }
+}

@@ -1,0 +1,22 @@
+//! Leases: one holder at a time for a name, over all processes that use the same database (R20, R21).
+//!
+//! A lease has two numbers. `epoch` grows with every acquisition and fences writes: [`Lease::guard`] checks it inside the
+//! caller's own transaction. `fencing_token` grows with every acquisition and renewal, for systems outside the database that
+//! remember the highest one seen. Neither ever goes back.
+
+mod client;
+mod gauge;
+mod grant;
+mod guard;
+mod holding;
+mod options;
+mod record;
+mod renewing;
+
+pub use client::{Acquired, Leases, Ran};
+pub use gauge::LeaseGauges;
+pub use grant::{LeaseAnswer, LeaseClaim, LeaseGrant, LeaseHolder, LeaseRequest};
+pub use guard::{GuardIn, GuardInBlocking, InHandler};
+pub use holding::Lease;
+pub use options::LeaseOptions;
+pub use record::{LeaseFilter, LeaseRecord};

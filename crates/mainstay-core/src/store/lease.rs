@@ -1,0 +1,43 @@
+//! What leases need of a database.
+
+use std::any::Any;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use crate::error::Result;
+use crate::lease::{LeaseAnswer, LeaseClaim, LeaseFilter, LeaseGrant, LeaseRecord, LeaseRequest};
+
+/// The leases in a database. Whether one has lapsed is decided by the database's clock alone. A row is never deleted and its
+/// numbers never go back, so an epoch or a token is never given twice.
+#[async_trait]
+pub trait LeaseStore: Send + Sync + 'static {
+    /// Names the store in logs and metrics: the database and the table, no secret.
+    fn identifier(&self) -> &str;
+
+    /// Gives the lease to the caller if nobody holds it, under the next epoch and token. Not while a transaction is open in
+    /// which a former holder guards it.
+    async fn acquire(&self, request: &LeaseRequest) -> Result<LeaseAnswer>;
+
+    /// Extends the lease to `duration` from the database's now, under the next token. None when the claim no longer holds,
+    /// lapsed included.
+    async fn renew(&self, claim: &LeaseClaim, duration: Duration) -> Result<Option<LeaseGrant>>;
+
+    /// Gives the lease up. False when the claim no longer held, lapsed included.
+    async fn release(&self, claim: &LeaseClaim) -> Result<bool>;
+
+    /// One lease, held or free. None when it was never acquired.
+    async fn get(&self, name: &str) -> Result<Option<LeaseRecord>>;
+
+    /// Leases that match, by name.
+    async fn list(&self, filter: &LeaseFilter) -> Result<Vec<LeaseRecord>>;
+
+    /// Takes the lease away from whoever holds it, and tells who that was. None when nobody did.
+    async fn force_release(&self, name: &str) -> Result<Option<String>>;
+
+    /// How many leases are held.
+    async fn active(&self) -> Result<u64>;
+
+    /// The provider's own type, for `guard`.
+    fn as_any(&self) -> &dyn Any;
+}

@@ -1,0 +1,174 @@
+//! The leases: each method is one call of one public SQL function, in one round trip.
+
+use std::any::Any;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use mainstay_core::lease::{
+    LeaseAnswer, LeaseClaim, LeaseFilter, LeaseGrant, LeaseHolder, LeaseRecord, LeaseRequest,
+};
+use mainstay_core::store::{LeaseStore, Names};
+use mainstay_core::{Error, ErrorKind, Result};
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
+use crate::pool::{Connections, Parameter};
+use crate::rows::{self, Reader};
+use crate::statements::LeaseStatements;
+
+/// The leases in PostgreSQL.
+pub struct PostgresLeases {
+    identifier: String,
+    connections: Connections,
+    statements: LeaseStatements,
+}
+
+impl PostgresLeases {
+    pub(crate) fn new(connections: Connections, names: &Names) -> Result<Self> {
+        let identifier = format!("{}/{}.{}", connections.store(), names.schema(), names.lease());
+        Ok(Self { identifier, connections, statements: LeaseStatements::new(names)? })
+    }
+
+    /// The leases behind a store, or what is wrong with guarding one of them in a transaction of PostgreSQL.
+    pub(crate) fn of(store: &dyn LeaseStore) -> Result<&Self> {
+        store.as_any().downcast_ref().ok_or_else(|| {
+            let message = format!(
+                "this is a transaction of PostgreSQL, but the lease is in {}; guard it in a transaction of its own database",
+                store.identifier()
+            );
+            Error::new(ErrorKind::Unsupported, "lease.guard", message)
+        })
+    }
+
+    pub(crate) fn statements(&self) -> &LeaseStatements {
+        &self.statements
+    }
+
+    async fn list(
+        &self,
+        operation: &'static str,
+        name: Option<&str>,
+        filter: &LeaseFilter,
+    ) -> Result<Vec<LeaseRecord>> {
+        let limit = i32::try_from(filter.limit).unwrap_or(i32::MAX);
+        let parameters: [Parameter<'_>; 4] = [
+            (&name, Type::TEXT),
+            (&filter.held_only, Type::BOOL),
+            (&filter.after, Type::TEXT),
+            (&limit, Type::INT4),
+        ];
+        let rows = self.connections.query(operation, &self.statements.list, &parameters).await?;
+        rows.iter().map(|row| record(operation, row)).collect()
+    }
+}
+
+fn only<'a>(operation: &'static str, rows: &'a [Row]) -> Result<Reader<'a>> {
+    let nothing = || Error::new(ErrorKind::Internal, operation, "the database returned no row");
+    Ok(Reader::new(operation, rows.first().ok_or_else(nothing)?))
+}
+
+fn record(operation: &'static str, row: &Row) -> Result<LeaseRecord> {
+    let row = Reader::new(operation, row);
+    let mut record = LeaseRecord::new(row.get(0)?, row.time(5)?);
+    record.held = row.get(1)?;
+    record.owner = row.get(2)?;
+    record.epoch = row.get(3)?;
+    record.fencing_token = row.get(4)?;
+    record.renewed_at = row.time(6)?;
+    record.expires_at = row.time(7)?;
+    record.context = row.get(8)?;
+    Ok(record)
+}
+
+#[async_trait]
+impl LeaseStore for PostgresLeases {
+    fn identifier(&self) -> &str {
+        &self.identifier
+    }
+
+    async fn acquire(&self, request: &LeaseRequest) -> Result<LeaseAnswer> {
+        const ACQUIRE: &str = "lease.acquire";
+        let duration = request.duration.as_secs_f64();
+        let parameters: [Parameter<'_>; 5] = [
+            (&request.name, Type::TEXT),
+            (&request.owner, Type::TEXT),
+            (&duration, Type::FLOAT8),
+            (&request.context, Type::TEXT),
+            (&request.reentrant, Type::BOOL),
+        ];
+        let rows = self.connections.query(ACQUIRE, &self.statements.acquire, &parameters).await?;
+        let row = only(ACQUIRE, &rows)?;
+        let (epoch, expires_at, now) = (row.get(2)?, row.time(4)?, row.time(6)?);
+        if row.get(0)? {
+            return Ok(LeaseAnswer::Granted(LeaseGrant {
+                epoch,
+                fencing_token: row.get(3)?,
+                expires_at,
+                now,
+            }));
+        }
+        Ok(LeaseAnswer::Held(LeaseHolder {
+            owner: row.get(1)?,
+            epoch,
+            until: expires_at,
+            context: row.get(5)?,
+            now,
+        }))
+    }
+
+    async fn renew(&self, claim: &LeaseClaim, duration: Duration) -> Result<Option<LeaseGrant>> {
+        const RENEW: &str = "lease.renew";
+        let duration = duration.as_secs_f64();
+        let parameters: [Parameter<'_>; 4] = [
+            (&claim.name, Type::TEXT),
+            (&claim.owner, Type::TEXT),
+            (&claim.epoch, Type::INT8),
+            (&duration, Type::FLOAT8),
+        ];
+        let rows = self.connections.query(RENEW, &self.statements.renew, &parameters).await?;
+        let row = only(RENEW, &rows)?;
+        if !row.get::<bool>(0)? {
+            return Ok(None);
+        }
+        let (fencing_token, expires_at, now) = (row.get(1)?, row.time(2)?, row.time(3)?);
+        Ok(Some(LeaseGrant { epoch: claim.epoch, fencing_token, expires_at, now }))
+    }
+
+    async fn release(&self, claim: &LeaseClaim) -> Result<bool> {
+        const RELEASE: &str = "lease.release";
+        let parameters: [Parameter<'_>; 3] =
+            [(&claim.name, Type::TEXT), (&claim.owner, Type::TEXT), (&claim.epoch, Type::INT8)];
+        rows::value(RELEASE, &self.connections.query(RELEASE, &self.statements.release, &parameters).await?)
+    }
+
+    async fn get(&self, name: &str) -> Result<Option<LeaseRecord>> {
+        Ok(self.list("lease.get", Some(name), &LeaseFilter::all()).await?.pop())
+    }
+
+    async fn list(&self, filter: &LeaseFilter) -> Result<Vec<LeaseRecord>> {
+        self.list("lease.list", None, filter).await
+    }
+
+    async fn force_release(&self, name: &str) -> Result<Option<String>> {
+        const FORCE: &str = "lease.force_release";
+        let rows =
+            self.connections.query(FORCE, &self.statements.force_release, &[(&name, Type::TEXT)]).await?;
+        rows::value(FORCE, &rows)
+    }
+
+    async fn active(&self) -> Result<u64> {
+        const ACTIVE: &str = "lease.active";
+        let rows = self.connections.query(ACTIVE, &self.statements.active, &[]).await?;
+        Ok(rows::value::<i64>(ACTIVE, &rows)?.max(0).unsigned_abs())
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+impl std::fmt::Debug for PostgresLeases {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PostgresLeases").field("identifier", &self.identifier).finish_non_exhaustive()
+    }
+}

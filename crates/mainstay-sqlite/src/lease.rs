@@ -1,0 +1,241 @@
+//! The leases on SQLite: each method is one operation of the writer, or one job of a reader.
+//!
+//! Whoever writes has the database to itself, so an acquisition needs no lock of its own, and a guard only has to make its
+//! transaction a writing one.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use mainstay_core::lease::{
+    LeaseAnswer, LeaseClaim, LeaseFilter, LeaseGrant, LeaseHolder, LeaseRecord, LeaseRequest,
+};
+use mainstay_core::store::LeaseStore;
+use mainstay_core::{Error, ErrorKind, Result};
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+use crate::database::{Database, lease_identifier};
+use crate::error::Fault;
+use crate::statements::{LeaseStatements, Statements};
+use crate::value::{after, maybe_text_at, moment, moment_at, text_at};
+
+pub(crate) const GUARD: &str = "lease.guard";
+
+/// The leases in one SQLite database.
+pub struct SqliteLeases {
+    identifier: String,
+    database: Arc<Database>,
+    sql: Arc<LeaseStatements>,
+}
+
+impl SqliteLeases {
+    pub(crate) fn new(database: Arc<Database>) -> Self {
+        let identifier = lease_identifier(&database.location, &database.names);
+        let sql = Arc::new(LeaseStatements::new(&database.names));
+        Self { identifier, database, sql }
+    }
+
+    /// The leases behind a store, or what is wrong with guarding one of them in a transaction of SQLite.
+    pub(crate) fn of(store: &dyn LeaseStore) -> Result<&Self> {
+        store.as_any().downcast_ref().ok_or_else(|| {
+            let reason = format_args!(
+                "must be of SQLite to guard in a transaction of SQLite, got {}",
+                store.identifier()
+            );
+            Error::invalid(GUARD, "store", reason)
+        })
+    }
+
+    pub(crate) fn database(&self) -> &Arc<Database> {
+        &self.database
+    }
+
+    pub(crate) fn statements(&self) -> &Arc<LeaseStatements> {
+        &self.sql
+    }
+
+    async fn write<T, F>(&self, operation: &'static str, mut work: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnMut(&Connection, &LeaseStatements, i64) -> Result<T, Fault> + Send + 'static,
+    {
+        let sql = Arc::clone(&self.sql);
+        let work =
+            move |connection: &Connection, all: &Statements| work(connection, &sql, all.now(connection)?);
+        self.database.write(operation, work).await
+    }
+
+    async fn read<T, F>(&self, operation: &'static str, mut work: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnMut(&Connection, &LeaseStatements, i64) -> Result<T, Fault> + Send + 'static,
+    {
+        let sql = Arc::clone(&self.sql);
+        let work =
+            move |connection: &Connection, all: &Statements| work(connection, &sql, all.now(connection)?);
+        self.database.read(operation, work).await
+    }
+}
+
+#[async_trait]
+impl LeaseStore for SqliteLeases {
+    fn identifier(&self) -> &str {
+        &self.identifier
+    }
+
+    async fn acquire(&self, request: &LeaseRequest) -> Result<LeaseAnswer> {
+        let request = request.clone();
+        self.write("lease.acquire", move |connection, sql, now| acquire(connection, sql, now, &request)).await
+    }
+
+    async fn renew(&self, claim: &LeaseClaim, duration: Duration) -> Result<Option<LeaseGrant>> {
+        let claim = claim.clone();
+        let renew = move |connection: &Connection, sql: &LeaseStatements, now| {
+            let LeaseClaim { name, owner, epoch } = &claim;
+            let granted = |row: &Row<'_>| grant(*epoch, row.get(0)?, row.get(1)?, now);
+            let mut statement = connection.prepare_cached(&sql.renew)?;
+            let renewed =
+                statement.query_row(params![name, owner, epoch, now, after(now, duration)], granted);
+            Ok(renewed.optional()?)
+        };
+        self.write("lease.renew", renew).await
+    }
+
+    async fn release(&self, claim: &LeaseClaim) -> Result<bool> {
+        let claim = claim.clone();
+        let release = move |connection: &Connection, sql: &LeaseStatements, now| {
+            let LeaseClaim { name, owner, epoch } = &claim;
+            let released =
+                connection.prepare_cached(&sql.release)?.execute(params![name, owner, epoch, now])?;
+            Ok(released > 0)
+        };
+        self.write("lease.release", release).await
+    }
+
+    async fn get(&self, name: &str) -> Result<Option<LeaseRecord>> {
+        let name = name.to_owned();
+        self.read("lease.get", move |connection, sql, now| Ok(find(connection, sql, now, &name)?)).await
+    }
+
+    async fn list(&self, filter: &LeaseFilter) -> Result<Vec<LeaseRecord>> {
+        let filter = filter.clone();
+        let list = move |connection: &Connection, sql: &LeaseStatements, now| {
+            let mut statement = connection.prepare_cached(&sql.list)?;
+            let rows =
+                statement.query_map(params![now, filter.held_only, filter.after, filter.limit], record)?;
+            Ok(rows.collect::<rusqlite::Result<Vec<_>>>()?)
+        };
+        self.read("lease.list", list).await
+    }
+
+    async fn force_release(&self, name: &str) -> Result<Option<String>> {
+        let name = name.to_owned();
+        let release = move |connection: &Connection, sql: &LeaseStatements, now| {
+            let held = find(connection, sql, now, &name)?.filter(|lease| lease.held);
+            connection.prepare_cached(&sql.force_release)?.execute(params![name, now])?;
+            Ok(held.and_then(|lease| lease.owner))
+        };
+        self.write("lease.force_release", release).await
+    }
+
+    async fn active(&self) -> Result<u64> {
+        let active = |connection: &Connection, sql: &LeaseStatements, now| {
+            let count: i64 = connection.prepare_cached(&sql.active)?.query_row([now], |row| row.get(0))?;
+            Ok(count.max(0).unsigned_abs())
+        };
+        self.read("lease.active", active).await
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+fn acquire(
+    connection: &Connection,
+    sql: &LeaseStatements,
+    now: i64,
+    request: &LeaseRequest,
+) -> Result<LeaseAnswer, Fault> {
+    let LeaseRequest { name, owner, context, reentrant, duration } = request;
+    let granted = connection
+        .prepare_cached(&sql.acquire)?
+        .query_row(params![name, owner, context, now, after(now, *duration), reentrant], |row| {
+            grant(row.get(0)?, row.get(1)?, row.get(2)?, now)
+        })
+        .optional()?;
+    if let Some(grant) = granted {
+        return Ok(LeaseAnswer::Granted(grant));
+    }
+    let gone = || Error::new(ErrorKind::Internal, "lease.acquire", "a lease was neither given nor found");
+    let found = find(connection, sql, now, name)?.ok_or_else(gone)?;
+    Ok(LeaseAnswer::Held(LeaseHolder {
+        owner: found.owner,
+        epoch: found.epoch,
+        until: found.expires_at,
+        context: found.context,
+        now: moment(now),
+    }))
+}
+
+fn grant(epoch: i64, fencing_token: i64, expires_at: i64, now: i64) -> rusqlite::Result<LeaseGrant> {
+    Ok(LeaseGrant { epoch, fencing_token, expires_at: moment(expires_at), now: moment(now) })
+}
+
+fn find(
+    connection: &Connection,
+    sql: &LeaseStatements,
+    now: i64,
+    name: &str,
+) -> rusqlite::Result<Option<LeaseRecord>> {
+    connection.prepare_cached(&sql.find)?.query_row(params![name, now], record).optional()
+}
+
+fn record(row: &Row<'_>) -> rusqlite::Result<LeaseRecord> {
+    let mut record = LeaseRecord::new(text_at(row, 0)?, moment_at(row, 5)?);
+    record.held = row.get(1)?;
+    record.owner = maybe_text_at(row, 2)?;
+    record.epoch = row.get(3)?;
+    record.fencing_token = row.get(4)?;
+    record.renewed_at = moment_at(row, 6)?;
+    record.expires_at = moment_at(row, 7)?;
+    record.context = maybe_text_at(row, 8)?;
+    Ok(record)
+}
+
+/// Guards a lease within the transaction that is open on the connection.
+pub(crate) fn guard(
+    connection: &Connection,
+    all: &Statements,
+    sql: &LeaseStatements,
+    claim: &LeaseClaim,
+) -> Result<(), Fault> {
+    let LeaseClaim { name, owner, epoch } = claim;
+    let now = all.now(connection)?;
+    match connection.prepare_cached(&sql.guard)?.execute(params![name, owner, epoch, now])? {
+        0 => Err(lost(claim).into()),
+        _ => Ok(()),
+    }
+}
+
+/// The error for a claim that no longer holds.
+pub(crate) fn lost(claim: &LeaseClaim) -> Error {
+    let LeaseClaim { name, epoch, .. } = claim;
+    let text = format!(
+        "the lease {name:?} is lost: epoch {epoch} no longer holds it; roll the transaction back and stop"
+    );
+    Error::new(ErrorKind::LeaseLost, GUARD, text)
+}
+
+/// The error for a connection without a transaction, on which a guard would end before it is of any use.
+pub(crate) fn no_transaction() -> Error {
+    Error::invalid(GUARD, "tx", "must be a transaction; begin one first, best with BEGIN IMMEDIATE")
+}
+
+impl fmt::Debug for SqliteLeases {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SqliteLeases").field("identifier", &self.identifier).finish_non_exhaustive()
+    }
+}
