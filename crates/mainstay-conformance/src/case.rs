@@ -97,6 +97,9 @@ macro_rules! suite {
         $crate::fuzz_cases!($fixture);
         $crate::handlers_cases!($fixture);
         $crate::input_cases!($fixture);
+        $crate::lease_cases!($fixture);
+        $crate::lease_guard_cases!($fixture);
+        $crate::lease_keeping_cases!($fixture);
         $crate::limits_cases!($fixture);
         $crate::mishaps_cases!($fixture);
         $crate::observability_cases!($fixture);

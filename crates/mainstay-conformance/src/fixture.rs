@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use mainstay_core::Result;
+use mainstay_core::lease::Lease;
 use mainstay_core::outbox::{Enqueued, Message, Outbox};
 use mainstay_core::queue::Context;
 use mainstay_core::store::{Names, Provider, StoreTransaction};
@@ -83,6 +84,13 @@ pub trait Fixture: Send + Sync {
         messages: Vec<Message>,
         end: End,
     ) -> Result<Vec<Enqueued>>;
+
+    /// Runs one transaction on the application's own driver: writes `note` into the same table, guards `lease`, and ends as told.
+    /// Where the guard fails, it rolls back.
+    async fn guarded(&self, lease: &Lease, note: &str, end: End) -> Result<()>;
+
+    /// Ends a delivery as a handler would that guards `lease` in its transaction and writes `note`.
+    async fn complete_guarded(&self, context: &Context, lease: &Lease, note: &str) -> Result<()>;
 
     /// Writes `note` into the same table within a handler's transaction.
     async fn write_note(&self, transaction: &mut dyn StoreTransaction, note: &str);

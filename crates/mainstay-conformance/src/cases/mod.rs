@@ -15,6 +15,9 @@ mod fail;
 mod fuzz;
 mod handlers;
 mod input;
+mod lease;
+mod lease_guard;
+mod lease_keeping;
 mod limits;
 mod mishaps;
 mod observability;
@@ -45,6 +48,9 @@ pub fn all() -> Vec<Case> {
         fuzz::CASES,
         handlers::CASES,
         input::CASES,
+        lease::CASES,
+        lease_guard::CASES,
+        lease_keeping::CASES,
         limits::CASES,
         mishaps::CASES,
         observability::CASES,

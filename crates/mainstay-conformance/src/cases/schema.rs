@@ -217,9 +217,10 @@ async fn prim_schema_002_custom_names_place_everything_there(fx: &dyn Fixture) {
     let made = fx.objects(&names).await;
     let renamed = default_before.iter().map(|object| match object.split_once(' ').unwrap() {
         (_, "mainstay_migration" | "mainstay_migration_pkey") => object.clone(),
-        (kind, name) => match name.strip_prefix("outbox") {
-            Some(rest) => format!("{kind} mail{rest}"),
-            None => format!("{kind} mail_{name}"),
+        (kind, name) => match (name.strip_prefix("outbox"), name.strip_prefix("lease")) {
+            (Some(rest), _) => format!("{kind} mail{rest}"),
+            (None, Some(rest)) => format!("{kind} mail_leases{rest}"),
+            (None, None) => format!("{kind} mail_{name}"),
         },
     });
     assert_eq!(made, renamed.collect(), "the same things, under the names");
