@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args, Parser, Subcommand};
 
-use crate::commands::{bench, demo, jobs, migrate, outbox};
+use crate::commands::{bench, demo, jobs, lease, leases, migrate, outbox};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -17,6 +17,8 @@ Examples:
   mainstay outbox list --status failed
   mainstay outbox requeue --all-failed
   mainstay jobs explain '30 2 * * *' --tz Europe/Berlin
+  mainstay lease run nightly-report -- ./report.sh
+  mainstay leases list --held
   mainstay bench --database postgres://me@localhost/shop
 
 Settings, the first that is there counts: flag, environment, file, default
@@ -83,6 +85,12 @@ pub(crate) enum Command {
     /// Look at jobs and their schedules
     #[command(subcommand)]
     Jobs(jobs::JobsCommand),
+    /// See who holds which lease, and take leases away
+    #[command(subcommand)]
+    Leases(leases::LeasesCommand),
+    /// Do something while holding a lease
+    #[command(subcommand)]
+    Lease(lease::LeaseCommand),
     /// Measure the outbox on your own database
     Bench(bench::BenchArgs),
 }

@@ -43,6 +43,11 @@ impl Failure {
         Self { code: UNREACHABLE, ..Self::new(what) }
     }
 
+    /// Something with an exit code of its own.
+    pub(crate) fn with_code(code: u8, what: impl Into<String>) -> Self {
+        Self { code, ..Self::new(what) }
+    }
+
     /// Says why.
     pub(crate) fn because(mut self, why: impl fmt::Display) -> Self {
         self.why = Some(why.to_string());

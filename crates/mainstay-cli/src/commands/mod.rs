@@ -3,5 +3,7 @@
 pub(crate) mod bench;
 pub(crate) mod demo;
 pub(crate) mod jobs;
+pub(crate) mod lease;
+pub(crate) mod leases;
 pub(crate) mod migrate;
 pub(crate) mod outbox;

@@ -1,0 +1,286 @@
+//! `mainstay lease run`: a command that runs while a lease is held, and not a moment longer.
+
+use std::ffi::OsString;
+use std::io::IsTerminal;
+use std::process::{ExitCode, ExitStatus};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use mainstay::lease::{Acquired, Lease, LeaseHolder, LeaseOptions, Leases};
+use serde_json::{Value, json};
+use tokio::process::{Child, Command};
+
+use crate::failure::Failure;
+use crate::settings::Settings;
+use crate::signals::Signals;
+use crate::text::{harmless, parse_duration, parse_positive_duration};
+
+/// How long the release of the lease may take.
+const RELEASE: Duration = Duration::from_secs(5);
+
+/// Somebody else has the lease: trying again later may help.
+const HELD: u8 = 75;
+/// The lease was lost and the command killed.
+const LOST: u8 = 76;
+/// The command can't be executed.
+const NOT_EXECUTABLE: u8 = 126;
+/// There is no such command.
+const NOT_FOUND: u8 = 127;
+
+const EXAMPLES: &str = "\
+Examples:
+  mainstay lease run nightly-report -- ./report.sh --full
+  mainstay lease run leader --wait 1h -- my-service       One of many runs, the others stand by
+  mainstay lease run import --duration 5m --context \"$USER\" -- sh -c 'step1 && step2'
+
+The lease is renewed while the command runs and released when it ends. If it is lost, because the database can't be
+reached or an operator took it away, the command and the processes it started are asked to end, and killed a moment
+later. The command finds the lease in MAINSTAY_LEASE_NAME, MAINSTAY_LEASE_OWNER, MAINSTAY_LEASE_EPOCH and
+MAINSTAY_LEASE_TOKEN, and can guard its own writes with them:
+  select infra.lease_guard('nightly-report', '$MAINSTAY_LEASE_OWNER', $MAINSTAY_LEASE_EPOCH)
+
+Exit codes:
+  that of the command, or 128 and the number of the signal that ended it
+  75   somebody else has the lease; who it is is told on stderr
+  76   the lease was lost, and the command was ended
+  126  the command can't be executed, 127 there is no such command
+With --json what is told is JSON, still on stderr: stdout is the command's.";
+
+/// Do something while holding a lease
+#[derive(Debug, Subcommand)]
+pub(crate) enum LeaseCommand {
+    /// Run a command while holding a lease
+    Run(RunArgs),
+}
+
+/// Run a command while holding a lease
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct RunArgs {
+    /// The lease's name
+    name: String,
+    /// How long the lease is held without a renewal; after a crash nobody else has it for as long
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_positive_duration)]
+    duration: Duration,
+    /// How long to wait for a lease that somebody else holds
+    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = parse_duration)]
+    wait: Duration,
+    /// Who holds it [default: host, process id and a random number]
+    #[arg(long, value_name = "TEXT")]
+    owner: Option<String>,
+    /// A text for people who look at the lease
+    #[arg(long, value_name = "TEXT")]
+    context: Option<String>,
+    /// Take the lease from an earlier holder of the same --owner
+    #[arg(long, requires = "owner")]
+    reentrant: bool,
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+impl RunArgs {
+    fn options(&self) -> mainstay::Result<LeaseOptions> {
+        let mut options = LeaseOptions::default().duration(self.duration).wait(self.wait);
+        options.owner = self.owner.clone();
+        options.context = self.context.clone().filter(|text| !text.is_empty());
+        options.reentrant = self.reentrant;
+        options.validate()?;
+        Ok(options)
+    }
+}
+
+pub(crate) async fn run(command: LeaseCommand, settings: &Settings) -> anyhow::Result<ExitCode> {
+    let LeaseCommand::Run(arguments) = command;
+    let options = arguments.options()?;
+    let provider = super::leases::open(settings).await?;
+    let leases = Leases::new(provider.leases());
+    // Watched from before the lease is acquired, so that no signal finds it unprotected.
+    let group = Group::default();
+    let mut signals = Signals::watch({
+        let group = group.clone();
+        // The second one ends this process at once, and must not leave the command without its lease.
+        move || group.kill()
+    });
+    let acquired = tokio::select! {
+        acquired = leases.acquire_with(&arguments.name, options) => Some(acquired?),
+        () = signals.stop() => None,
+    };
+    let code = match acquired {
+        None => ExitCode::from(130),
+        Some(Acquired::Held(holder)) => {
+            tell_held(&arguments.name, &holder, settings);
+            ExitCode::from(HELD)
+        }
+        Some(Acquired::Lease(lease)) => {
+            let ended = supervise(&arguments, &lease, signals, group).await;
+            let lost = lease.is_lost();
+            // It lapses by itself where this fails or takes long; the command has ended either way.
+            match tokio::time::timeout(RELEASE, lease.close()).await {
+                Ok(Ok(_)) => {}
+                Ok(Err(error)) => eprintln!("the lease could not be released and lapses by itself: {error}"),
+                Err(_) => eprintln!("the lease could not be released in time and lapses by itself"),
+            }
+            tell_end(&arguments.name, ended?, lost, settings)
+        }
+    };
+    provider.close().await;
+    Ok(code)
+}
+
+/// How the command ended.
+enum Ended {
+    ByItself(ExitStatus),
+    Killed,
+}
+
+/// Runs the command until it ends, or the lease does.
+async fn supervise(
+    arguments: &RunArgs,
+    lease: &Lease,
+    mut signals: Signals,
+    group: Group,
+) -> anyhow::Result<Ended> {
+    let mut child = start(arguments, lease, group)?;
+    loop {
+        tokio::select! {
+            status = child.process.wait() => return Ok(Ended::ByItself(status?)),
+            () = lease.cancellation().cancelled() => break,
+            () = signals.stop(), if !child.asked => child.ask_to_end(),
+        }
+    }
+    child.ask_to_end();
+    // The lease counts as lost a little before anybody else can have it; that is the time there is to end well.
+    let grace = (arguments.duration / 20).min(Duration::from_secs(1));
+    let ended = tokio::time::timeout(grace, child.process.wait()).await;
+    // Also when the command itself has ended: what it started may not have.
+    child.kill();
+    if ended.is_err() {
+        child.process.wait().await?;
+    }
+    Ok(Ended::Killed)
+}
+
+/// The process group of the command: the command and what it has started.
+#[derive(Clone, Default)]
+struct Group(Arc<AtomicI32>);
+
+impl Group {
+    fn ask_to_end(&self) {
+        #[cfg(unix)]
+        self.signal(rustix::process::Signal::TERM);
+    }
+
+    fn kill(&self) {
+        #[cfg(unix)]
+        self.signal(rustix::process::Signal::KILL);
+    }
+
+    #[cfg(unix)]
+    fn signal(&self, signal: rustix::process::Signal) {
+        // Zero as long as there is none.
+        if let Some(id) = rustix::process::Pid::from_raw(self.0.load(Ordering::SeqCst)) {
+            // An error means that there is nobody left to tell.
+            let _gone = rustix::process::kill_process_group(id, signal);
+        }
+    }
+}
+
+/// A command that was started.
+struct Supervised {
+    process: Child,
+    group: Group,
+    asked: bool,
+}
+
+fn start(arguments: &RunArgs, lease: &Lease, group: Group) -> anyhow::Result<Supervised> {
+    // The parser takes at least one.
+    let (program, rest) =
+        arguments.command.split_first().ok_or_else(|| Failure::usage("there is no command"))?;
+    let mut command = Command::new(program);
+    command
+        .args(rest)
+        .env("MAINSTAY_LEASE_NAME", lease.name())
+        .env("MAINSTAY_LEASE_OWNER", lease.owner())
+        .env("MAINSTAY_LEASE_EPOCH", lease.epoch().to_string())
+        .env("MAINSTAY_LEASE_TOKEN", lease.fencing_token().to_string())
+        .kill_on_drop(true);
+    // Not at a terminal: a command in a group of its own could not read what is typed.
+    let grouped = cfg!(unix) && !std::io::stdin().is_terminal();
+    #[cfg(unix)]
+    if grouped {
+        command.process_group(0);
+    }
+    let process = command.spawn().map_err(|error| {
+        let code = if error.kind() == std::io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE };
+        let what = format!("the command {:?} can't be run", program.to_string_lossy());
+        Failure::with_code(code, what).because(error)
+    })?;
+    if let (true, Some(id)) = (grouped, process.id().and_then(|id| i32::try_from(id).ok())) {
+        group.0.store(id, Ordering::SeqCst);
+    }
+    Ok(Supervised { process, group, asked: false })
+}
+
+impl Supervised {
+    fn ask_to_end(&mut self) {
+        self.asked = true;
+        self.group.ask_to_end();
+        #[cfg(unix)]
+        if let Some(id) = self.process.id().and_then(|id| i32::try_from(id).ok())
+            && let Some(id) = rustix::process::Pid::from_raw(id)
+            && self.group.0.load(Ordering::SeqCst) == 0
+        {
+            // An error means that there is nobody left to tell.
+            let _gone = rustix::process::kill_process(id, rustix::process::Signal::TERM);
+        }
+    }
+
+    fn kill(&mut self) {
+        self.group.kill();
+        // Where it has no group of its own. An error means that it has ended.
+        let _ended = self.process.start_kill();
+    }
+}
+
+fn tell(value: &Value, text: &str, settings: &Settings) {
+    if settings.json {
+        eprintln!("{value}");
+    } else {
+        eprintln!("{}", harmless(text));
+    }
+}
+
+fn tell_held(name: &str, holder: &LeaseHolder, settings: &Settings) {
+    let context = holder.context.as_deref().map(|context| format!(" ({context})")).unwrap_or_default();
+    let text = format!("the lease {name} is {holder}{context}; the command was not run");
+    tell(&json!({ "name": name, "acquired": false, "holder": holder }), &text, settings);
+}
+
+fn tell_end(name: &str, ended: Ended, lost: bool, settings: &Settings) -> ExitCode {
+    let (status, killed) = match ended {
+        Ended::ByItself(status) => (code_of(status), false),
+        Ended::Killed => (LOST, true),
+    };
+    if killed {
+        let text = format!("the lease {name} was lost; the command was ended");
+        tell(&json!({ "name": name, "acquired": true, "lost": true, "exit_code": status }), &text, settings);
+    } else if lost {
+        let text = format!("the lease {name} was lost as the command ended");
+        tell(&json!({ "name": name, "acquired": true, "lost": true, "exit_code": status }), &text, settings);
+    } else if settings.json {
+        tell(&json!({ "name": name, "acquired": true, "lost": false, "exit_code": status }), "", settings);
+    }
+    ExitCode::from(status)
+}
+
+/// The command's exit code, or the shell's way of telling which signal ended it.
+fn code_of(status: ExitStatus) -> u8 {
+    #[cfg(unix)]
+    if let Some(signal) = std::os::unix::process::ExitStatusExt::signal(&status) {
+        return u8::try_from(128 + signal).unwrap_or(u8::MAX);
+    }
+    status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)
+}
