@@ -8,7 +8,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result};
 use mainstay::postgres::{Postgres, PostgresTransaction};
 use mainstay::sqlite::{Sqlite, SqliteTransaction};
-use mainstay::store::Provider;
+use mainstay::store::{Provider, StoreTransaction};
 use mainstay::{Context, HandlerError};
 
 /// The table handlers write their effects to, one row per message handled.
@@ -38,6 +38,23 @@ pub async fn effect(context: &Context) -> Result<(), HandlerError> {
         };
         tx.driver().run(insert).await?;
         tx.complete().await?;
+    }
+    Ok(())
+}
+
+/// Writes an effect in a transaction of any provider.
+pub async fn write_effect(tx: &mut dyn StoreTransaction, what: &str) -> Result<()> {
+    let what = what.to_owned();
+    let tx = tx.as_any_mut();
+    if let Some(tx) = tx.downcast_mut::<PostgresTransaction>() {
+        tx.client()?.batch_execute(&format!("insert into effect values ('{what}', 1)")).await?;
+    } else if let Some(tx) = tx.downcast_mut::<SqliteTransaction>() {
+        let insert = move |connection: &rusqlite::Connection| {
+            connection.execute("insert into effect values (?1, 1)", [what]).map(drop)
+        };
+        tx.run(insert).await?;
+    } else {
+        anyhow::bail!("a transaction of an unknown provider");
     }
     Ok(())
 }
