@@ -7,6 +7,7 @@
 
 pub use mainstay_core::*;
 
+pub use mainstay_core::lease::{Lease, LeaseOptions, Leases};
 pub use mainstay_core::outbox::{Message, Outbox};
 pub use mainstay_core::queue::{Context, HandlerError, HandlerResult, TopicPolicy};
 pub use mainstay_core::runtime::{Mainstay, RunningMainstay};
@@ -30,6 +31,8 @@ mod guides {
     struct Readme;
     #[doc = include_str!("../../../docs/guides/getting-started.md")]
     struct GettingStarted;
+    #[doc = include_str!("../../../docs/guides/leases.md")]
+    struct Leases;
     #[doc = include_str!("../../../docs/guides/transactions.md")]
     struct Transactions;
     #[doc = include_str!("../../../docs/guides/cron.md")]
