@@ -10,6 +10,7 @@ use mainstay_core::Result;
 use mainstay_core::outbox::{Enqueued, Message, Outbox};
 use mainstay_core::queue::Context;
 use mainstay_core::store::{Names, Provider, StoreTransaction};
+use mainstay_core::timer::{NewTimer, Timers};
 
 /// How an application ends its transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,6 +84,9 @@ pub trait Fixture: Send + Sync {
         messages: Vec<Message>,
         end: End,
     ) -> Result<Vec<Enqueued>>;
+
+    /// The same with a timer: schedules it with `schedule_in`.
+    async fn schedule(&self, timers: &Timers, note: &str, timer: NewTimer, end: End) -> Result<Enqueued>;
 
     /// Writes `note` into the same table within a handler's transaction.
     async fn write_note(&self, transaction: &mut dyn StoreTransaction, note: &str);

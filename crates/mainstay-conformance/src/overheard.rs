@@ -13,7 +13,8 @@ use mainstay_core::outbox::{
 };
 use mainstay_core::queue::{ClaimBatch, ClaimHandle, ClaimRequest, Settled, Settlement};
 use mainstay_core::store::{
-    Capabilities, OutboxStore, Provider, Queue, QueueStore, SchemaStore, StoreTransaction, WaitRequest, Wake,
+    Capabilities, OutboxStore, Provider, Queue, QueueStore, SchemaStore, StoreTransaction, TimerStore,
+    WaitRequest, Wake,
 };
 use mainstay_core::{Error, OwnerToken, Result, WorkItemId};
 
@@ -75,6 +76,9 @@ impl Provider for Overheard {
     }
     fn queue(&self, queue: Queue) -> Arc<dyn OutboxStore> {
         Arc::new(OverheardStore { inner: self.inner.queue(queue), heard: Arc::clone(&self.heard) })
+    }
+    fn timers(&self) -> Arc<dyn TimerStore> {
+        self.inner.timers()
     }
     fn schema(&self) -> Arc<dyn SchemaStore> {
         self.inner.schema()

@@ -1,7 +1,7 @@
 //! The engine of Mainstay: everything that is not SQL.
 //!
 //! Applications use the `mainstay` crate, which re-exports this one beside the providers. What a provider
-//! must supply is in [`store`]; what an application sees is in [`outbox`], [`queue`] and [`runtime`].
+//! must supply is in [`store`]; what an application sees is in [`outbox`], [`timer`], [`queue`] and [`runtime`].
 //! No database crate is in this crate's tree.
 
 pub mod backoff;
@@ -17,6 +17,7 @@ pub mod telemetry;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod text;
+pub mod timer;
 pub mod trace;
 
 pub use error::{Error, ErrorKind, Result};

@@ -22,6 +22,7 @@ mod rows;
 mod schema;
 mod session;
 mod statements;
+mod timer;
 mod tls;
 mod transaction;
 mod url;

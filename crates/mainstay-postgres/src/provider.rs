@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use jiff::Timestamp;
 use mainstay_core::Result;
-use mainstay_core::store::{Capabilities, Names, OutboxStore, Provider, Queue, SchemaStore};
+use mainstay_core::store::{Capabilities, Names, OutboxStore, Provider, Queue, SchemaStore, TimerStore};
 use tokio_util::sync::CancellationToken;
 
 use crate::error::PoolLimits;
@@ -18,6 +18,7 @@ use crate::queue::PostgresQueue;
 use crate::rows;
 use crate::schema::PostgresSchema;
 use crate::statements::QueueStatements;
+use crate::timer::PostgresTimers;
 use crate::tls;
 use crate::url::Target;
 use crate::waiting::Waiting;
@@ -37,6 +38,7 @@ struct Shared {
     connections: Connections,
     /// In the order of [`Queue::ALL`].
     queues: [Arc<PostgresQueue>; 4],
+    timers: Arc<PostgresTimers>,
     schema: Arc<PostgresSchema>,
     closed: CancellationToken,
 }
@@ -99,9 +101,10 @@ impl Postgres {
         };
         let [first, second, third, fourth] = Queue::ALL;
         let queues = [queue(first)?, queue(second)?, queue(third)?, queue(fourth)?];
-        let schema = PostgresSchema::new(connections.clone(), names.clone())?;
-        let schema = Arc::new(schema);
-        Ok(Self { shared: Arc::new(Shared { names, identifier, connections, queues, schema, closed }) })
+        let timers = Arc::new(PostgresTimers::new(connections.clone(), &names)?);
+        let schema = Arc::new(PostgresSchema::new(connections.clone(), names.clone())?);
+        let shared = Shared { names, identifier, connections, queues, timers, schema, closed };
+        Ok(Self { shared: Arc::new(shared) })
     }
 
     /// The names of schema and tables.
@@ -142,6 +145,10 @@ impl Provider for Postgres {
 
     fn queue(&self, queue: Queue) -> Arc<dyn OutboxStore> {
         Arc::clone(&self.shared.queues[queue as usize]) as Arc<dyn OutboxStore>
+    }
+
+    fn timers(&self) -> Arc<dyn TimerStore> {
+        Arc::clone(&self.shared.timers) as Arc<dyn TimerStore>
     }
 
     fn schema(&self) -> Arc<dyn SchemaStore> {

@@ -76,6 +76,13 @@ const FUNCTIONS: &[Functions] = &[
     Functions::of_every_queue(include_str!("../functions/queue_purge.sql")),
     Functions::of_every_queue(include_str!("../functions/queue_idle.sql")),
     Functions { sql: include_str!("../functions/queue_forward.sql"), over: &[Queue::Timers, Queue::JobRuns] },
+    Functions {
+        sql: include_str!("../functions/queue_first_due.sql"),
+        over: &[Queue::Timers, Queue::JobRuns],
+    },
+    Functions { sql: include_str!("../functions/timers_schedule.sql"), over: &[Queue::Timers] },
+    Functions { sql: include_str!("../functions/timers_reschedule.sql"), over: &[Queue::Timers] },
+    Functions { sql: include_str!("../functions/timers_next_event.sql"), over: &[Queue::Timers] },
 ];
 
 /// Under which version and name the functions' checksum is kept.

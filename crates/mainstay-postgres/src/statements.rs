@@ -36,6 +36,13 @@ statements! {
 }
 
 statements! {
+    /// The statements of timers.
+    TimerStatements from "../queries/timers.sql" {
+        reschedule, next_event_time,
+    }
+}
+
+statements! {
     /// The statements of the schema.
     SchemaStatements from "../queries/schema.sql" {
         create_schema, create_ledger, ledger_exists, ledger, record, lock, inventory, schema_exists, stale_functions,
@@ -61,7 +68,8 @@ mod tests {
         let names = Names::default();
         let outbox = QueueStatements::new(&names).unwrap();
         let schema = SchemaStatements::new(&names).unwrap();
-        for (name, sql) in outbox.all().into_iter().chain(schema.all()) {
+        let timers = TimerStatements::new(&names).unwrap();
+        for (name, sql) in outbox.all().into_iter().chain(timers.all()).chain(schema.all()) {
             assert!(["select", "insert", "create"].iter().any(|verb| sql.starts_with(verb)), "{name}: {sql}");
             assert!(!sql.contains("{{") && !sql.contains("-- "), "{name}: {sql}");
         }
@@ -72,6 +80,8 @@ mod tests {
         let names = Names::default();
         let known = QueueStatements::new(&names).unwrap().all().len();
         assert_eq!(include_str!("../queries/queue.sql").matches("-- name: ").count(), known);
+        let known = TimerStatements::new(&names).unwrap().all().len();
+        assert_eq!(include_str!("../queries/timers.sql").matches("-- name: ").count(), known);
         let known = SchemaStatements::new(&names).unwrap().all().len();
         assert_eq!(include_str!("../queries/schema.sql").matches("-- name: ").count(), known);
     }

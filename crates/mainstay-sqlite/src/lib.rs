@@ -49,6 +49,7 @@ mod queue;
 mod reader;
 mod schema;
 mod statements;
+mod timer;
 mod transaction;
 mod value;
 mod wake;

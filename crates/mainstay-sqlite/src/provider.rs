@@ -7,12 +7,13 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use jiff::Timestamp;
 use mainstay_core::Result;
-use mainstay_core::store::{Capabilities, Names, OutboxStore, Provider, Queue, SchemaStore};
+use mainstay_core::store::{Capabilities, Names, OutboxStore, Provider, Queue, SchemaStore, TimerStore};
 
 use crate::database::Database;
 use crate::options::SqliteBuilder;
 use crate::queue::SqliteQueue;
 use crate::schema::SqliteSchema;
+use crate::timer::SqliteTimers;
 use crate::value::moment;
 
 /// An SQLite database with Mainstay's tables in it. Cheap to clone; the last clone to go closes it.
@@ -75,6 +76,10 @@ impl Provider for Sqlite {
 
     fn queue(&self, queue: Queue) -> Arc<dyn OutboxStore> {
         Arc::clone(&self.queues[queue as usize]) as Arc<dyn OutboxStore>
+    }
+
+    fn timers(&self) -> Arc<dyn TimerStore> {
+        Arc::new(SqliteTimers::new(Arc::clone(&self.database)))
     }
 
     fn schema(&self) -> Arc<dyn SchemaStore> {

@@ -1,23 +1,24 @@
-//! The SQL of a queue, from `queries/queue.sql`, with the application's names filled in.
+//! The SQL from `queries/`, with the application's names filled in.
 //!
-//! Each block of the file that starts with `-- name:` is a field here. The tests hold the two to each other and prepare
+//! Each block of a file that starts with `-- name:` is a field here. The tests hold the two to each other and prepare
 //! every statement on a real database.
 
 use mainstay_core::store::{Names, render};
 
 const QUEUE: &str = include_str!("../queries/queue.sql");
+const TIMERS: &str = include_str!("../queries/timers.sql");
 
 macro_rules! statements {
-    ($($name:ident),* $(,)?) => {
-        /// Every statement, ready to prepare.
+    ($(#[$doc:meta])* $type:ident from $file:ident { $($name:ident),* $(,)? }) => {
+        $(#[$doc])*
         #[derive(Debug)]
-        pub(crate) struct Statements {
+        pub(crate) struct $type {
             $(pub(crate) $name: String,)*
         }
 
-        impl Statements {
+        impl $type {
             pub(crate) fn new(names: &Names) -> Self {
-                let blocks = blocks(QUEUE);
+                let blocks = blocks($file);
                 // A name that is not in the file gives an empty statement, which the tests would find.
                 let find = |name: &str| {
                     let block = blocks.iter().find(|(found, _)| *found == name);
@@ -34,44 +35,55 @@ macro_rules! statements {
     };
 }
 
-statements!(
-    clock,
-    alive,
-    enqueue_reserve,
-    enqueue_known,
-    enqueue_insert,
-    claim_levels,
-    claim_candidates,
-    claim_take,
-    claim_fence,
-    claim_park,
-    claim_rejected,
-    settle_find,
-    settle_retire,
-    settle_hold,
-    settle_remove,
-    settle_abandon,
-    settle_release,
-    forward,
-    renew,
-    reap,
-    cancel_find,
-    requeue_insert,
-    requeue_unhold,
-    requeue_remove,
-    requeue_select,
-    release_key,
-    get,
-    list,
-    stats_open,
-    stats_failed,
-    stats_done,
-    stats_held,
-    purge_select,
-    purge_forget,
-    purge_remove,
-    next_due,
-);
+statements! {
+    /// The statements of a queue, ready to prepare.
+    Statements from QUEUE {
+        clock,
+        alive,
+        enqueue_reserve,
+        enqueue_known,
+        enqueue_insert,
+        claim_levels,
+        claim_candidates,
+        claim_take,
+        claim_fence,
+        claim_park,
+        claim_rejected,
+        settle_find,
+        settle_retire,
+        settle_hold,
+        settle_remove,
+        settle_abandon,
+        settle_release,
+        forward,
+        renew,
+        reap,
+        cancel_find,
+        requeue_insert,
+        requeue_unhold,
+        requeue_remove,
+        requeue_select,
+        release_key,
+        get,
+        list,
+        stats_open,
+        stats_failed,
+        stats_done,
+        stats_held,
+        purge_select,
+        purge_forget,
+        purge_remove,
+        next_due,
+    }
+}
+
+statements! {
+    /// The statements of timers, ready to prepare.
+    TimerStatements from TIMERS {
+        reschedule,
+        next_event_time,
+    }
+}
 
 impl Statements {
     /// The moment an operation has: SQLite's clock, in microseconds.
@@ -103,10 +115,13 @@ mod tests {
 
     #[test]
     fn file_and_list_name_the_same_statements() {
-        let statements = Statements::new(&Names::default());
-        let listed: Vec<&str> = statements.all().into_iter().map(|(name, _)| name).collect();
-        let found: Vec<&str> = blocks(QUEUE).into_iter().map(|(name, _)| name).collect();
-        assert_eq!(listed, found);
+        let names = Names::default();
+        let (queue, timers) = (Statements::new(&names), TimerStatements::new(&names));
+        for (statements, file) in [(queue.all(), QUEUE), (timers.all(), TIMERS)] {
+            let listed: Vec<&str> = statements.into_iter().map(|(name, _)| name).collect();
+            let found: Vec<&str> = blocks(file).into_iter().map(|(name, _)| name).collect();
+            assert_eq!(listed, found);
+        }
     }
 
     #[test]
@@ -114,8 +129,9 @@ mod tests {
         let odd = Names::default().with_schema("it's \"mine\"; --").unwrap().with_outbox("box 📦").unwrap();
         for names in [Names::default(), odd] {
             let connection = deployed(&names);
+            let timers = TimerStatements::new(&names);
             for queue in Queue::ALL {
-                for (name, sql) in Statements::new(&names.of(queue)).all() {
+                for (name, sql) in Statements::new(&names.of(queue)).all().into_iter().chain(timers.all()) {
                     assert!(!sql.is_empty(), "{name} is empty");
                     let prepared = connection.prepare(sql);
                     assert!(prepared.is_ok(), "{queue:?}: {name}: {}", prepared.unwrap_err());
@@ -127,8 +143,9 @@ mod tests {
     fn plan(name: &str) -> String {
         let names = Names::default();
         let connection = deployed(&names);
-        let statements = Statements::new(&names);
-        let (_, sql) = statements.all().into_iter().find(|(found, _)| *found == name).unwrap();
+        let (queue, timers) = (Statements::new(&names), TimerStatements::new(&names));
+        let mut all = queue.all().into_iter().chain(timers.all());
+        let (_, sql) = all.find(|(found, _)| *found == name).unwrap();
         let mut explain = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
         // Parameters that are not bound are null, which does for a plan.
         let rows = explain.raw_query().mapped(|row| row.get::<_, String>(3)).collect::<Result<Vec<_>, _>>();

@@ -26,6 +26,9 @@ mod retry;
 mod schema;
 mod security;
 mod service;
+mod timer_claims;
+mod timer_firing;
+mod timers;
 mod wait;
 
 use crate::case::Case;
@@ -56,6 +59,9 @@ pub fn all() -> Vec<Case> {
         schema::CASES,
         security::CASES,
         service::CASES,
+        timer_claims::CASES,
+        timer_firing::CASES,
+        timers::CASES,
         wait::CASES,
     ]
     .concat()

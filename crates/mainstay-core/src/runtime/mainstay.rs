@@ -10,6 +10,7 @@ use crate::error::Result;
 use crate::outbox::Outbox;
 use crate::store::Provider;
 use crate::telemetry;
+use crate::timer::Timers;
 
 use super::MainstayBuilder;
 use super::lifecycle::{Running, Service, start};
@@ -24,6 +25,7 @@ pub struct Mainstay(Arc<Inner>);
 struct Inner {
     provider: Arc<dyn Provider>,
     outbox: Outbox,
+    timers: Timers,
     services: Vec<Arc<dyn Service>>,
     deploy_schema: bool,
 }
@@ -42,15 +44,21 @@ impl Mainstay {
     pub(super) fn new(
         provider: Arc<dyn Provider>,
         outbox: Outbox,
+        timers: Timers,
         services: Vec<Arc<dyn Service>>,
         deploy_schema: bool,
     ) -> Self {
-        Self(Arc::new(Inner { provider, outbox, services, deploy_schema }))
+        Self(Arc::new(Inner { provider, outbox, timers, services, deploy_schema }))
     }
 
     /// The outbox.
     pub fn outbox(&self) -> &Outbox {
         &self.0.outbox
+    }
+
+    /// The timers. They fire in every process that was built with `timers(…)`.
+    pub fn timers(&self) -> &Timers {
+        &self.0.timers
     }
 
     /// The database.

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use crate::error::{Error, ErrorKind, Result};
 
-use super::{Capabilities, OutboxStore, Queue, SchemaStatus};
+use super::{Capabilities, OutboxStore, Queue, SchemaStatus, TimerStore};
 
 /// A database with Mainstay's tables in it.
 #[async_trait]
@@ -25,6 +25,9 @@ pub trait Provider: Send + Sync + 'static {
     fn outbox(&self) -> Arc<dyn OutboxStore> {
         self.queue(Queue::Outbox)
     }
+
+    /// What timers have of their own.
+    fn timers(&self) -> Arc<dyn TimerStore>;
 
     /// The schema.
     fn schema(&self) -> Arc<dyn SchemaStore>;
