@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args, Parser, Subcommand};
 
-use crate::commands::{bench, demo, jobs, migrate, outbox};
+use crate::commands::{bench, demo, jobs, migrate, outbox, timers};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -17,6 +17,7 @@ Examples:
   mainstay outbox list --status failed
   mainstay outbox requeue --all-failed
   mainstay jobs explain '30 2 * * *' --tz Europe/Berlin
+  mainstay timers schedule reminder.send '{\"user\":7}' --due-in 2h
   mainstay bench --database postgres://me@localhost/shop
 
 Settings, the first that is there counts: flag, environment, file, default
@@ -83,6 +84,9 @@ pub(crate) enum Command {
     /// Look at jobs and their schedules
     #[command(subcommand)]
     Jobs(jobs::JobsCommand),
+    /// Schedule, look at and change messages for later
+    #[command(subcommand)]
+    Timers(timers::TimersCommand),
     /// Measure the outbox on your own database
     Bench(bench::BenchArgs),
 }

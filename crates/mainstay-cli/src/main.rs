@@ -46,6 +46,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             Command::Migrate(arguments) => commands::migrate::run(arguments, &settings).await,
             Command::Outbox(command) => commands::outbox::run(command, &settings).await,
             Command::Jobs(command) => commands::jobs::run(command, &settings).await,
+            Command::Timers(command) => commands::timers::run(command, &settings).await,
             Command::Bench(arguments) => commands::bench::run(arguments, &settings).await,
         }
     });

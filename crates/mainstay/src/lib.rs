@@ -10,6 +10,7 @@ pub use mainstay_core::*;
 pub use mainstay_core::outbox::{Message, Outbox};
 pub use mainstay_core::queue::{Context, HandlerError, HandlerResult, TopicPolicy};
 pub use mainstay_core::runtime::{Mainstay, RunningMainstay};
+pub use mainstay_core::timer::{NewTimer, Timers};
 
 /// Mainstay on embedded SQLite.
 #[cfg(feature = "sqlite")]

@@ -1,7 +1,9 @@
 //! One file per command: its arguments and what it does.
 
 pub(crate) mod bench;
+mod content;
 pub(crate) mod demo;
 pub(crate) mod jobs;
 pub(crate) mod migrate;
 pub(crate) mod outbox;
+pub(crate) mod timers;

@@ -43,7 +43,7 @@ impl NewTimer {
     /// A timer with a raw payload, due at a moment or after a delay. A moment in the past means at once. A delay is counted
     /// from the database's now, so no other clock matters.
     pub fn new(topic: impl Into<String>, payload: impl Into<String>, due: impl Into<When>) -> Self {
-        Self::of(Message::new(topic, payload), due.into())
+        Self::from_message(Message::new(topic, payload), due)
     }
 
     /// A timer whose payload is `value` as JSON.
@@ -52,12 +52,14 @@ impl NewTimer {
         value: &T,
         due: impl Into<When>,
     ) -> Result<Self> {
-        Ok(Self::of(Message::json(topic, value)?, due.into()))
+        Ok(Self::from_message(Message::json(topic, value)?, due))
     }
 
-    fn of(mut message: Message, due: When) -> Self {
-        message.due = Some(due);
-        Self { message, ordering_key: None }
+    /// A timer that sends `message`, with all that it has, at `due` instead of its own due time.
+    pub fn from_message(mut message: Message, due: impl Into<When>) -> Self {
+        message.due = Some(due.into());
+        let ordering_key = message.ordering_key.take();
+        Self { message, ordering_key }
     }
 
     /// Links the message to the request it came from. Empty counts as none. At most 255 characters.
