@@ -35,4 +35,6 @@ mod guides {
     struct Transactions;
     #[doc = include_str!("../../../docs/guides/cron.md")]
     struct Cron;
+    #[doc = include_str!("../../../docs/guides/timers.md")]
+    struct Timers;
 }

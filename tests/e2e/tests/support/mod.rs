@@ -5,6 +5,7 @@
 use std::process::Stdio;
 use std::time::Duration;
 
+use mainstay::Timers;
 use mainstay::outbox::Outbox;
 use mainstay_conformance::results::{self, CaseResult, Outcome};
 use mainstay_tests::TestDatabase;
@@ -54,6 +55,10 @@ impl Database {
 
     pub async fn outbox(&self) -> Outbox {
         Outbox::new(mainstay_e2e::open(&self.url).await.unwrap().outbox())
+    }
+
+    pub async fn timers(&self) -> Timers {
+        Timers::new(mainstay_e2e::open(&self.url).await.unwrap().as_ref())
     }
 }
 

@@ -8,12 +8,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use jiff::Timestamp;
 use mainstay::outbox::{
-    Enqueued, MessageFilter, OutboxMessage, OutboxStats, Page, PreparedMessage, Retention,
+    Enqueued, MessageFilter, OutboxMessage, OutboxStats, Page, PreparedMessage, Retention, When,
 };
 use mainstay::queue::{ClaimBatch, ClaimHandle, ClaimRequest, Claimed, Settled, Settlement};
 use mainstay::store::{
     Capabilities, OutboxStore, Provider, Queue, QueueStore, SchemaStatus, SchemaStore, StoreTransaction,
-    WaitRequest, Wake,
+    TimerStore, WaitRequest, Wake,
 };
 use mainstay::{Error, ErrorKind, MessageId, OwnerToken, Result, WorkItemId};
 use tokio::sync::Notify;
@@ -58,6 +58,9 @@ impl Provider for Nothing {
     fn queue(&self, _queue: Queue) -> Arc<dyn OutboxStore> {
         Arc::clone(&self.0) as _
     }
+    fn timers(&self) -> Arc<dyn TimerStore> {
+        Arc::clone(&self.0) as _
+    }
     fn schema(&self) -> Arc<dyn SchemaStore> {
         Arc::clone(&self.0) as _
     }
@@ -65,6 +68,16 @@ impl Provider for Nothing {
         Ok(Timestamp::UNIX_EPOCH)
     }
     async fn close(&self) {}
+}
+
+#[async_trait]
+impl TimerStore for Store {
+    async fn reschedule(&self, _: WorkItemId, _: When) -> Result<bool> {
+        unsupported()
+    }
+    async fn next_event_time(&self) -> Result<Option<Timestamp>> {
+        unsupported()
+    }
 }
 
 #[async_trait]
