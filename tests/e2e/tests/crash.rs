@@ -115,7 +115,7 @@ async fn mst_004_killed_between_claim_and_enqueue(database: Database) {
     let mut sent = Vec::new();
     // The server finds out that the client is gone, or it ends what it has begun: both may happen.
     for server_notices in [true, false] {
-        let stall = Stall::begin(scene.database.url()).await.unwrap();
+        let stall = Stall::begin(&scene.database.direct_url()).await.unwrap();
         let timers = scene.send("record", 5).await;
         let worker = scene.worker(&[]).await;
         eventually(DEADLINE, "the worker is about to enqueue", async || stall.is_reached().await.unwrap())
