@@ -66,6 +66,12 @@ impl Mainstay {
         &self.0.provider
     }
 
+    /// Whether it runs the service of this name.
+    #[cfg(feature = "testing")]
+    pub(crate) fn runs(&self, service: &str) -> bool {
+        self.0.services.iter().any(|one| one.name() == service)
+    }
+
     /// Checks the schema (or deploys it, if so set up) and starts all background work. Waits for a database that is
     /// down to come up; a schema that is missing or of another version is an error at once.
     pub async fn start(&self) -> Result<RunningMainstay> {

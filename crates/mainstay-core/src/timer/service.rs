@@ -19,6 +19,8 @@ pub struct TimerService {
 }
 
 impl TimerService {
+    pub(crate) const NAME: &'static str = "timers";
+
     /// Fires `timers`.
     pub fn new(timers: Timers, options: TimerOptions) -> Result<Self> {
         options.validate()?;
@@ -29,7 +31,7 @@ impl TimerService {
 #[async_trait]
 impl Service for TimerService {
     fn name(&self) -> &'static str {
-        "timers"
+        Self::NAME
     }
 
     async fn run(&self, lifecycle: Lifecycle) -> Result<()> {
