@@ -12,4 +12,5 @@ mod operations;
 mod prepared;
 mod schema;
 mod support;
+mod timers;
 mod waiting;
