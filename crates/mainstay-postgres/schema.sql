@@ -815,9 +815,15 @@ create function infra.job_runs_fail(owner uuid,
         error text DEFAULT NULL::text)
     returns SETOF uuid language plpgsql volatile;
 
+create function infra.job_runs_first_due()
+    returns timestamp with time zone language plpgsql volatile
+    set jit=off set enable_seqscan=off set enable_bitmapscan=off set enable_sort=off set plan_cache_mode=force_generic_plan;
+
 create function infra.job_runs_forward(owner uuid,
-        batch integer DEFAULT 100)
-    returns SETOF uuid language plpgsql volatile;
+        batch integer DEFAULT 100,
+        keep_payload boolean DEFAULT true)
+    returns SETOF uuid language plpgsql volatile
+    set jit=off set enable_seqscan=off set enable_indexscan=off set enable_indexonlyscan=off set enable_bitmapscan=on set enable_tidscan=on set plan_cache_mode=force_generic_plan;
 
 create function infra.job_runs_horizon()
     returns bigint language sql volatile;
@@ -1315,9 +1321,15 @@ create function infra.timers_fail(owner uuid,
         error text DEFAULT NULL::text)
     returns SETOF uuid language plpgsql volatile;
 
+create function infra.timers_first_due()
+    returns timestamp with time zone language plpgsql volatile
+    set jit=off set enable_seqscan=off set enable_bitmapscan=off set enable_sort=off set plan_cache_mode=force_generic_plan;
+
 create function infra.timers_forward(owner uuid,
-        batch integer DEFAULT 100)
-    returns SETOF uuid language plpgsql volatile;
+        batch integer DEFAULT 100,
+        keep_payload boolean DEFAULT true)
+    returns SETOF uuid language plpgsql volatile
+    set jit=off set enable_seqscan=off set enable_indexscan=off set enable_indexonlyscan=off set enable_bitmapscan=on set enable_tidscan=on set plan_cache_mode=force_generic_plan;
 
 create function infra.timers_horizon()
     returns bigint language sql volatile;
@@ -1335,6 +1347,9 @@ create function infra.timers_next_due(only_topics text[] DEFAULT NULL::text[],
         except_topics text[] DEFAULT NULL::text[])
     returns double precision language plpgsql volatile
     set jit=off set enable_seqscan=off set enable_bitmapscan=off set enable_sort=off set plan_cache_mode=force_generic_plan;
+
+create function infra.timers_next_event_time()
+    returns timestamp with time zone language sql volatile;
 
 create function infra.timers_purge(done_older_than_seconds double precision,
         failed_older_than_seconds double precision DEFAULT NULL::double precision,
@@ -1394,6 +1409,27 @@ create function infra.timers_requeue_where(topic text DEFAULT NULL::text,
         correlation_id text DEFAULT NULL::text)
     returns SETOF uuid language plpgsql volatile
     set jit=off;
+
+create function infra.timers_reschedule(id uuid,
+        due_at timestamp with time zone DEFAULT NULL::timestamp with time zone,
+        due_in_seconds double precision DEFAULT NULL::double precision)
+    returns boolean language plpgsql volatile
+    set jit=off set enable_seqscan=off set enable_indexscan=off set enable_indexonlyscan=off set plan_cache_mode=force_generic_plan;
+
+create function infra.timers_schedule(topic text,
+        payload text,
+        due_at timestamp with time zone DEFAULT NULL::timestamp with time zone,
+        due_in_seconds double precision DEFAULT NULL::double precision,
+        correlation_id text DEFAULT NULL::text,
+        idempotency_key text DEFAULT NULL::text,
+        ordering_key text DEFAULT NULL::text,
+        priority integer DEFAULT 0,
+        expires_at timestamp with time zone DEFAULT NULL::timestamp with time zone,
+        headers jsonb DEFAULT NULL::jsonb,
+        hold_on_failure boolean DEFAULT false,
+        INOUT work_item_id uuid DEFAULT NULL::uuid,
+        INOUT message_id uuid DEFAULT NULL::uuid)
+    returns record language plpgsql volatile;
 
 create function infra.timers_settle(owner uuid,
         ids uuid[],

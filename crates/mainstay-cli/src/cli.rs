@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args, Parser, Subcommand};
 
-use crate::commands::{bench, demo, jobs, lease, leases, migrate, outbox};
+use crate::commands::{bench, demo, jobs, lease, leases, migrate, outbox, timers};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -19,6 +19,7 @@ Examples:
   mainstay jobs explain '30 2 * * *' --tz Europe/Berlin
   mainstay lease run nightly-report -- ./report.sh
   mainstay leases list --held
+  mainstay timers schedule reminder.send '{\"user\":7}' --due-in 2h
   mainstay bench --database postgres://me@localhost/shop
 
 Settings, the first that is there counts: flag, environment, file, default
@@ -91,6 +92,9 @@ pub(crate) enum Command {
     /// Do something while holding a lease
     #[command(subcommand)]
     Lease(lease::LeaseCommand),
+    /// Schedule, look at and change messages for later
+    #[command(subcommand)]
+    Timers(timers::TimersCommand),
     /// Measure the outbox on your own database
     Bench(bench::BenchArgs),
 }

@@ -48,6 +48,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             Command::Jobs(command) => commands::jobs::run(command, &settings).await,
             Command::Leases(command) => commands::leases::run(command, &settings).await,
             Command::Lease(command) => commands::lease::run(command, &settings).await,
+            Command::Timers(command) => commands::timers::run(command, &settings).await,
             Command::Bench(arguments) => commands::bench::run(arguments, &settings).await,
         }
     });

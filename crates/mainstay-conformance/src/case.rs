@@ -111,6 +111,9 @@ macro_rules! suite {
         $crate::schema_cases!($fixture);
         $crate::security_cases!($fixture);
         $crate::service_cases!($fixture);
+        $crate::timer_claims_cases!($fixture);
+        $crate::timer_firing_cases!($fixture);
+        $crate::timers_cases!($fixture);
         $crate::wait_cases!($fixture);
     };
 }

@@ -11,6 +11,7 @@ use mainstay_core::lease::Lease;
 use mainstay_core::outbox::{Enqueued, Message, Outbox};
 use mainstay_core::queue::Context;
 use mainstay_core::store::{Names, Provider, StoreTransaction};
+use mainstay_core::timer::{NewTimer, Timers};
 
 /// How an application ends its transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,6 +92,8 @@ pub trait Fixture: Send + Sync {
 
     /// Ends a delivery as a handler would that guards `lease` in its transaction and writes `note`.
     async fn complete_guarded(&self, context: &Context, lease: &Lease, note: &str) -> Result<()>;
+    /// The same with a timer: schedules it with `schedule_in`.
+    async fn schedule(&self, timers: &Timers, note: &str, timer: NewTimer, end: End) -> Result<Enqueued>;
 
     /// Writes `note` into the same table within a handler's transaction.
     async fn write_note(&self, transaction: &mut dyn StoreTransaction, note: &str);

@@ -14,7 +14,7 @@ use mainstay_core::outbox::{
 use mainstay_core::queue::{ClaimBatch, ClaimHandle, ClaimRequest, Settled, Settlement};
 use mainstay_core::store::{
     Capabilities, LeaseStore, OutboxStore, Provider, Queue, QueueStore, SchemaStore, StoreTransaction,
-    WaitRequest, Wake,
+    TimerStore, WaitRequest, Wake,
 };
 use mainstay_core::{Error, OwnerToken, Result, WorkItemId};
 
@@ -79,6 +79,10 @@ impl Provider for Overheard {
     }
     fn leases(&self) -> Arc<dyn LeaseStore> {
         self.inner.leases()
+    }
+
+    fn timers(&self) -> Arc<dyn TimerStore> {
+        self.inner.timers()
     }
     fn schema(&self) -> Arc<dyn SchemaStore> {
         self.inner.schema()

@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use mainstay_core::outbox::{Message, Outbox, OutboxMessage};
 use mainstay_core::queue::{ClaimBatch, ClaimHandle, ClaimRequest, Claimed};
 use mainstay_core::store::{Names, Provider};
+use mainstay_core::timer::{NewTimer, Timer, Timers};
 use mainstay_core::{Error, OwnerToken, WorkItemId};
 
 use crate::fixture::Fixture;
@@ -27,6 +28,7 @@ pub(crate) struct World<'a> {
     pub(crate) fixture: &'a dyn Fixture,
     pub(crate) provider: Arc<dyn Provider>,
     pub(crate) outbox: Outbox,
+    pub(crate) timers: Timers,
     names: Names,
 }
 
@@ -46,8 +48,8 @@ impl<'a> World<'a> {
 
     /// A provider of the fixture.
     pub(crate) fn over(fixture: &'a dyn Fixture, provider: Arc<dyn Provider>, names: Names) -> Self {
-        let outbox = Outbox::new(provider.outbox());
-        Self { fixture, provider, outbox, names }
+        let (outbox, timers) = (Outbox::new(provider.outbox()), Timers::new(provider.as_ref()));
+        Self { fixture, provider, outbox, timers, names }
     }
 
     /// The outbox of another instance on the same database.
@@ -117,6 +119,31 @@ impl<'a> World<'a> {
             rows.push(self.row(*id).await);
         }
         rows
+    }
+
+    /// Schedules a timer that is not there yet.
+    pub(crate) async fn schedule(&self, timer: NewTimer) -> WorkItemId {
+        let scheduled = self.timers.schedule(timer).await.expect("schedule");
+        assert!(scheduled.added, "a timer without a known idempotency key must be added");
+        scheduled.work_item
+    }
+
+    /// Schedules `count` timers that are due now, one call each, so that their order is that of the returned ids.
+    pub(crate) async fn schedule_some(&self, count: usize) -> Vec<WorkItemId> {
+        let mut ids = Vec::new();
+        for number in 0..count {
+            ids.push(self.schedule(NewTimer::new(TOPIC, number.to_string(), Duration::ZERO)).await);
+        }
+        ids
+    }
+
+    pub(crate) async fn timer(&self, id: WorkItemId) -> Timer {
+        self.timers.get(id).await.expect("get").unwrap_or_else(|| panic!("{id} must be a timer"))
+    }
+
+    /// Makes messages of up to `batch` timers that are due.
+    pub(crate) async fn forward(&self, owner: OwnerToken, batch: u32) -> Vec<WorkItemId> {
+        self.timers.queue().store().forward(owner, batch).await.expect("forward")
     }
 
     /// How many messages there are in all, open and settled.

@@ -2,6 +2,7 @@
 //!
 //! Applications use the `mainstay` crate, which re-exports this one beside the providers. What a provider
 //! must supply is in [`store`]; what an application sees is in [`outbox`], [`lease`], [`queue`] and [`runtime`].
+//! must supply is in [`store`]; what an application sees is in [`outbox`], [`timer`], [`queue`] and [`runtime`].
 //! No database crate is in this crate's tree.
 
 pub mod backoff;
@@ -18,6 +19,7 @@ pub mod telemetry;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod text;
+pub mod timer;
 pub mod trace;
 
 pub use error::{Error, ErrorKind, Result};

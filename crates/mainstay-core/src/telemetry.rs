@@ -13,6 +13,7 @@ use crate::id::{MessageId, OwnerToken, WorkItemId};
 use crate::lease::{LeaseClaim, LeaseGrant, LeaseHolder};
 use crate::outbox::{Enqueued, OutboxStats, PreparedMessage};
 use crate::queue::{ClaimBatch, FailureReason, Outcome, Settled, Settlement};
+use crate::timer::TimerStats;
 
 /// The names of all metrics. Each carries the label `store`.
 pub mod names {
@@ -60,6 +61,18 @@ pub mod names {
     pub const LEASE_RELEASED: &str = "mainstay_lease_released_total";
     /// Gauge: leases held, by anybody.
     pub const ACTIVE_LEASES: &str = "active_leases";
+    /// Counter, by `topic`: timers scheduled.
+    pub const TIMERS_SCHEDULED: &str = "mainstay_timers_scheduled_total";
+    /// Counter: timers that have become messages.
+    pub const TIMERS_FIRED: &str = "mainstay_timers_fired_total";
+    /// Counter, by `action` (cancel, reschedule): timers changed before they fired.
+    pub const TIMERS_CHANGED: &str = "mainstay_timers_changed_total";
+    /// Gauge: timers that have not fired yet.
+    pub const TIMERS_PENDING: &str = "timers_pending";
+    /// Gauge: of these, those whose due time has passed.
+    pub const TIMERS_OVERDUE: &str = "timers_overdue";
+    /// Gauge in seconds: for how long the oldest of them has been.
+    pub const TIMERS_OLDEST_SECONDS: &str = "mainstay_timers_oldest_overdue_seconds";
     /// Counter, by `operation`: database operations of the engine that failed and are tried again.
     pub const RETRIED: &str = "mainstay_store_retries_total";
 }
@@ -75,6 +88,11 @@ pub(crate) fn enqueued(store: &str, messages: &[PreparedMessage], results: &[Enq
             "enqueued"
         );
     }
+    count_added(names::ENQUEUED, store, messages, results);
+}
+
+/// Counts by topic what was really added.
+fn count_added(name: &'static str, store: &str, messages: &[PreparedMessage], results: &[Enqueued]) {
     let mut added = messages.iter().zip(results).filter(|(_, enqueued)| enqueued.added).peekable();
     // Neighbours mostly share their topic, and are counted together.
     while let Some((message, _)) = added.next() {
@@ -83,8 +101,53 @@ pub(crate) fn enqueued(store: &str, messages: &[PreparedMessage], results: &[Enq
         while added.next_if(|(next, _)| next.topic() == topic).is_some() {
             count += 1;
         }
-        counter!(names::ENQUEUED, "store" => store.to_owned(), "topic" => topic.to_owned()).increment(count);
+        counter!(name, "store" => store.to_owned(), "topic" => topic.to_owned()).increment(count);
     }
+}
+
+pub(crate) fn scheduled(store: &str, timers: &[PreparedMessage], results: &[Enqueued]) {
+    for (timer, scheduled) in timers.iter().zip(results) {
+        tracing::info!(
+            store,
+            topic = timer.topic(),
+            correlation_id = timer.correlation_id(),
+            timer = %scheduled.work_item,
+            due = ?timer.due(),
+            added = scheduled.added,
+            "scheduled"
+        );
+    }
+    count_added(names::TIMERS_SCHEDULED, store, timers, results);
+}
+
+/// Timers have become messages in the outbox, under the same ids.
+pub(crate) fn fired(store: &str, timers: &[WorkItemId]) {
+    for id in timers {
+        tracing::debug!(store, timer = %id, "fired");
+    }
+    if !timers.is_empty() {
+        counter!(names::TIMERS_FIRED, "store" => store.to_owned()).increment(timers.len() as u64);
+    }
+}
+
+/// Timers were cancelled or rescheduled, each of them by its id.
+pub(crate) fn timers_changed(store: &str, action: &'static str, timers: &[WorkItemId]) {
+    for id in timers {
+        tracing::info!(store, action, timer = %id, "a timer was changed");
+    }
+    if !timers.is_empty() {
+        counter!(names::TIMERS_CHANGED, "store" => store.to_owned(), "action" => action)
+            .increment(timers.len() as u64);
+    }
+}
+
+/// Publishes the gauges of timers.
+pub fn timer_gauges(store: &str, stats: &TimerStats) {
+    let label = || store.to_owned();
+    gauge!(names::TIMERS_PENDING, "store" => label()).set(stats.pending as f64);
+    gauge!(names::TIMERS_OVERDUE, "store" => label()).set(stats.overdue as f64);
+    let oldest = stats.oldest_overdue.map_or(0.0, |age| age.as_secs_f64());
+    gauge!(names::TIMERS_OLDEST_SECONDS, "store" => label()).set(oldest);
 }
 
 pub(crate) fn claimed(store: &str, batch: &ClaimBatch) {

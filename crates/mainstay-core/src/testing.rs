@@ -9,13 +9,15 @@ use serde::de::DeserializeOwned;
 use crate::error::{Error, ErrorKind, Result};
 use crate::outbox::{MessageFilter, Outbox, OutboxMessage, OutboxStats, Page};
 use crate::runtime::Mainstay;
+use crate::timer::TimerService;
 
-/// Runs the handlers until nothing is due, and gives the books. Messages that are due later stay.
+/// Runs the handlers until nothing is due, and gives the books. Messages that are due later stay. Timers that are due count
+/// too, if it was built to fire them.
 ///
 /// An error when that takes longer than `deadline`.
 pub async fn drain(mainstay: &Mainstay, deadline: Duration) -> Result<OutboxStats> {
     let running = mainstay.start().await?;
-    let drained = tokio::time::timeout(deadline, until_idle(mainstay.outbox())).await;
+    let drained = tokio::time::timeout(deadline, until_idle(mainstay)).await;
     running.stop().await?;
     drained.unwrap_or_else(|_| {
         let text = format!("messages were still due after {deadline:?}");
@@ -23,10 +25,12 @@ pub async fn drain(mainstay: &Mainstay, deadline: Duration) -> Result<OutboxStat
     })
 }
 
-async fn until_idle(outbox: &Outbox) -> Result<OutboxStats> {
+async fn until_idle(mainstay: &Mainstay) -> Result<OutboxStats> {
     loop {
-        let stats = outbox.stats().await?;
-        if stats.ready + stats.in_progress == 0 {
+        // First the timers: what fires between the two looks is then seen as a message.
+        let fires = mainstay.runs(TimerService::NAME) && mainstay.timers().stats().await?.overdue > 0;
+        let stats = mainstay.outbox().stats().await?;
+        if !fires && stats.ready + stats.in_progress == 0 {
             return Ok(stats);
         }
         tokio::time::sleep(Duration::from_millis(2)).await;

@@ -38,7 +38,7 @@ select "{{schema}}"."{{queue}}_end"($1, $2, $3, $4, $5, $6, $7, $8)
 
 -- Of the queues that have it.
 -- name: forward
-select f.id from "{{schema}}"."{{queue}}_forward"($1, $2) f(id)
+select f.id from "{{schema}}"."{{queue}}_forward"($1, $2, $3) f(id)
 
 -- name: renew
 select r.id from "{{schema}}"."{{queue}}_renew"($1, $2, $3, $4) r(id)

@@ -23,6 +23,7 @@ mod rows;
 mod schema;
 mod session;
 mod statements;
+mod timer;
 mod tls;
 mod transaction;
 mod url;

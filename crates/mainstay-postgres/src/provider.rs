@@ -6,7 +6,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use jiff::Timestamp;
 use mainstay_core::Result;
-use mainstay_core::store::{Capabilities, LeaseStore, Names, OutboxStore, Provider, Queue, SchemaStore};
+use mainstay_core::store::{
+    Capabilities, LeaseStore, Names, OutboxStore, Provider, Queue, SchemaStore, TimerStore,
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::error::PoolLimits;
@@ -19,6 +21,7 @@ use crate::queue::PostgresQueue;
 use crate::rows;
 use crate::schema::PostgresSchema;
 use crate::statements::QueueStatements;
+use crate::timer::PostgresTimers;
 use crate::tls;
 use crate::url::Target;
 use crate::waiting::Waiting;
@@ -39,6 +42,7 @@ struct Shared {
     /// In the order of [`Queue::ALL`].
     queues: [Arc<PostgresQueue>; 4],
     leases: Arc<PostgresLeases>,
+    timers: Arc<PostgresTimers>,
     schema: Arc<PostgresSchema>,
     closed: CancellationToken,
 }
@@ -101,10 +105,10 @@ impl Postgres {
         };
         let [first, second, third, fourth] = Queue::ALL;
         let queues = [queue(first)?, queue(second)?, queue(third)?, queue(fourth)?];
-        let schema = PostgresSchema::new(connections.clone(), names.clone())?;
-        let leases = PostgresLeases::new(connections.clone(), &names)?;
-        let (leases, schema) = (Arc::new(leases), Arc::new(schema));
-        let shared = Shared { names, identifier, connections, queues, leases, schema, closed };
+        let leases = Arc::new(PostgresLeases::new(connections.clone(), &names)?);
+        let timers = Arc::new(PostgresTimers::new(connections.clone(), &names)?);
+        let schema = Arc::new(PostgresSchema::new(connections.clone(), names.clone())?);
+        let shared = Shared { names, identifier, connections, queues, leases, timers, schema, closed };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -150,6 +154,10 @@ impl Provider for Postgres {
 
     fn leases(&self) -> Arc<dyn LeaseStore> {
         Arc::clone(&self.shared.leases) as Arc<dyn LeaseStore>
+    }
+
+    fn timers(&self) -> Arc<dyn TimerStore> {
+        Arc::clone(&self.shared.timers) as Arc<dyn TimerStore>
     }
 
     fn schema(&self) -> Arc<dyn SchemaStore> {

@@ -301,7 +301,8 @@ impl OutboxStore for PostgresQueue {
         const FORWARD: &str = "queue.forward";
         self.waiting.before_claim(owner).await;
         let (token, rows) = (owner.as_uuid(), whole(batch));
-        let parameters: [Parameter<'_>; 2] = [(&token, Type::UUID), (&rows, Type::INT4)];
+        let parameters: [Parameter<'_>; 3] =
+            [(&token, Type::UUID), (&rows, Type::INT4), (&self.keep_done_payloads, Type::BOOL)];
         let forwarded =
             rows::ids(FORWARD, &self.query(FORWARD, &self.statements.forward, &parameters).await?)?;
         let full = forwarded.len() as u64 >= u64::from(batch);

@@ -86,6 +86,13 @@ const FUNCTIONS: &[Functions] = &[
     Functions::once(include_str!("../functions/lease_release.sql")),
     Functions::once(include_str!("../functions/lease_guard.sql")),
     Functions::once(include_str!("../functions/lease_list.sql")),
+    Functions {
+        sql: include_str!("../functions/queue_first_due.sql"),
+        over: &[Queue::Timers, Queue::JobRuns],
+    },
+    Functions { sql: include_str!("../functions/timers_schedule.sql"), over: &[Queue::Timers] },
+    Functions { sql: include_str!("../functions/timers_reschedule.sql"), over: &[Queue::Timers] },
+    Functions { sql: include_str!("../functions/timers_next_event.sql"), over: &[Queue::Timers] },
 ];
 
 /// Under which version and name the functions' checksum is kept.

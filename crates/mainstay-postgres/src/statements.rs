@@ -43,6 +43,13 @@ statements! {
 }
 
 statements! {
+    /// The statements of timers.
+    TimerStatements from "../queries/timers.sql" {
+        reschedule, next_event_time,
+    }
+}
+
+statements! {
     /// The statements of the schema.
     SchemaStatements from "../queries/schema.sql" {
         create_schema, create_ledger, ledger_exists, ledger, record, lock, inventory, schema_exists, stale_functions,
@@ -69,7 +76,9 @@ mod tests {
         let outbox = QueueStatements::new(&names).unwrap();
         let schema = SchemaStatements::new(&names).unwrap();
         let lease = LeaseStatements::new(&names).unwrap();
-        for (name, sql) in outbox.all().into_iter().chain(schema.all()).chain(lease.all()) {
+        let timers = TimerStatements::new(&names).unwrap();
+        for (name, sql) in outbox.all().into_iter().chain(timers.all()).chain(schema.all()).chain(lease.all())
+        {
             assert!(["select", "insert", "create"].iter().any(|verb| sql.starts_with(verb)), "{name}: {sql}");
             assert!(!sql.contains("{{") && !sql.contains("-- "), "{name}: {sql}");
         }
@@ -82,6 +91,8 @@ mod tests {
         assert_eq!(include_str!("../queries/queue.sql").matches("-- name: ").count(), known);
         let known = LeaseStatements::new(&names).unwrap().all().len();
         assert_eq!(include_str!("../queries/lease.sql").matches("-- name: ").count(), known);
+        let known = TimerStatements::new(&names).unwrap().all().len();
+        assert_eq!(include_str!("../queries/timers.sql").matches("-- name: ").count(), known);
         let known = SchemaStatements::new(&names).unwrap().all().len();
         assert_eq!(include_str!("../queries/schema.sql").matches("-- name: ").count(), known);
     }

@@ -154,10 +154,10 @@ UPDATE "{{schema}}_{{queue}}"
  WHERE id = ?1 AND owner = ?2 AND generation = ?3 AND status = 1;
 
 -- name: forward
--- 1 id, 2 now. Makes a message in the outbox of an item, under the same ids. No change: it is there already.
+-- 1 id, 2 now, 3 ordering key, 4 headers. Makes a message in the outbox of an item, under the same ids. No change: it is there already.
 INSERT INTO "{{schema}}_{{outbox}}" (
-    id, message_id, topic, payload, created_at, due_at, requested_due_at, priority, ordering_key, hold_on_failure, correlation_id, headers)
-SELECT q.id, q.message_id, q.topic, q.payload, ?2, ?2, q.due_at, q.priority, q.ordering_key, q.hold_on_failure, q.correlation_id, q.headers
+    id, message_id, topic, payload, created_at, due_at, requested_due_at, expires_at, priority, ordering_key, hold_on_failure, correlation_id, headers)
+SELECT q.id, q.message_id, q.topic, q.payload, ?2, ?2, q.due_at, q.expires_at, q.priority, ?3, q.hold_on_failure, q.correlation_id, ?4
   FROM "{{schema}}_{{queue}}" q
  WHERE q.id = ?1
    AND NOT EXISTS (SELECT 1 FROM "{{schema}}_{{outbox}}" o WHERE o.id = q.id)

@@ -50,6 +50,7 @@ mod queue;
 mod reader;
 mod schema;
 mod statements;
+mod timer;
 mod transaction;
 mod value;
 mod wake;

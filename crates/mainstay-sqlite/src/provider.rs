@@ -7,13 +7,16 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use jiff::Timestamp;
 use mainstay_core::Result;
-use mainstay_core::store::{Capabilities, LeaseStore, Names, OutboxStore, Provider, Queue, SchemaStore};
+use mainstay_core::store::{
+    Capabilities, LeaseStore, Names, OutboxStore, Provider, Queue, SchemaStore, TimerStore,
+};
 
 use crate::database::Database;
 use crate::lease::SqliteLeases;
 use crate::options::SqliteBuilder;
 use crate::queue::SqliteQueue;
 use crate::schema::SqliteSchema;
+use crate::timer::SqliteTimers;
 use crate::value::moment;
 
 /// An SQLite database with Mainstay's tables in it. Cheap to clone; the last clone to go closes it.
@@ -80,6 +83,10 @@ impl Provider for Sqlite {
 
     fn leases(&self) -> Arc<dyn LeaseStore> {
         Arc::new(SqliteLeases::new(Arc::clone(&self.database)))
+    }
+
+    fn timers(&self) -> Arc<dyn TimerStore> {
+        Arc::new(SqliteTimers::new(Arc::clone(&self.database)))
     }
 
     fn schema(&self) -> Arc<dyn SchemaStore> {

@@ -1,4 +1,4 @@
-//! The SQL of a queue and of the leases, from `queries/`, with the application's names filled in.
+//! The SQL from `queries/`, with the application's names filled in.
 //!
 //! Each block of a file that starts with `-- name:` is a field here. The tests hold the two to each other and prepare
 //! every statement on a real database.
@@ -7,9 +7,10 @@ use mainstay_core::store::{Names, render};
 
 const QUEUE: &str = include_str!("../queries/queue.sql");
 const LEASE: &str = include_str!("../queries/lease.sql");
+const TIMERS: &str = include_str!("../queries/timers.sql");
 
 macro_rules! statements {
-    ($(#[$doc:meta])* $type:ident from $file:ident: $($name:ident),* $(,)?) => {
+    ($(#[$doc:meta])* $type:ident from $file:ident { $($name:ident),* $(,)? }) => {
         $(#[$doc])*
         #[derive(Debug)]
         pub(crate) struct $type {
@@ -35,59 +36,69 @@ macro_rules! statements {
     };
 }
 
-statements!(
-    /// Every statement of a queue, ready to prepare.
-    Statements from QUEUE:
-    clock,
-    alive,
-    enqueue_reserve,
-    enqueue_known,
-    enqueue_insert,
-    claim_levels,
-    claim_candidates,
-    claim_take,
-    claim_fence,
-    claim_park,
-    claim_rejected,
-    settle_find,
-    settle_retire,
-    settle_hold,
-    settle_remove,
-    settle_abandon,
-    settle_release,
-    forward,
-    renew,
-    reap,
-    cancel_find,
-    requeue_insert,
-    requeue_unhold,
-    requeue_remove,
-    requeue_select,
-    release_key,
-    get,
-    list,
-    stats_open,
-    stats_failed,
-    stats_done,
-    stats_held,
-    purge_select,
-    purge_forget,
-    purge_remove,
-    next_due,
-);
+statements! {
+    /// The statements of a queue, ready to prepare.
+    Statements from QUEUE {
+        clock,
+        alive,
+        enqueue_reserve,
+        enqueue_known,
+        enqueue_insert,
+        claim_levels,
+        claim_candidates,
+        claim_take,
+        claim_fence,
+        claim_park,
+        claim_rejected,
+        settle_find,
+        settle_retire,
+        settle_hold,
+        settle_remove,
+        settle_abandon,
+        settle_release,
+        forward,
+        renew,
+        reap,
+        cancel_find,
+        requeue_insert,
+        requeue_unhold,
+        requeue_remove,
+        requeue_select,
+        release_key,
+        get,
+        list,
+        stats_open,
+        stats_failed,
+        stats_done,
+        stats_held,
+        purge_select,
+        purge_forget,
+        purge_remove,
+        next_due,
+    }
+}
 
-statements!(
-    /// Every statement of the leases, ready to prepare.
-    LeaseStatements from LEASE:
-    acquire,
-    renew,
-    release,
-    force_release,
-    guard,
-    find,
-    list,
-    active,
-);
+statements! {
+    /// The statements of the leases, ready to prepare.
+    LeaseStatements from LEASE {
+        acquire,
+        renew,
+        release,
+        force_release,
+        guard,
+        find,
+        list,
+        active,
+    }
+}
+
+statements! {
+    /// The statements of timers, ready to prepare.
+    TimerStatements from TIMERS {
+        reschedule,
+        next_event_time,
+    }
+}
 
 impl Statements {
     /// The moment an operation has: SQLite's clock, in microseconds.
@@ -119,14 +130,14 @@ mod tests {
 
     #[test]
     fn file_and_list_name_the_same_statements() {
-        let statements = Statements::new(&Names::default());
-        let listed: Vec<&str> = statements.all().into_iter().map(|(name, _)| name).collect();
-        let found: Vec<&str> = blocks(QUEUE).into_iter().map(|(name, _)| name).collect();
-        assert_eq!(listed, found);
-        let statements = LeaseStatements::new(&Names::default());
-        let listed: Vec<&str> = statements.all().into_iter().map(|(name, _)| name).collect();
-        let found: Vec<&str> = blocks(LEASE).into_iter().map(|(name, _)| name).collect();
-        assert_eq!(listed, found);
+        let names = Names::default();
+        let (queue, lease, timers) =
+            (Statements::new(&names), LeaseStatements::new(&names), TimerStatements::new(&names));
+        for (statements, file) in [(queue.all(), QUEUE), (lease.all(), LEASE), (timers.all(), TIMERS)] {
+            let listed: Vec<&str> = statements.into_iter().map(|(name, _)| name).collect();
+            let found: Vec<&str> = blocks(file).into_iter().map(|(name, _)| name).collect();
+            assert_eq!(listed, found);
+        }
     }
 
     #[test]
@@ -134,25 +145,27 @@ mod tests {
         let odd = Names::default().with_schema("it's \"mine\"; --").unwrap().with_outbox("box 📦").unwrap();
         for names in [Names::default(), odd] {
             let connection = deployed(&names);
-            for queue in Queue::ALL {
-                for (name, sql) in Statements::new(&names.of(queue)).all() {
+            let prepare = |of: &str, statements: Vec<(&str, &str)>| {
+                for (name, sql) in statements {
                     assert!(!sql.is_empty(), "{name} is empty");
                     let prepared = connection.prepare(sql);
-                    assert!(prepared.is_ok(), "{queue:?}: {name}: {}", prepared.unwrap_err());
+                    assert!(prepared.is_ok(), "{of}: {name}: {}", prepared.unwrap_err());
                 }
+            };
+            for queue in Queue::ALL {
+                prepare(queue.as_str(), Statements::new(&names.of(queue)).all());
             }
-            for (name, sql) in LeaseStatements::new(&names).all() {
-                let prepared = connection.prepare(sql);
-                assert!(prepared.is_ok(), "lease: {name}: {}", prepared.unwrap_err());
-            }
+            prepare("timers' own", TimerStatements::new(&names).all());
+            prepare("leases", LeaseStatements::new(&names).all());
         }
     }
 
     fn plan(name: &str) -> String {
         let names = Names::default();
         let connection = deployed(&names);
-        let statements = Statements::new(&names);
-        let (_, sql) = statements.all().into_iter().find(|(found, _)| *found == name).unwrap();
+        let (queue, timers) = (Statements::new(&names), TimerStatements::new(&names));
+        let mut all = queue.all().into_iter().chain(timers.all());
+        let (_, sql) = all.find(|(found, _)| *found == name).unwrap();
         let mut explain = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
         // Parameters that are not bound are null, which does for a plan.
         let rows = explain.raw_query().mapped(|row| row.get::<_, String>(3)).collect::<Result<Vec<_>, _>>();

@@ -11,6 +11,7 @@ pub use mainstay_core::lease::{Lease, LeaseOptions, Leases};
 pub use mainstay_core::outbox::{Message, Outbox};
 pub use mainstay_core::queue::{Context, HandlerError, HandlerResult, TopicPolicy};
 pub use mainstay_core::runtime::{Mainstay, RunningMainstay};
+pub use mainstay_core::timer::{NewTimer, Timers};
 
 /// Mainstay on embedded SQLite.
 #[cfg(feature = "sqlite")]
@@ -37,4 +38,6 @@ mod guides {
     struct Transactions;
     #[doc = include_str!("../../../docs/guides/cron.md")]
     struct Cron;
+    #[doc = include_str!("../../../docs/guides/timers.md")]
+    struct Timers;
 }

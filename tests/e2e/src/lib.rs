@@ -3,6 +3,8 @@
 // Test support reports what goes wrong in it by failing the test.
 #![allow(clippy::expect_used)]
 
+mod stall;
+
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
@@ -10,6 +12,8 @@ use mainstay::postgres::{Postgres, PostgresTransaction};
 use mainstay::sqlite::{Sqlite, SqliteTransaction};
 use mainstay::store::{Provider, StoreTransaction};
 use mainstay::{Context, HandlerError};
+
+pub use stall::Stall;
 
 /// The table handlers write their effects to, one row per message handled.
 const EFFECT_TABLE: &str =

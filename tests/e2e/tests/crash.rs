@@ -1,4 +1,4 @@
-//! Processes die at the worst moment. Nothing is lost, nothing is done twice in the same database.
+//! Processes die at the worst moment. Nothing is lost, nothing is done twice in the same database: neither messages nor timers.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
@@ -8,96 +8,197 @@ mod support;
 use std::collections::HashSet;
 use std::time::Duration;
 
-use mainstay::outbox::{Message, MessageFilter, Outbox, Page};
+use mainstay::id::WorkItemId;
+use mainstay::outbox::{Enqueued, Message, Outbox, OutboxMessage};
 use mainstay::queue::{FailureReason, Status};
+use mainstay::{NewTimer, Timers};
+use mainstay_e2e::Stall;
 use mainstay_tests::eventually;
 use support::{Database, Worker};
 
 const DEADLINE: Duration = Duration::from_secs(120);
 
-async fn is_settled(outbox: &Outbox) -> bool {
-    outbox.stats().await.is_ok_and(|stats| stats.open() == 0)
+/// How work gets to the handlers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// Messages are enqueued.
+    Messages,
+    /// Timers are scheduled, and the workers fire them.
+    Timers,
 }
 
-async fn enqueue(outbox: &Outbox, topic: &str, count: usize) -> HashSet<String> {
-    let messages = (0..count).map(|n| Message::new(topic, n.to_string())).collect();
-    let enqueued = outbox.enqueue_many(messages).await.unwrap();
-    enqueued.into_iter().map(|enqueued| enqueued.message.to_string()).collect()
+/// A database, and how work gets to the handlers in it.
+struct Scene {
+    database: Database,
+    way: Way,
+    outbox: Outbox,
+    timers: Timers,
+}
+
+impl Scene {
+    async fn new(database: Database, way: Way) -> Self {
+        let (outbox, timers) = (database.outbox().await, database.timers().await);
+        Self { database, way, outbox, timers }
+    }
+
+    async fn worker(&self, arguments: &[&str]) -> Worker {
+        let timers: &[&str] = if self.way == Way::Timers { &["--timers"] } else { &[] };
+        Worker::start(&self.database, &[timers, arguments].concat()).await
+    }
+
+    /// Sends `count` messages. Timers fall due over a second, so that they fire while things happen.
+    async fn send(&self, topic: &str, count: u64) -> Vec<Enqueued> {
+        match self.way {
+            Way::Messages => {
+                let messages = (0..count).map(|n| Message::new(topic, n.to_string())).collect();
+                self.outbox.enqueue_many(messages).await.unwrap()
+            }
+            Way::Timers => {
+                let due = |n| Duration::from_millis(n * 1_000 / count);
+                let timers = (0..count).map(|n| NewTimer::new(topic, n.to_string(), due(n))).collect();
+                self.timers.schedule_many(timers).await.unwrap()
+            }
+        }
+    }
+
+    async fn is_settled(&self) -> bool {
+        let timers = self.timers.stats().await.is_ok_and(|stats| stats.pending + stats.claimed == 0);
+        timers && self.outbox.stats().await.is_ok_and(|stats| stats.open() == 0)
+    }
+
+    /// The message; none if it is still a timer.
+    async fn message(&self, id: WorkItemId) -> Option<OutboxMessage> {
+        self.outbox.get(id).await.unwrap()
+    }
+
+    /// Every one of these was handled, each once.
+    async fn assert_handled_once(&self, sent: &[Enqueued]) {
+        let effects = mainstay_e2e::effects(self.database.url()).await.unwrap();
+        assert_eq!(effects.len(), sent.len(), "an effect was lost or doubled");
+        let sent: HashSet<String> = sent.iter().map(|sent| sent.message.to_string()).collect();
+        assert_eq!(effects.into_iter().collect::<HashSet<_>>(), sent);
+    }
 }
 
 /// MST-001: workers killed at any point lose no message; MST-030: effects are exactly once all the same.
-async fn mst_001_killed_workers_lose_nothing(database: Database) {
-    let outbox = database.outbox().await;
-    let sent = enqueue(&outbox, "record", 400).await;
-    let mut workers = vec![Worker::start(&database, &[]).await, Worker::start(&database, &[]).await];
+async fn killed_workers(scene: Scene) {
+    let sent = scene.send("record", 400).await;
+    let mut workers = vec![scene.worker(&[]).await, scene.worker(&[]).await];
     for round in 0..6 {
         // Killed after some progress, so that claims, handlers and settles are all under way somewhere.
         let goal = (round + 1) * 40;
         eventually(DEADLINE, "some more messages are done", async || {
-            outbox.stats().await.is_ok_and(|stats| stats.done >= goal)
+            scene.outbox.stats().await.is_ok_and(|stats| stats.done >= goal)
         })
         .await;
         let victim = usize::try_from(round).unwrap() % workers.len();
         workers.remove(victim).kill().await;
-        workers.push(Worker::start(&database, &[]).await);
+        workers.push(scene.worker(&[]).await);
     }
-    eventually(DEADLINE, "all messages are settled", async || is_settled(&outbox).await).await;
-    let stats = outbox.stats().await.unwrap();
+    eventually(DEADLINE, "all messages are settled", async || scene.is_settled().await).await;
+    let stats = scene.outbox.stats().await.unwrap();
     assert_eq!((stats.done, stats.failed), (400, 0));
-    let effects = mainstay_e2e::effects(database.url()).await.unwrap();
-    assert_eq!(effects.len(), 400, "an effect was lost or doubled");
-    assert_eq!(effects.into_iter().collect::<HashSet<_>>(), sent);
+    scene.assert_handled_once(&sent).await;
+}
+
+async fn mst_001_killed_workers_lose_nothing(database: Database) {
+    killed_workers(Scene::new(database, Way::Messages).await).await;
+}
+
+async fn mst_001_killed_workers_lose_no_timer(database: Database) {
+    killed_workers(Scene::new(database, Way::Timers).await).await;
+}
+
+/// MST-004: a process that is killed after it has claimed timers and before it has made messages of them.
+async fn mst_004_killed_between_claim_and_enqueue(database: Database) {
+    let scene = Scene::new(database, Way::Timers).await;
+    let mut sent = Vec::new();
+    // The server finds out that the client is gone, or it ends what it has begun: both may happen.
+    for server_notices in [true, false] {
+        let stall = Stall::begin(&scene.database.direct_url()).await.unwrap();
+        let timers = scene.send("record", 5).await;
+        let worker = scene.worker(&[]).await;
+        eventually(DEADLINE, "the worker is about to enqueue", async || stall.is_reached().await.unwrap())
+            .await;
+        worker.kill().await;
+        for timer in &timers {
+            let open = scene.timers.get(timer.work_item).await.unwrap().unwrap();
+            assert!(open.is_pending(), "{open:?}: claimed by somebody who is dead");
+            assert!(scene.message(timer.work_item).await.is_none());
+        }
+        if server_notices {
+            stall.end_sessions().await.unwrap();
+        }
+        stall.end().await.unwrap();
+        sent.extend(timers);
+        let worker = scene.worker(&[]).await;
+        eventually(DEADLINE, "all timers have fired", async || scene.is_settled().await).await;
+        worker.stop().await;
+        scene.assert_handled_once(&sent).await;
+    }
+    let stats = scene.timers.stats().await.unwrap();
+    assert_eq!((stats.fired, stats.failed), (10, 0));
 }
 
 /// MST-005: a message that kills its process stops at the delivery limit, and takes no other message along.
-async fn mst_005_a_poison_message_stops_at_the_limit(database: Database) {
-    let outbox = database.outbox().await;
+async fn poison(scene: Scene) {
     let arguments = ["--delivery-limit", "3"];
-    enqueue(&outbox, "die", 1).await;
-    let poison = outbox.list(&MessageFilter::all(), Page::default()).await.unwrap().remove(0);
+    let poison = scene.send("die", 1).await[0].work_item;
+    let is_failed = async || scene.message(poison).await.is_some_and(|m| m.status == Status::Failed);
     let mut deaths = 0;
-    while outbox.get(poison.id).await.unwrap().unwrap().status != Status::Failed {
+    while !is_failed().await {
         assert!(deaths <= 3, "delivered more often than the limit allows");
-        let mut worker = Worker::start(&database, &arguments).await;
-        let failed = async {
-            eventually(DEADLINE, "the poison message is failed", async || {
-                outbox
-                    .get(poison.id)
-                    .await
-                    .is_ok_and(|found| found.is_some_and(|m| m.status == Status::Failed))
-            })
-            .await;
-        };
+        let mut worker = scene.worker(&arguments).await;
         tokio::select! {
             () = worker.died() => deaths += 1,
-            () = failed => worker.kill().await,
+            () = eventually(DEADLINE, "the poison message is failed", is_failed) => worker.kill().await,
         }
     }
     // A process that stalls until its lease has lapsed is delivered to without a death, so there may be fewer.
     assert!((1..=3).contains(&deaths), "{deaths} deaths");
-    let ended = outbox.get(poison.id).await.unwrap().unwrap();
+    let ended = scene.message(poison).await.unwrap();
     assert_eq!(ended.reason, Some(FailureReason::DeliveryLimit));
     assert_eq!(ended.attempts, 3);
-    // Enqueued afterwards: the queue goes on as ever.
-    enqueue(&outbox, "record", 5).await;
-    let worker = Worker::start(&database, &arguments).await;
-    eventually(DEADLINE, "the others are done", async || is_settled(&outbox).await).await;
+    // Sent afterwards: the queue goes on as ever.
+    scene.send("record", 5).await;
+    let worker = scene.worker(&arguments).await;
+    eventually(DEADLINE, "the others are done", async || scene.is_settled().await).await;
     worker.stop().await;
-    assert_eq!(outbox.stats().await.unwrap().done, 5);
+    assert_eq!(scene.outbox.stats().await.unwrap().done, 5);
+}
+
+async fn mst_005_a_poison_message_stops_at_the_limit(database: Database) {
+    poison(Scene::new(database, Way::Messages).await).await;
+}
+
+async fn mst_005_a_poisonous_timer_stops_at_the_limit(database: Database) {
+    poison(Scene::new(database, Way::Timers).await).await;
 }
 
 /// MST-002: a graceful stop leaves nothing in progress, not even what a handler would not give up.
-async fn mst_002_a_graceful_stop_leaves_nothing_in_progress(database: Database) {
-    let outbox = database.outbox().await;
-    enqueue(&outbox, "hang", 30).await;
+async fn graceful_stop(scene: Scene) {
+    let sent = scene.send("hang", 30).await;
     // A lease so long that nothing but a release can free the messages within the test.
-    let mut worker = Worker::start(&database, &["--lease-ms", "3600000"]).await;
+    let mut worker = scene.worker(&["--lease-ms", "3600000"]).await;
     worker.line("hanging").await;
     worker.stop().await;
-    let stats = outbox.stats().await.unwrap();
-    assert_eq!((stats.ready, stats.in_progress), (30, 0));
-    let found = outbox.list(&MessageFilter::all(), Page::default()).await.unwrap();
-    assert!(found.iter().all(|message| message.attempts == 0), "a release must not count as a delivery");
+    let (stats, timers) = (scene.outbox.stats().await.unwrap(), scene.timers.stats().await.unwrap());
+    assert_eq!((stats.ready + timers.pending, stats.in_progress, timers.claimed), (30, 0, 0));
+    for sent in sent {
+        let message = scene.message(sent.work_item).await;
+        assert!(
+            message.is_none_or(|message| message.attempts == 0),
+            "a release must not count as a delivery"
+        );
+    }
+}
+
+async fn mst_002_a_graceful_stop_leaves_nothing_in_progress(database: Database) {
+    graceful_stop(Scene::new(database, Way::Messages).await).await;
+}
+
+async fn mst_002_a_graceful_stop_leaves_no_timer_in_progress(database: Database) {
+    graceful_stop(Scene::new(database, Way::Timers).await).await;
 }
 
 /// Makes a test of each function for each kind of database.
@@ -131,6 +232,10 @@ macro_rules! on_every_database {
 
 on_every_database!(
     mst_001_killed_workers_lose_nothing["MST-001", "MST-030", "R2"],
+    mst_001_killed_workers_lose_no_timer["MST-001", "MST-030", "R17"],
     mst_002_a_graceful_stop_leaves_nothing_in_progress["MST-002", "R12"],
+    mst_002_a_graceful_stop_leaves_no_timer_in_progress["MST-002", "R12", "R17"],
+    mst_004_killed_between_claim_and_enqueue["MST-004", "R17"],
     mst_005_a_poison_message_stops_at_the_limit["MST-005", "R3"],
+    mst_005_a_poisonous_timer_stops_at_the_limit["MST-005", "R3", "R17"],
 );

@@ -12,6 +12,7 @@ mod options;
 mod peers;
 mod programs;
 mod rot;
+mod timers;
 
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
@@ -25,6 +26,9 @@ bench growth [--quick] [--json] [--only backlog,payload,workers,processes]
     1 MiB, 1 to 16 dispatchers, 1 to 8 processes
 bench rot [--quick] [--rate <per second>] [--minutes <n>]
     Let messages flow while one transaction is held open: claim latency, dead tuples, sizes
+bench timers [--quick] [--only postgres,sqlite]
+    Tell how late timers are that fall due over some seconds: until they are messages, until
+    their handlers begin; with none and with a million others waiting
 bench instructions [--json] [--only enqueue,settle,dispatch]
     Count the instructions per message that Mainstay itself takes, by callgrind";
 
@@ -38,6 +42,7 @@ pub(crate) fn main(arguments: &[String]) -> Result<(), Failure> {
         "growth" => growth::main(rest, &interrupt),
         "instructions" => instructions::main(rest, &interrupt),
         "rot" => rot::main(rest, &interrupt),
+        "timers" => timers::main(rest, &interrupt),
         _ => Err(Failure::usage(format!("there is no measurement `{name}`"))),
     }
 }

@@ -1,9 +1,11 @@
 //! One file per command: its arguments and what it does.
 
 pub(crate) mod bench;
+mod content;
 pub(crate) mod demo;
 pub(crate) mod jobs;
 pub(crate) mod lease;
 pub(crate) mod leases;
 pub(crate) mod migrate;
 pub(crate) mod outbox;
+pub(crate) mod timers;

@@ -29,6 +29,9 @@ mod retry;
 mod schema;
 mod security;
 mod service;
+mod timer_claims;
+mod timer_firing;
+mod timers;
 mod wait;
 
 use crate::case::Case;
@@ -62,6 +65,9 @@ pub fn all() -> Vec<Case> {
         schema::CASES,
         security::CASES,
         service::CASES,
+        timer_claims::CASES,
+        timer_firing::CASES,
+        timers::CASES,
         wait::CASES,
     ]
     .concat()

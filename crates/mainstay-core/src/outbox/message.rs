@@ -30,6 +30,30 @@ pub enum When {
     In(Duration),
 }
 
+impl When {
+    /// Refuses a relative moment that is out of reach.
+    pub(crate) fn validate(self, operation: &'static str, field: &'static str) -> Result<()> {
+        match self {
+            Self::In(duration) if duration > Limits::FARTHEST => {
+                Err(Error::invalid(operation, field, "must be at most 1,000 years from now"))
+            }
+            Self::In(_) | Self::At(_) => Ok(()),
+        }
+    }
+}
+
+impl From<Timestamp> for When {
+    fn from(moment: Timestamp) -> Self {
+        Self::At(moment)
+    }
+}
+
+impl From<Duration> for When {
+    fn from(delay: Duration) -> Self {
+        Self::In(delay)
+    }
+}
+
 /// Which of the due messages go first: -9 to 9, higher first. Defaults to 0.
 ///
 /// Lower levels keep a share of every claim, so nothing starves.
@@ -215,27 +239,32 @@ impl Message {
     }
 
     /// Makes the message ready for a provider: checks every rule and fills in what the surroundings give.
-    pub fn prepare(mut self, limits: &Limits) -> Result<PreparedMessage> {
+    pub fn prepare(self, limits: &Limits) -> Result<PreparedMessage> {
+        self.prepare_for(ENQUEUE, limits)
+    }
+
+    /// The same for another operation than an enqueue, which errors then name.
+    pub(crate) fn prepare_for(mut self, operation: &'static str, limits: &Limits) -> Result<PreparedMessage> {
         if let Some(context) = TraceContext::current() {
             self.headers.entry(TRACEPARENT.to_owned()).or_insert_with(|| context.to_string());
         }
-        self.validate(limits)?;
+        self.validate(operation, limits)?;
         self.headers.append(&mut self.reserved);
         Ok(PreparedMessage(self))
     }
 
-    fn validate(&self, limits: &Limits) -> Result<()> {
-        validate_name(ENQUEUE, "topic", &self.topic)?;
+    fn validate(&self, operation: &'static str, limits: &Limits) -> Result<()> {
+        validate_name(operation, "topic", &self.topic)?;
         if self.payload.len() > limits.payload_bytes {
             let (max, got) = (limits.payload_bytes, self.payload.len());
             return Err(Error::invalid(
-                ENQUEUE,
+                operation,
                 "payload",
                 format_args!("must be at most {max} bytes, got {got}"),
             ));
         }
         if !limits.nul_in_payload {
-            validate_nul(ENQUEUE, "payload", &self.payload)?;
+            validate_nul(operation, "payload", &self.payload)?;
         }
         let names = [
             ("correlation_id", &self.correlation_id),
@@ -244,33 +273,31 @@ impl Message {
         ];
         for (field, value) in names {
             if let Some(value) = value {
-                validate_name(ENQUEUE, field, value)?;
+                validate_name(operation, field, value)?;
             }
         }
         for (name, value) in &self.headers {
-            validate_name(ENQUEUE, "headers (a name)", name)?;
+            validate_name(operation, "headers (a name)", name)?;
             if name.starts_with(RESERVED_HEADER) {
                 let reason = format_args!(
                     "must not begin with {RESERVED_HEADER}, which Mainstay keeps to itself, got {name:?}"
                 );
-                return Err(Error::invalid(ENQUEUE, "headers (a name)", reason));
+                return Err(Error::invalid(operation, "headers (a name)", reason));
             }
-            validate_nul(ENQUEUE, "headers (a value)", value)?;
+            validate_nul(operation, "headers (a value)", value)?;
         }
         let header_bytes: usize = self.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
         if header_bytes > limits.header_bytes {
             let max = limits.header_bytes;
             return Err(Error::invalid(
-                ENQUEUE,
+                operation,
                 "headers",
                 format_args!("must be at most {max} bytes together, got {header_bytes}"),
             ));
         }
         for (field, when) in [("due", self.due), ("expiry", self.expires)] {
-            if let Some(When::In(duration)) = when
-                && duration > Limits::FARTHEST
-            {
-                return Err(Error::invalid(ENQUEUE, field, "must be at most 1,000 years from now"));
+            if let Some(when) = when {
+                when.validate(operation, field)?;
             }
         }
         Priority::new(self.priority).map(drop)

@@ -10,9 +10,10 @@ use crate::lease::{LeaseGauges, LeaseOptions, Leases};
 use crate::outbox::{Outbox, Retention};
 use crate::queue::{Context, Dispatcher, DispatcherOptions, Handler, HandlerOutput, Registry, TopicPolicy};
 use crate::store::Provider;
+use crate::timer::Timers;
 
-use super::mainstay::Mainstay;
-use super::{Gauges, Reaper, RetentionSweep, Service};
+use super::mainstay::{Inner, Mainstay};
+use super::{Gauges, Reaper, RetentionSweep, Service, TimersBuilder};
 
 /// Puts a [`Mainstay`] together. Mistakes are collected and told by [`MainstayBuilder::build`].
 #[must_use = "nothing happens until it is built"]
@@ -20,13 +21,14 @@ pub struct MainstayBuilder {
     provider: Arc<dyn Provider>,
     outbox: OutboxBuilder,
     leases: LeaseOptions,
+    timers: Option<TimersBuilder>,
     deploy_schema: bool,
 }
 
 impl MainstayBuilder {
     pub(super) fn new(provider: Arc<dyn Provider>) -> Self {
         let (outbox, leases) = (OutboxBuilder::default(), LeaseOptions::default());
-        Self { provider, outbox, leases, deploy_schema: false }
+        Self { provider, outbox, leases, timers: None, deploy_schema: false }
     }
 
     /// Sets up the outbox: handlers, policies, options.
@@ -38,6 +40,12 @@ impl MainstayBuilder {
     /// How leases are acquired and kept, unless told otherwise. Defaults to those of [`LeaseOptions`].
     pub fn leases(mut self, options: LeaseOptions) -> Self {
         self.leases = options;
+        self
+    }
+
+    /// Fires timers in this process. Without it timers can be scheduled, but it takes another process to fire them.
+    pub fn timers(mut self, set_up: impl FnOnce(TimersBuilder) -> TimersBuilder) -> Self {
+        self.timers = Some(set_up(self.timers.unwrap_or_default()));
         self
     }
 
@@ -62,12 +70,6 @@ impl MainstayBuilder {
         } else {
             services.push(Arc::new(Dispatcher::new(client.clone(), outbox.registry, outbox.options)?));
         }
-        let positive = |field, interval: Option<Duration>| match interval {
-            Some(interval) if interval.is_zero() => {
-                Err(Error::invalid("mainstay.build", field, "must be above zero; none switches it off"))
-            }
-            other => Ok(other),
-        };
         if let Some(interval) = positive("reap interval", outbox.reap_interval)? {
             services.push(Arc::new(Reaper::new(client.clone(), interval)));
         }
@@ -79,7 +81,28 @@ impl MainstayBuilder {
             retention.validate()?;
             services.push(Arc::new(RetentionSweep::new(client.clone(), retention)));
         }
-        Ok(Mainstay::new(self.provider, client, leases, services, self.deploy_schema))
+        let timers = Timers::new(self.provider.as_ref()).with_payload_limit(outbox.payload_limit);
+        if let Some(builder) = self.timers {
+            services.extend(builder.services(&timers)?);
+        }
+        Ok(Mainstay::new(Inner {
+            provider: self.provider,
+            outbox: client,
+            leases,
+            timers,
+            services,
+            deploy_schema: self.deploy_schema,
+        }))
+    }
+}
+
+/// Refuses an interval of zero.
+pub(super) fn positive(field: &'static str, interval: Option<Duration>) -> Result<Option<Duration>> {
+    match interval {
+        Some(interval) if interval.is_zero() => {
+            Err(Error::invalid("mainstay.build", field, "must be above zero; none switches it off"))
+        }
+        other => Ok(other),
     }
 }
 

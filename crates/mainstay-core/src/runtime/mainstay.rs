@@ -11,6 +11,7 @@ use crate::lease::Leases;
 use crate::outbox::Outbox;
 use crate::store::Provider;
 use crate::telemetry;
+use crate::timer::Timers;
 
 use super::MainstayBuilder;
 use super::lifecycle::{Running, Service, start};
@@ -22,12 +23,14 @@ const START_RETRY: Duration = Duration::from_millis(500);
 #[derive(Clone)]
 pub struct Mainstay(Arc<Inner>);
 
-struct Inner {
-    provider: Arc<dyn Provider>,
-    outbox: Outbox,
-    leases: Leases,
-    services: Vec<Arc<dyn Service>>,
-    deploy_schema: bool,
+/// What it is made of.
+pub(super) struct Inner {
+    pub(super) provider: Arc<dyn Provider>,
+    pub(super) outbox: Outbox,
+    pub(super) leases: Leases,
+    pub(super) timers: Timers,
+    pub(super) services: Vec<Arc<dyn Service>>,
+    pub(super) deploy_schema: bool,
 }
 
 impl Mainstay {
@@ -41,14 +44,8 @@ impl Mainstay {
         MainstayBuilder::new(provider)
     }
 
-    pub(super) fn new(
-        provider: Arc<dyn Provider>,
-        outbox: Outbox,
-        leases: Leases,
-        services: Vec<Arc<dyn Service>>,
-        deploy_schema: bool,
-    ) -> Self {
-        Self(Arc::new(Inner { provider, outbox, leases, services, deploy_schema }))
+    pub(super) fn new(inner: Inner) -> Self {
+        Self(Arc::new(inner))
     }
 
     /// The outbox.
@@ -61,9 +58,20 @@ impl Mainstay {
         &self.0.leases
     }
 
+    /// The timers. They fire in every process that was built with `timers(…)`.
+    pub fn timers(&self) -> &Timers {
+        &self.0.timers
+    }
+
     /// The database.
     pub fn provider(&self) -> &Arc<dyn Provider> {
         &self.0.provider
+    }
+
+    /// Whether it runs the service of this name.
+    #[cfg(feature = "testing")]
+    pub(crate) fn runs(&self, service: &str) -> bool {
+        self.0.services.iter().any(|one| one.name() == service)
     }
 
     /// Checks the schema (or deploys it, if so set up) and starts all background work. Waits for a database that is

@@ -5,8 +5,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use crate::error::Result;
-use crate::outbox::{Outbox, Retention};
+use crate::outbox::{Outbox, OutboxStats, Retention};
 use crate::telemetry;
+use crate::timer::Timers;
 
 use super::{Lifecycle, Service};
 
@@ -94,17 +95,24 @@ impl Service for RetentionSweep {
     }
 }
 
-/// Publishes the outbox's gauges (R26).
+/// Publishes the gauges of a queue (R26).
 #[derive(Debug)]
 pub struct Gauges {
     outbox: Outbox,
     interval: Duration,
+    publish: fn(&str, OutboxStats),
 }
 
 impl Gauges {
     /// Publishes the gauges of `outbox` every `interval`.
     pub fn new(outbox: Outbox, interval: Duration) -> Self {
-        Self { outbox, interval }
+        Self { outbox, interval, publish: |store, stats| telemetry::gauges(store, &stats) }
+    }
+
+    /// Publishes those of timers every `interval`.
+    pub fn of_timers(timers: &Timers, interval: Duration) -> Self {
+        let publish = |store: &str, stats: OutboxStats| telemetry::timer_gauges(store, &stats.into());
+        Self { outbox: timers.queue().clone(), interval, publish }
     }
 }
 
@@ -117,8 +125,7 @@ impl Service for Gauges {
     async fn run(&self, lifecycle: Lifecycle) -> Result<()> {
         let store = self.outbox.store().identifier();
         let chore = || async {
-            let stats = self.outbox.backlog().await?;
-            telemetry::gauges(store, &stats);
+            (self.publish)(store, self.outbox.backlog().await?);
             Ok(())
         };
         every(self.interval, store, "stats", lifecycle, chore).await

@@ -4,9 +4,14 @@ mod builder;
 mod lifecycle;
 mod mainstay;
 mod maintenance;
+pub(crate) mod pause;
+mod timers;
+mod watch;
 
 pub use builder::{MainstayBuilder, OutboxBuilder};
 pub use lifecycle::{Lifecycle, Running, Service, start};
 pub use mainstay::{Mainstay, RunningMainstay};
 pub(crate) use maintenance::every;
 pub use maintenance::{Gauges, Reaper, RetentionSweep};
+pub use timers::TimersBuilder;
+pub(crate) use watch::{Turn, Watch, take_leave};

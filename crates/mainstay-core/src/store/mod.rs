@@ -10,6 +10,7 @@ mod names;
 mod outbox;
 mod provider;
 mod queue;
+mod timer;
 mod transaction;
 
 pub use capabilities::Capabilities;
@@ -19,4 +20,5 @@ pub use names::{Names, Queue, render};
 pub use outbox::OutboxStore;
 pub use provider::{Provider, SchemaStore};
 pub use queue::{QueueStore, WaitRequest, Wake};
+pub use timer::TimerStore;
 pub use transaction::StoreTransaction;

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use crate::error::{Error, ErrorKind, Result};
 
-use super::{Capabilities, LeaseStore, OutboxStore, Queue, SchemaStatus};
+use super::{Capabilities, LeaseStore, OutboxStore, Queue, SchemaStatus, TimerStore};
 
 /// A database with Mainstay's tables in it.
 #[async_trait]
@@ -28,6 +28,8 @@ pub trait Provider: Send + Sync + 'static {
 
     /// The leases.
     fn leases(&self) -> Arc<dyn LeaseStore>;
+    /// What timers have of their own.
+    fn timers(&self) -> Arc<dyn TimerStore>;
 
     /// The schema.
     fn schema(&self) -> Arc<dyn SchemaStore>;

@@ -13,4 +13,5 @@ mod operations;
 mod prepared;
 mod schema;
 mod support;
+mod timers;
 mod waiting;

@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use mainstay_core::queue::{ClaimRequest, Outcome, Settlement};
+use mainstay_core::queue::{ClaimRequest, Claimed, Outcome, Settlement};
+use mainstay_core::text::NAME_MAX;
+use mainstay_core::timer::take_ordering_key;
 use mainstay_core::{OwnerToken, WorkItemId};
 use rusqlite::{Connection, params};
 
@@ -25,13 +27,28 @@ pub(crate) fn forward(
     // No delivery limit: this is not a delivery.
     let request =
         ClaimRequest::new(owner).lease(LEASE).batch(batch).delivery_limit(ClaimRequest::DELIVERY_LIMIT_MAX);
-    let claimed = claim(connection, sql, &request)?.items;
+    let mut claimed = claim(connection, sql, &request)?.items;
+    // In the order in which they fell due, which is then the order of the messages.
+    claimed.sort_by_key(|item| item.due_at);
     let now = sql.now(connection)?;
-    for item in &claimed {
-        connection.prepare_cached(&sql.forward)?.execute(params![item.id().as_uuid().as_bytes(), now])?;
+    for item in &mut claimed {
+        add(connection, sql, item, now)?;
     }
     let settlements: Vec<Settlement> =
         claimed.iter().map(|item| Settlement { claim: item.handle, outcome: Outcome::Ack }).collect();
     settle(connection, sql, owner, &settlements, keep_done_payloads)?;
     Ok(claimed.iter().map(|item| item.id()).collect())
+}
+
+fn add(connection: &Connection, sql: &Statements, item: &mut Claimed, now: i64) -> Result<(), Fault> {
+    // Rows written by hand may name any key; one that is refused would keep all others from being forwarded.
+    let is_key = |key: &String| (1..=NAME_MAX).contains(&key.chars().count()) && !key.contains('\0');
+    let named = take_ordering_key(&mut item.headers).filter(is_key);
+    let ordering_key = item.ordering_key.take().or(named);
+    // A map of texts always has a JSON form, so `ok()` hides no error.
+    let headers = (!item.headers.is_empty()).then(|| serde_json::to_string(&item.headers).ok()).flatten();
+    let id = item.id().as_uuid();
+    let add = params![id.as_bytes(), now, ordering_key, headers];
+    connection.prepare_cached(&sql.forward)?.execute(add)?;
+    Ok(())
 }

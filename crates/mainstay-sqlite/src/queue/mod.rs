@@ -27,8 +27,9 @@ use crate::writer::Ticket;
 
 pub(crate) use claim::Topics;
 pub(crate) use enqueue::enqueue;
+pub(crate) use enqueue::when;
 #[cfg(feature = "sqlx")]
-pub(crate) use enqueue::{ENQUEUE, id_taken, known_as, when};
+pub(crate) use enqueue::{ENQUEUE, id_taken, known_as};
 pub(crate) use settle::{SettleResult, settle};
 
 /// A queue in one SQLite database.

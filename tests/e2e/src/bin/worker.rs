@@ -22,6 +22,9 @@ struct Arguments {
     /// Deliveries before a message is failed.
     #[arg(long, default_value_t = 1_000)]
     delivery_limit: u32,
+    /// Fires timers too.
+    #[arg(long)]
+    timers: bool,
 }
 
 /// Leaves an effect exactly once.
@@ -46,25 +49,32 @@ async fn main() -> anyhow::Result<()> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).with_env_filter("warn").init();
     let soon = || TopicPolicy::default().backoff(Backoff::fixed(Duration::from_millis(20)));
     let provider = mainstay_e2e::open(&arguments.database).await?;
-    let mainstay = Mainstay::builder_over(provider)
-        .outbox(|outbox| {
-            outbox
-                .raw_handler_with("record", soon(), record)
-                .raw_handler_with("die", soon(), die)
-                .raw_handler_with("hang", soon(), hang)
-                // Nothing may depend on somebody calling reap.
-                .reap_every(None)
-                .gauges_every(None)
-                .options(|options| {
-                    options.lease = Duration::from_millis(arguments.lease_ms);
-                    options.delivery_limit = arguments.delivery_limit;
-                    options.poll_max = Duration::from_millis(250);
-                    options.grace = Duration::from_millis(200);
-                    options.batch = 10;
-                    options.prefetch = 20;
-                })
-        })
-        .build()?;
+    let mut builder = Mainstay::builder_over(provider).outbox(|outbox| {
+        outbox
+            .raw_handler_with("record", soon(), record)
+            .raw_handler_with("die", soon(), die)
+            .raw_handler_with("hang", soon(), hang)
+            // Nothing may depend on somebody calling reap.
+            .reap_every(None)
+            .gauges_every(None)
+            .options(|options| {
+                options.lease = Duration::from_millis(arguments.lease_ms);
+                options.delivery_limit = arguments.delivery_limit;
+                options.poll_max = Duration::from_millis(250);
+                options.grace = Duration::from_millis(200);
+                options.batch = 10;
+                options.prefetch = 20;
+            })
+    });
+    if arguments.timers {
+        builder = builder.timers(|timers| {
+            timers.reap_every(None).gauges_every(None).options(|options| {
+                options.batch = 10;
+                options.poll_max = Duration::from_millis(250);
+            })
+        });
+    }
+    let mainstay = builder.build()?;
     let mut terminate = signal(SignalKind::terminate())?;
     let running = mainstay.start().await?;
     println!("ready");

@@ -5,6 +5,7 @@
 use std::process::Stdio;
 use std::time::Duration;
 
+use mainstay::Timers;
 use mainstay::outbox::Outbox;
 use mainstay_conformance::results::{self, CaseResult, Outcome};
 use mainstay_tests::TestDatabase;
@@ -14,30 +15,30 @@ use tokio::process::{Child, ChildStdout, Command};
 /// A SQLite file or a PostgreSQL database, deleted at the end.
 pub struct Database {
     url: String,
-    _keep: Keep,
+    keep: Keep,
 }
 
 enum Keep {
-    Directory(#[allow(dead_code)] tempfile::TempDir),
-    Postgres(#[allow(dead_code)] TestDatabase),
+    Directory(#[allow(dead_code, reason = "removed with it")] tempfile::TempDir),
+    Postgres(TestDatabase),
 }
 
 impl Database {
     pub async fn sqlite() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let url = format!("sqlite:{}", directory.path().join("test.db").display());
-        Self { url, _keep: Keep::Directory(directory) }.ready().await
+        Self { url, keep: Keep::Directory(directory) }.ready().await
     }
 
     pub async fn postgres() -> Self {
         let database = TestDatabase::create(None).await;
-        Self { url: database.url(), _keep: Keep::Postgres(database) }.ready().await
+        Self { url: database.url(), keep: Keep::Postgres(database) }.ready().await
     }
 
     /// The same through PgBouncer in transaction mode.
     pub async fn pgbouncer() -> Self {
         let database = TestDatabase::create(None).await;
-        Self { url: database.bouncer_url(), _keep: Keep::Postgres(database) }.ready().await
+        Self { url: database.bouncer_url(), keep: Keep::Postgres(database) }.ready().await
     }
 
     async fn ready(self) -> Self {
@@ -52,8 +53,20 @@ impl Database {
         &self.url
     }
 
+    /// The same past a pooler.
+    pub fn direct_url(&self) -> String {
+        match &self.keep {
+            Keep::Directory(_) => self.url.clone(),
+            Keep::Postgres(database) => database.url(),
+        }
+    }
+
     pub async fn outbox(&self) -> Outbox {
         Outbox::new(mainstay_e2e::open(&self.url).await.unwrap().outbox())
+    }
+
+    pub async fn timers(&self) -> Timers {
+        Timers::new(mainstay_e2e::open(&self.url).await.unwrap().as_ref())
     }
 }
 

@@ -21,7 +21,7 @@ A message that a worker has begun with is left alone.";
 pub(crate) struct CancelArgs {
     /// The work items' ids
     #[arg(required = true, value_parser = super::parse_id)]
-    ids: Vec<WorkItemId>,
+    pub(crate) ids: Vec<WorkItemId>,
 }
 
 pub(super) async fn run(
@@ -30,5 +30,5 @@ pub(super) async fn run(
     settings: &Settings,
 ) -> anyhow::Result<ExitCode> {
     let changed = outbox.cancel(&arguments.ids).await.context("the messages can't be cancelled")?;
-    super::tell_verdicts(outbox, &arguments.ids, &changed, "cancelled", settings).await
+    super::tell_verdicts(outbox, &arguments.ids, &changed, ("message", "cancelled"), settings).await
 }

@@ -46,30 +46,49 @@ pub(crate) struct ListArgs {
     before: Option<WorkItemId>,
 }
 
+impl ListArgs {
+    pub(crate) fn filter(&self) -> MessageFilter {
+        let mut filter = MessageFilter::all();
+        filter.topic = self.topic.clone();
+        filter.status = self.status;
+        filter.reason = self.reason;
+        filter.correlation_id = self.correlation_id.clone();
+        filter
+    }
+
+    pub(crate) fn page(&self) -> Page {
+        Page { limit: self.limit, before: self.before }
+    }
+}
+
 pub(super) async fn run(
     arguments: ListArgs,
     outbox: &Outbox,
     settings: &Settings,
 ) -> anyhow::Result<ExitCode> {
-    let mut filter = MessageFilter::all();
-    filter.topic = arguments.topic;
-    filter.status = arguments.status;
-    filter.reason = arguments.reason;
-    filter.correlation_id = arguments.correlation_id;
-    let page = Page { limit: arguments.limit, before: arguments.before };
-    let messages = outbox.list(&filter, page).await.context("the messages can't be listed")?;
+    let messages = outbox.list(&arguments.filter(), arguments.page()).await;
+    tell(&messages.context("the messages can't be listed")?, &arguments, "message", settings)
+}
+
+/// Tells what was found: messages, or whatever the noun says.
+pub(crate) fn tell(
+    messages: &[OutboxMessage],
+    arguments: &ListArgs,
+    noun: &str,
+    settings: &Settings,
+) -> anyhow::Result<ExitCode> {
     if settings.json {
         let rows: Result<Vec<_>, _> = messages.iter().map(without_payload).collect();
         output::json(&rows?)?;
         return Ok(ExitCode::SUCCESS);
     }
     if messages.is_empty() {
-        output::line("no messages")?;
+        output::line(format_args!("no {noun}s"))?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut table =
         output::table(["id", "topic", "status", "attempts", "created", "due or settled", "last error"]);
-    for message in &messages {
+    for message in messages {
         table.add_row([
             message.id.to_string(),
             shorten(&message.topic, 40),
@@ -84,7 +103,7 @@ pub(super) async fn run(
     if messages.len() == arguments.limit as usize
         && let Some(last) = messages.last()
     {
-        let shown = counted(messages.len() as u64, "message");
+        let shown = counted(messages.len() as u64, noun);
         eprintln!("{shown} shown; there may be more: --before {}", last.id);
     }
     Ok(ExitCode::SUCCESS)

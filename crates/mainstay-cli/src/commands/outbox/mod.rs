@@ -1,12 +1,12 @@
 //! `mainstay outbox`: messages, one by one and by the number.
 
-mod cancel;
-mod enqueue;
-mod list;
+pub(super) mod cancel;
+pub(super) mod enqueue;
+pub(super) mod list;
 mod release_key;
 mod requeue;
-mod show;
-mod stats;
+pub(super) mod show;
+pub(super) mod stats;
 
 use std::collections::HashSet;
 use std::process::ExitCode;
@@ -66,13 +66,13 @@ pub(crate) async fn run(command: OutboxCommand, settings: &Settings) -> anyhow::
 }
 
 /// An outbox whose schema is there.
-struct Opened {
-    provider: Arc<dyn Provider>,
+pub(super) struct Opened {
+    pub(super) provider: Arc<dyn Provider>,
     outbox: Outbox,
 }
 
 impl Opened {
-    async fn open(settings: &Settings) -> anyhow::Result<Self> {
+    pub(super) async fn open(settings: &Settings) -> anyhow::Result<Self> {
         let database = settings.require_database()?;
         let provider = database.open(settings.names()?, IfMissing::Refuse).await?;
         let current = provider.schema().require().await;
@@ -92,11 +92,11 @@ struct Verdict {
 }
 
 /// Tells of each id whether it changed, and if not, why. Anything left unchanged is exit code 1.
-async fn tell_verdicts(
+pub(super) async fn tell_verdicts(
     outbox: &Outbox,
     asked: &[WorkItemId],
     changed: &[WorkItemId],
-    verb: &str,
+    (noun, verb): (&str, &str),
     settings: &Settings,
 ) -> anyhow::Result<ExitCode> {
     let changed: HashSet<_> = changed.iter().copied().collect();
@@ -105,7 +105,7 @@ async fn tell_verdicts(
         let why = match changed.contains(id) {
             true => None,
             false => Some(match outbox.get(*id).await? {
-                None => "there is no such message".to_owned(),
+                None => format!("there is no such {noun}"),
                 Some(message) => format!("it is {}", message.status),
             }),
         };
@@ -125,6 +125,6 @@ async fn tell_verdicts(
     Ok(if all { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })
 }
 
-fn parse_id(text: &str) -> Result<WorkItemId, String> {
+pub(super) fn parse_id(text: &str) -> Result<WorkItemId, String> {
     text.parse().map_err(|_| "an id is a UUID, like 0190a5c4-7d5e-7b2c-8f0e-2b1f6f0f9a11".to_owned())
 }

@@ -55,7 +55,8 @@ pub(super) async fn run(
     let doing = "the messages can't be requeued";
     if !arguments.ids.is_empty() {
         let changed = outbox.requeue(&arguments.ids).await.context(doing)?;
-        return super::tell_verdicts(outbox, &arguments.ids, &changed, "requeued", settings).await;
+        return super::tell_verdicts(outbox, &arguments.ids, &changed, ("message", "requeued"), settings)
+            .await;
     }
     let mut filter = MessageFilter::all();
     filter.topic = arguments.topic;

@@ -24,7 +24,7 @@ Examples:
 pub(crate) struct ShowArgs {
     /// The work item's id
     #[arg(value_parser = super::parse_id)]
-    id: WorkItemId,
+    pub(crate) id: WorkItemId,
     /// Print the payload alone, byte for byte
     #[arg(long, conflicts_with = "json")]
     payload: bool,
@@ -36,24 +36,34 @@ pub(super) async fn run(
     settings: &Settings,
 ) -> anyhow::Result<ExitCode> {
     let found = outbox.get(arguments.id).await.context("the message can't be read")?;
+    let hint = "the id is that of the work item, as `mainstay outbox list` shows it";
+    tell(found.as_ref(), &arguments, ("message", hint), settings)
+}
+
+/// Tells all of what was found: a message, or whatever the noun says. The hint says where ids come from.
+pub(crate) fn tell(
+    found: Option<&OutboxMessage>,
+    arguments: &ShowArgs,
+    (noun, hint): (&str, &str),
+    settings: &Settings,
+) -> anyhow::Result<ExitCode> {
     let Some(message) = found else {
-        return Err(Failure::new(format!("there is no message {}", arguments.id))
-            .hint("the id is that of the work item, as `mainstay outbox list` shows it")
-            .into());
+        return Err(Failure::new(format!("there is no {noun} {}", arguments.id)).hint(hint).into());
     };
     if settings.json {
-        output::json(&message)?;
+        output::json(message)?;
     } else if arguments.payload {
         let payload = message.payload.as_deref();
-        let payload = payload.ok_or_else(|| Failure::new("the payload of this message is no longer kept"))?;
+        let payload =
+            payload.ok_or_else(|| Failure::new(format!("the payload of this {noun} is no longer kept")))?;
         std::io::Write::write_all(&mut std::io::stdout(), payload.as_bytes())?;
     } else {
-        tell(&message)?;
+        tell_rows(message)?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn tell(message: &OutboxMessage) -> anyhow::Result<()> {
+fn tell_rows(message: &OutboxMessage) -> anyhow::Result<()> {
     let mut rows = vec![
         ("id", message.id.to_string()),
         ("message id", message.message_id.to_string()),

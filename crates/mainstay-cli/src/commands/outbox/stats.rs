@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use mainstay::Outbox;
+use mainstay::outbox::TopicStats;
 use serde_json::json;
 
 use crate::output::{self, number};
@@ -42,14 +43,20 @@ pub(super) async fn run(outbox: &Outbox, settings: &Settings) -> anyhow::Result<
     if let Some(waiting) = stats.oldest_ready {
         output::line(format_args!("the oldest ready message has been waiting for {}", age(waiting)))?;
     }
-    if !stats.topics.is_empty() {
-        let mut table = output::table(["topic", "ready", "scheduled", "in progress", "failed"]);
-        for topic in &stats.topics {
-            let counts = [topic.ready, topic.scheduled, topic.in_progress, topic.failed];
-            let cells = counts.map(|messages| number(count(messages)));
-            table.add_row(std::iter::once(comfy_table::Cell::new(shorten(&topic.topic, 60))).chain(cells));
-        }
-        output::print(&table)?;
-    }
+    tell_topics(&stats.topics, ["topic", "ready", "scheduled", "in progress", "failed"])?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The counts by topic, if there are any.
+pub(crate) fn tell_topics(topics: &[TopicStats], header: [&str; 5]) -> anyhow::Result<()> {
+    if topics.is_empty() {
+        return Ok(());
+    }
+    let mut table = output::table(header);
+    for topic in topics {
+        let counts = [topic.ready, topic.scheduled, topic.in_progress, topic.failed];
+        let cells = counts.map(|items| number(count(items)));
+        table.add_row(std::iter::once(comfy_table::Cell::new(shorten(&topic.topic, 60))).chain(cells));
+    }
+    output::print(&table)
 }

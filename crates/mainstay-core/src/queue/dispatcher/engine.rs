@@ -13,6 +13,8 @@ use crate::id::OwnerToken;
 use crate::outbox::Outbox;
 use crate::queue::context::Ends;
 use crate::queue::{ClaimHandle, ClaimRequest, Claimed, Context, DispatcherOptions, Registry, Settled};
+use crate::runtime::pause::{BLOCKED, Pause, TROUBLE};
+use crate::runtime::take_leave;
 use crate::store::{WaitRequest, Wake};
 use crate::telemetry::{self, Scene};
 
@@ -21,14 +23,8 @@ use super::delivery::{self, End, Ended};
 use super::in_flight::{InFlight, LeaseTimes};
 use super::renewing::Renewing;
 use super::settling::Settling;
-use super::source::{ClaimAnswer, Pause, Source, SourceEvent};
-use super::stopping::{self, Stopping};
-
-/// The pause after a failed database call, first and longest.
-const TROUBLE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
-
-/// The longest pause while what is due is not for us. Short: meanwhile no notification is heard.
-const BLOCKED: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(250));
+use super::source::{ClaimAnswer, Source, SourceEvent};
+use super::stopping::Stopping;
 
 pub(super) struct Engine {
     queue: Outbox,
@@ -64,14 +60,14 @@ impl Engine {
         owner: OwnerToken,
         stop: CancellationToken,
     ) -> Self {
-        let trouble = || Pause::new(TROUBLE.0, TROUBLE.1);
+        let trouble = || Pause::new(TROUBLE);
         let store: Arc<str> = ends.queue.store().identifier().into();
         Self {
             admission: Admission::new(registry, options, Arc::clone(&store)),
             store,
             in_flight: InFlight::new(LeaseTimes::new(options.lease, options.renew_at)),
-            poll: Pause::new(options.poll_min, options.poll_max),
-            blocked: Pause::new(BLOCKED.0, BLOCKED.1),
+            poll: Pause::new((options.poll_min, options.poll_max)),
+            blocked: Pause::new(BLOCKED),
             queue: ends.queue.clone(),
             ends: Arc::new(ends),
             options,
@@ -96,7 +92,7 @@ impl Engine {
             self.renewing.start(&mut self.in_flight, &self.queue, self.owner);
             self.start_claim();
             if self.is_finished() {
-                return stopping::leave(self.queue.store().leave(self.owner)).await;
+                return take_leave(self.queue.store().as_ref(), self.owner).await;
             }
             let tick = self.next_tick();
             tokio::select! {

@@ -14,7 +14,7 @@ use crate::outbox::Outbox;
 use crate::queue::{ClaimHandle, Outcome, Settled, Settlement};
 use crate::telemetry;
 
-use super::source::Pause;
+use crate::runtime::pause::Pause;
 
 /// Settlements per call. More gain nothing and hold the rows' locks longer.
 const SETTLE_BATCH: usize = 1_000;

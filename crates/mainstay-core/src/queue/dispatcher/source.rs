@@ -1,6 +1,6 @@
 //! Where the dispatcher's work comes from: a claim, a wait for something to claim, or a pause after trouble.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tokio::task::{JoinError, JoinHandle};
 use tokio_util::task::AbortOnDropHandle;
@@ -45,35 +45,5 @@ impl Source {
                 SourceEvent::Resumed
             }
         }
-    }
-}
-
-/// A delay that doubles with every step and starts anew on success.
-#[derive(Debug)]
-pub(super) struct Pause {
-    min: Duration,
-    max: Duration,
-    next: Duration,
-}
-
-impl Pause {
-    pub(super) fn new(min: Duration, max: Duration) -> Self {
-        Self { min, max, next: min }
-    }
-
-    /// The delay to wait now; the next one is twice as long.
-    pub(super) fn step(&mut self) -> Duration {
-        let delay = self.next;
-        self.next = (self.next * 2).min(self.max);
-        delay
-    }
-
-    /// The delay that [`Self::step`] will give.
-    pub(super) fn next(&self) -> Duration {
-        self.next
-    }
-
-    pub(super) fn reset(&mut self) {
-        self.next = self.min;
     }
 }

@@ -5,9 +5,6 @@ use std::time::{Duration, Instant};
 /// How long the last settles may take after the grace period, should the database be gone.
 const LAST_SETTLES: Duration = Duration::from_secs(10);
 
-/// How long taking leave of the store may take. It is a courtesy; what it would end lapses by itself.
-const LEAVE: Duration = Duration::from_secs(1);
-
 /// A stop that has begun.
 #[derive(Debug)]
 pub(super) struct Stopping {
@@ -41,10 +38,4 @@ impl Stopping {
     pub(super) fn gives_up(&self) -> bool {
         self.gives_up <= Instant::now()
     }
-}
-
-/// Takes leave, or gives up on it when the database does not answer.
-pub(super) async fn leave(leaving: impl Future<Output = ()>) {
-    // Whether it ended or was given up makes no difference to anybody here.
-    let _ = tokio::time::timeout(LEAVE, leaving).await;
 }

@@ -9,12 +9,11 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use mainstay::lease::{LeaseAnswer, LeaseClaim, LeaseFilter, LeaseGrant, LeaseRecord, LeaseRequest};
 use mainstay::outbox::{
-    Enqueued, MessageFilter, OutboxMessage, OutboxStats, Page, PreparedMessage, Retention,
+    Enqueued, MessageFilter, OutboxMessage, OutboxStats, Page, PreparedMessage, Retention, When,
 };
 use mainstay::queue::{ClaimBatch, ClaimHandle, ClaimRequest, Claimed, Settled, Settlement};
 use mainstay::store::{
-    Capabilities, LeaseStore, OutboxStore, Provider, Queue, QueueStore, SchemaStatus, SchemaStore,
-    StoreTransaction, WaitRequest, Wake,
+    Capabilities, LeaseStore, OutboxStore, Provider, Queue, QueueStore, SchemaStatus, SchemaStore, StoreTransaction, TimerStore, WaitRequest, Wake,
 };
 use mainstay::{Error, ErrorKind, MessageId, OwnerToken, Result, WorkItemId};
 use tokio::sync::Notify;
@@ -60,6 +59,8 @@ impl Provider for Nothing {
         Arc::clone(&self.0) as _
     }
     fn leases(&self) -> Arc<dyn LeaseStore> {
+        }}
+    fn timers(&self) -> Arc<dyn TimerStore> {
         Arc::clone(&self.0) as _
     }
     fn schema(&self) -> Arc<dyn SchemaStore> {
@@ -69,6 +70,16 @@ impl Provider for Nothing {
         Ok(Timestamp::UNIX_EPOCH)
     }
     async fn close(&self) {}
+}
+
+#[async_trait]
+impl TimerStore for Store {
+    async fn reschedule(&self, _: WorkItemId, _: When) -> Result<bool> {
+        unsupported()
+    }
+    async fn next_event_time(&self) -> Result<Option<Timestamp>> {
+        unsupported()
+    }
 }
 
 #[async_trait]

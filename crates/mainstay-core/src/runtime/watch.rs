@@ -1,0 +1,122 @@
+//! A service that does what falls due in a queue, and otherwise sleeps: until the next of it is due, or until somebody adds
+//! something nearer. There is no tick; a wait is bounded only for databases that can't tell of new work.
+//!
+//! What is done in a turn is short transactions, so a turn may be dropped midway and a stop need not wait for one.
+
+use std::time::Duration;
+
+use crate::error::{ErrorKind, Result};
+use crate::id::OwnerToken;
+use crate::store::{QueueStore, WaitRequest, Wake};
+use crate::telemetry;
+
+use super::Lifecycle;
+use super::pause::{BLOCKED, Pause, TROUBLE};
+
+/// How long taking leave of the store may take. It is a courtesy; what it would end lapses by itself.
+const LEAVE: Duration = Duration::from_secs(1);
+
+/// What came of a turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// Something was done, and there may be more of it.
+    More,
+    /// Something was done, all there was.
+    Done,
+    /// There was nothing to do.
+    Nothing,
+}
+
+/// What to watch, and how.
+pub(crate) struct Watch<'a> {
+    /// The queue whose items end a wait.
+    pub(crate) queue: &'a dyn QueueStore,
+    /// The service's name, for logs.
+    pub(crate) service: &'static str,
+    /// What a turn does, for logs.
+    pub(crate) operation: &'static str,
+    /// The first and the longest wait when nothing is due.
+    pub(crate) poll: (Duration, Duration),
+}
+
+impl Watch<'_> {
+    /// Takes turns until stopped. A turn that fails is tried again, after a pause that grows.
+    pub(crate) async fn run<F, Fut>(&self, lifecycle: &Lifecycle, turn: F) -> Result<()>
+    where
+        F: Fn(OwnerToken) -> Fut + Send,
+        Fut: Future<Output = Result<Turn>> + Send,
+    {
+        // A new owner for every run: what an earlier run left behind is not ours.
+        let owner = OwnerToken::new();
+        lifecycle.started();
+        let ended = lifecycle.stopping().run_until_cancelled(self.turns(owner, turn)).await;
+        if ended.is_none() {
+            telemetry::service(self.queue.identifier(), self.service, Some(owner), "stopping");
+        }
+        take_leave(self.queue, owner).await;
+        Ok(())
+    }
+
+    /// Ends only with the store.
+    async fn turns<F, Fut>(&self, owner: OwnerToken, turn: F)
+    where
+        F: Fn(OwnerToken) -> Fut + Send,
+        Fut: Future<Output = Result<Turn>> + Send,
+    {
+        let mut idling =
+            Idling { poll: Pause::new(self.poll), blocked: Pause::new(BLOCKED), said_to_be_due: false };
+        let mut trouble = Pause::new(TROUBLE);
+        loop {
+            let done = match turn(owner).await {
+                Ok(turn) => self.after(owner, turn, &mut idling).await,
+                Err(error) => Err(error),
+            };
+            match done {
+                Ok(()) => trouble.reset(),
+                Err(error) if error.kind() == ErrorKind::Closed => return,
+                Err(error) => {
+                    let delay = trouble.step();
+                    telemetry::retrying(self.queue.identifier(), self.operation, &error, delay);
+                    tokio::time::sleep(delay).await;
+                }
+            }
+        }
+    }
+
+    /// Waits until it is worth another turn.
+    async fn after(&self, owner: OwnerToken, turn: Turn, idling: &mut Idling) -> Result<()> {
+        match turn {
+            Turn::More => return Ok(()),
+            Turn::Done => {
+                idling.poll.reset();
+                idling.blocked.reset();
+            }
+            // Others have it. Waiting would end at once, over and over.
+            Turn::Nothing if idling.said_to_be_due => tokio::time::sleep(idling.blocked.step()).await,
+            Turn::Nothing => {}
+        }
+        let request = WaitRequest::new(owner).timeout(idling.poll.step());
+        let wake = self.queue.wait(&request).await?;
+        idling.said_to_be_due = wake == Wake::Due;
+        if wake == Wake::Notified {
+            idling.poll.reset();
+        }
+        Ok(())
+    }
+}
+
+/// What is remembered between turns.
+struct Idling {
+    /// The wait when nothing is due.
+    poll: Pause,
+    /// The pause while what is due is not for us.
+    blocked: Pause,
+    /// Whether the last wait ended because something was said to be due.
+    said_to_be_due: bool,
+}
+
+/// Takes leave of a queue, or gives up on it when the database does not answer.
+pub(crate) async fn take_leave(queue: &(impl QueueStore + ?Sized), consumer: OwnerToken) {
+    // Whether it ended or was given up makes no difference to anybody here.
+    let _ = tokio::time::timeout(LEAVE, queue.leave(consumer)).await;
+}

@@ -1,0 +1,19 @@
+//! What timers need beyond the engine.
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+
+use crate::error::Result;
+use crate::id::WorkItemId;
+use crate::outbox::When;
+
+/// Timers in a database. They are items of the engine's queue [`super::Queue::Timers`], which does all the rest.
+#[async_trait]
+pub trait TimerStore: Send + Sync + 'static {
+    /// Gives a timer that is Ready another due time and wakes whoever waits for it. False when it is not Ready.
+    async fn reschedule(&self, id: WorkItemId, due: When) -> Result<bool>;
+
+    /// When the next of all that is scheduled is due: timers and job runs. In the past if it is overdue, none if there is
+    /// nothing.
+    async fn next_event_time(&self) -> Result<Option<Timestamp>>;
+}

@@ -1,0 +1,57 @@
+//! Fires timers: makes messages of those that are due, and sleeps until the next one is.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use crate::error::Result;
+use crate::runtime::{Lifecycle, Service, Turn, Watch};
+use crate::store::OutboxStore;
+use crate::telemetry;
+
+use super::{TimerOptions, Timers};
+
+/// Fires timers. Any number of them may run, in any number of processes: each timer fires once.
+#[derive(Debug)]
+pub struct TimerService {
+    timers: Timers,
+    options: TimerOptions,
+}
+
+impl TimerService {
+    pub(crate) const NAME: &'static str = "timers";
+
+    /// Fires `timers`.
+    pub fn new(timers: Timers, options: TimerOptions) -> Result<Self> {
+        options.validate()?;
+        Ok(Self { timers, options })
+    }
+}
+
+#[async_trait]
+impl Service for TimerService {
+    fn name(&self) -> &'static str {
+        Self::NAME
+    }
+
+    async fn run(&self, lifecycle: Lifecycle) -> Result<()> {
+        let store: &Arc<dyn OutboxStore> = self.timers.queue().store();
+        let batch = self.options.batch;
+        let watch = Watch {
+            queue: store.as_ref(),
+            service: self.name(),
+            operation: "forward",
+            poll: (self.options.poll_min, self.options.poll_max),
+        };
+        let fire = |owner| async move {
+            let fired = store.forward(owner, batch).await?;
+            telemetry::fired(store.identifier(), &fired);
+            Ok(match fired.len() {
+                0 => Turn::Nothing,
+                count if count < batch as usize => Turn::Done,
+                _ => Turn::More,
+            })
+        };
+        watch.run(&lifecycle, fire).await
+    }
+}
