@@ -10,9 +10,11 @@ use metrics::{SharedString, counter, gauge, histogram};
 
 use crate::error::Error;
 use crate::id::{MessageId, OwnerToken, WorkItemId};
+use crate::job::Job;
 use crate::lease::{LeaseClaim, LeaseGrant, LeaseHolder};
 use crate::outbox::{Enqueued, OutboxStats, PreparedMessage};
 use crate::queue::{ClaimBatch, FailureReason, Outcome, Settled, Settlement};
+use crate::store::{Advanced, Dispatched, EndedRun};
 use crate::timer::TimerStats;
 
 /// The names of all metrics. Each carries the label `store`.
@@ -75,6 +77,24 @@ pub mod names {
     pub const TIMERS_OLDEST_SECONDS: &str = "mainstay_timers_oldest_overdue_seconds";
     /// Counter, by `operation`: database operations of the engine that failed and are tried again.
     pub const RETRIED: &str = "mainstay_store_retries_total";
+    /// Counter, by `job`: runs made of occurrences.
+    pub const JOB_MATERIALISED: &str = "mainstay_job_runs_materialised_total";
+    /// Counter, by `job`: runs among those made whose nominal time was more than a minute ago.
+    pub const JOB_LATE: &str = "mainstay_job_runs_late_total";
+    /// Counter, by `job` and `reason` (misfire, overlap): occurrences that got no run.
+    pub const JOB_SKIPPED: &str = "mainstay_job_occurrences_skipped_total";
+    /// Counter, by `job`: runs whose message was put into the outbox.
+    pub const JOB_DISPATCHED: &str = "mainstay_job_runs_dispatched_total";
+    /// Histogram in seconds, by `job`: from a run's due time to its message in the outbox.
+    pub const JOB_LATENESS_SECONDS: &str = "mainstay_job_lateness_seconds";
+    /// Counter, by `job` and `outcome` (succeeded, failed, skipped, cancelled): runs that are over.
+    pub const JOB_ENDED: &str = "mainstay_job_runs_ended_total";
+    /// Histogram in seconds, by `job` and `outcome`: from a run's first start to its end.
+    pub const JOB_RUN_SECONDS: &str = "mainstay_job_run_seconds";
+    /// Counter, by `action` (delete, enable, disable, trigger): what somebody did to jobs.
+    pub const JOB_ADMINISTERED: &str = "mainstay_job_administered_total";
+    /// Counter: runs deleted by retention.
+    pub const JOB_RUNS_PURGED: &str = "mainstay_job_runs_purged_total";
 }
 
 pub(crate) fn enqueued(store: &str, messages: &[PreparedMessage], results: &[Enqueued]) {
@@ -292,6 +312,82 @@ pub(crate) fn rejected(store: &str, topic: &str, id: WorkItemId, reason: Failure
 pub(crate) fn retrying(store: &str, operation: &'static str, error: &Error, delay: Duration) {
     tracing::warn!(store, operation, %error, ?delay, "the database did not do it; trying again");
     counter!(names::RETRIED, "store" => store.to_owned(), "operation" => operation).increment(1);
+}
+
+pub(crate) fn job_registered(store: &str, job: &Job) {
+    let Job { name, version, enabled, .. } = job;
+    let next = job.next_nominal_at.map(tracing::field::display);
+    tracing::info!(store, job = name, version, enabled, next, "the job is registered");
+}
+
+/// What somebody did to a job.
+pub(crate) fn job_administered(store: &str, action: &'static str, job: &str) {
+    tracing::info!(store, action, job, "changed by an operator");
+    counter!(names::JOB_ADMINISTERED, "store" => store.to_owned(), "action" => action).increment(1);
+}
+
+/// A scheduler can't work with a job. Told once for each version of it.
+pub(crate) fn job_rejected(store: &str, job: &str, error: &Error) {
+    tracing::error!(store, job, %error, "the job can't be scheduled until it is changed");
+}
+
+/// Runs were made of a job's occurrences; `late` of them were late, and `misfired` others were passed over.
+pub(crate) fn materialised(store: &str, job: &str, advanced: &Advanced, late: u64, misfired: u64) {
+    let (made, overlapped) = (advanced.made.len() as u64, advanced.skipped.len() as u64);
+    let count = |name, count: u64| {
+        if count > 0 {
+            counter!(name, "store" => store.to_owned(), "job" => job.to_owned()).increment(count);
+        }
+    };
+    let skip = |reason: &'static str, count: u64| {
+        if count > 0 {
+            tracing::warn!(store, job, reason, count, "occurrences were skipped");
+            counter!(names::JOB_SKIPPED, "store" => store.to_owned(), "job" => job.to_owned(), "reason" => reason)
+                .increment(count);
+        }
+    };
+    for id in &advanced.made {
+        tracing::info!(store, job, run = %id, "a run was made");
+    }
+    count(names::JOB_MATERIALISED, made);
+    count(names::JOB_LATE, late.min(made));
+    skip("misfire", misfired);
+    skip("overlap", overlapped);
+}
+
+pub(crate) fn dispatched(store: &str, runs: &[Dispatched]) {
+    for run in runs {
+        let job = run.job.as_deref().unwrap_or("");
+        tracing::info!(store, job, run = %run.id, late = ?run.late, "a run was dispatched");
+        counter!(names::JOB_DISPATCHED, "store" => store.to_owned(), "job" => job.to_owned()).increment(1);
+        histogram!(names::JOB_LATENESS_SECONDS, "store" => store.to_owned(), "job" => job.to_owned())
+            .record(run.late);
+    }
+}
+
+pub(crate) fn runs_ended(store: &str, runs: &[EndedRun]) {
+    for EndedRun { id, job, outcome, ran } in runs {
+        let outcome = outcome.as_str();
+        tracing::info!(store, job, run = %id, outcome, ?ran, "a run is over");
+        counter!(names::JOB_ENDED, "store" => store.to_owned(), "job" => job.clone(), "outcome" => outcome)
+            .increment(1);
+        if let Some(ran) = ran {
+            histogram!(names::JOB_RUN_SECONDS, "store" => store.to_owned(), "job" => job.clone(), "outcome" => outcome)
+                .record(*ran);
+        }
+    }
+}
+
+pub(crate) fn runs_purged(store: &str, count: u64) {
+    if count > 0 {
+        tracing::info!(store, count, "deleted runs past their retention");
+        counter!(names::JOB_RUNS_PURGED, "store" => store.to_owned()).increment(count);
+    }
+}
+
+/// What is only for reading was not noted; the work goes on.
+pub(crate) fn run_not_noted(store: &str, run: WorkItemId, what: &'static str, error: &Error) {
+    tracing::warn!(store, run = %run, what, %error, "could not be noted of the run");
 }
 
 pub(crate) fn service(store: &str, service: &'static str, owner: Option<OwnerToken>, event: &'static str) {

@@ -73,6 +73,8 @@ fn classify(code: &str) -> (ErrorKind, &'static str) {
         // Raised by lease_guard.
         "ML001" => (ErrorKind::LeaseLost, "roll the transaction back and stop"),
         "3D000" => (ErrorKind::Config, "create the database, or correct the URL"),
+        // What our functions say of a name that nothing has.
+        "P0002" => (ErrorKind::NotFound, ""),
         "23505" => (ErrorKind::InvalidArgument, "use every id once"),
         _ => classify_by_class(code),
     }

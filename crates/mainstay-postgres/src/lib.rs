@@ -10,6 +10,7 @@ mod addition;
 mod cursor;
 mod error;
 mod gathering;
+mod jobs;
 mod lease;
 mod listener;
 mod moment;
@@ -29,6 +30,7 @@ mod transaction;
 mod url;
 mod waiting;
 
+pub use jobs::PostgresJobs;
 pub use lease::PostgresLeases;
 pub use options::PostgresBuilder;
 pub use provider::Postgres;

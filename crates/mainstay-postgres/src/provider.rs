@@ -7,11 +7,12 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use mainstay_core::Result;
 use mainstay_core::store::{
-    Capabilities, LeaseStore, Names, OutboxStore, Provider, Queue, SchemaStore, TimerStore,
+    Capabilities, JobStore, LeaseStore, Names, OutboxStore, Provider, Queue, SchemaStore, TimerStore,
 };
 use tokio_util::sync::CancellationToken;
 
 use crate::error::PoolLimits;
+use crate::jobs::PostgresJobs;
 use crate::lease::PostgresLeases;
 use crate::listener::Listener;
 use crate::moment::Moment;
@@ -20,7 +21,7 @@ use crate::pool::{Connections, Connector};
 use crate::queue::PostgresQueue;
 use crate::rows;
 use crate::schema::PostgresSchema;
-use crate::statements::QueueStatements;
+use crate::statements::{JobStatements, QueueStatements};
 use crate::timer::PostgresTimers;
 use crate::tls;
 use crate::url::Target;
@@ -43,6 +44,7 @@ struct Shared {
     queues: [Arc<PostgresQueue>; 4],
     leases: Arc<PostgresLeases>,
     timers: Arc<PostgresTimers>,
+    jobs: Arc<PostgresJobs>,
     schema: Arc<PostgresSchema>,
     closed: CancellationToken,
 }
@@ -105,10 +107,24 @@ impl Postgres {
         };
         let [first, second, third, fourth] = Queue::ALL;
         let queues = [queue(first)?, queue(second)?, queue(third)?, queue(fourth)?];
+        let jobs = {
+            let names = names.of(Queue::JobRuns);
+            let statements = JobStatements::new(&names)?;
+            let waiting = Waiting::new(
+                connections.clone(),
+                Arc::new(statements.waiting(&names)?),
+                Queue::JobRuns,
+                listener.clone(),
+                closed.child_token(),
+            );
+            let identifier = format!("{identifier}.{}", names.jobs());
+            let keep = options.keep_done_payloads;
+            Arc::new(PostgresJobs::new(identifier, connections.clone(), statements, keep, waiting))
+        };
         let leases = Arc::new(PostgresLeases::new(connections.clone(), &names)?);
         let timers = Arc::new(PostgresTimers::new(connections.clone(), &names)?);
         let schema = Arc::new(PostgresSchema::new(connections.clone(), names.clone())?);
-        let shared = Shared { names, identifier, connections, queues, leases, timers, schema, closed };
+        let shared = Shared { names, identifier, connections, queues, leases, timers, jobs, schema, closed };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -158,6 +174,10 @@ impl Provider for Postgres {
 
     fn timers(&self) -> Arc<dyn TimerStore> {
         Arc::clone(&self.shared.timers) as Arc<dyn TimerStore>
+    }
+
+    fn jobs(&self) -> Arc<dyn JobStore> {
+        Arc::clone(&self.shared.jobs) as Arc<dyn JobStore>
     }
 
     fn schema(&self) -> Arc<dyn SchemaStore> {

@@ -114,7 +114,7 @@ pub(crate) fn topics(topics: &[String]) -> Option<&[String]> {
     Some(topics).filter(|topics| !topics.is_empty())
 }
 
-fn whole(number: u32) -> i32 {
+pub(crate) fn whole(number: u32) -> i32 {
     i32::try_from(number).unwrap_or(i32::MAX)
 }
 

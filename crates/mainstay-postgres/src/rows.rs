@@ -38,7 +38,7 @@ impl<'a> Reader<'a> {
         Ok(self.get::<Moment>(column)?.0)
     }
 
-    fn optional_time(&self, column: usize) -> Result<Option<Timestamp>> {
+    pub(crate) fn optional_time(&self, column: usize) -> Result<Option<Timestamp>> {
         Ok(self.get::<Option<Moment>>(column)?.map(|moment| moment.0))
     }
 
@@ -47,7 +47,7 @@ impl<'a> Reader<'a> {
         Ok(self.get::<Option<i64>>(column)?.unwrap_or(0).max(0).unsigned_abs())
     }
 
-    fn small_count(&self, column: usize) -> Result<u32> {
+    pub(crate) fn small_count(&self, column: usize) -> Result<u32> {
         Ok(self.get::<i32>(column)?.max(0).unsigned_abs())
     }
 

@@ -35,6 +35,7 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
         over: &[Queue::Inbox, Queue::Timers, Queue::JobRuns],
     },
     Migration::once(4, "lease", include_str!("../migrations/0004_lease.sql")),
+    Migration::once(5, "jobs", include_str!("../migrations/0006_jobs.sql")),
 ];
 
 /// A file of functions and the queues it is made for.
@@ -92,6 +93,10 @@ const FUNCTIONS: &[Functions] = &[
     },
     Functions { sql: include_str!("../functions/timers_schedule.sql"), over: &[Queue::Timers] },
     Functions { sql: include_str!("../functions/timers_reschedule.sql"), over: &[Queue::Timers] },
+    Functions::once(include_str!("../functions/jobs_define.sql")),
+    Functions::once(include_str!("../functions/jobs_runs.sql")),
+    Functions::once(include_str!("../functions/jobs_materialise.sql")),
+    Functions::once(include_str!("../functions/jobs_next.sql")),
     Functions { sql: include_str!("../functions/timers_next_event.sql"), over: &[Queue::Timers] },
 ];
 

@@ -50,6 +50,25 @@ statements! {
 }
 
 statements! {
+    /// The statements of the jobs.
+    JobStatements from "../queries/jobs.sql" {
+        create_or_update, set_enabled, delete, get, list, due, advance, reject, trigger, dispatch, collect, started, record_output, run, runs,
+        purge, next_nominal, next_due, idle, horizon_passed,
+    }
+}
+
+impl JobStatements {
+    /// The queue's statements for a scheduler, who waits for jobs too.
+    pub(crate) fn waiting(&self, names: &Names) -> Result<QueueStatements> {
+        let mut queue = QueueStatements::new(names)?;
+        queue.next_due.clone_from(&self.next_due);
+        queue.idle.clone_from(&self.idle);
+        queue.horizon_passed.clone_from(&self.horizon_passed);
+        Ok(queue)
+    }
+}
+
+statements! {
     /// The statements of the schema.
     SchemaStatements from "../queries/schema.sql" {
         create_schema, create_ledger, ledger_exists, ledger, record, lock, inventory, schema_exists, stale_functions,
@@ -75,10 +94,10 @@ mod tests {
         let names = Names::default();
         let outbox = QueueStatements::new(&names).unwrap();
         let schema = SchemaStatements::new(&names).unwrap();
-        let lease = LeaseStatements::new(&names).unwrap();
+        let (lease, jobs) = (LeaseStatements::new(&names).unwrap(), JobStatements::new(&names).unwrap());
         let timers = TimerStatements::new(&names).unwrap();
-        for (name, sql) in outbox.all().into_iter().chain(timers.all()).chain(schema.all()).chain(lease.all())
-        {
+        let primitives = timers.all().into_iter().chain(lease.all()).chain(jobs.all());
+        for (name, sql) in outbox.all().into_iter().chain(primitives).chain(schema.all()) {
             assert!(["select", "insert", "create"].iter().any(|verb| sql.starts_with(verb)), "{name}: {sql}");
             assert!(!sql.contains("{{") && !sql.contains("-- "), "{name}: {sql}");
         }
@@ -93,6 +112,8 @@ mod tests {
         assert_eq!(include_str!("../queries/lease.sql").matches("-- name: ").count(), known);
         let known = TimerStatements::new(&names).unwrap().all().len();
         assert_eq!(include_str!("../queries/timers.sql").matches("-- name: ").count(), known);
+        let known = JobStatements::new(&names).unwrap().all().len();
+        assert_eq!(include_str!("../queries/jobs.sql").matches("-- name: ").count(), known);
         let known = SchemaStatements::new(&names).unwrap().all().len();
         assert_eq!(include_str!("../queries/schema.sql").matches("-- name: ").count(), known);
     }

@@ -182,6 +182,13 @@ impl Waiting {
         self.after(owner, full, something, false);
     }
 
+    /// The last wait was not for nothing, whatever comes of what was found.
+    pub(crate) fn found_something(&self, owner: OwnerToken) {
+        if let Some(consumer) = self.consumers().get_mut(&owner) {
+            consumer.fruitless = 0;
+        }
+    }
+
     fn after(&self, owner: OwnerToken, full: bool, something: bool, counts_vain: bool) {
         // Many owners never wait; only what waiting will need is kept.
         if !self.consumers().contains_key(&owner) {

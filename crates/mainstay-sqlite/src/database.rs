@@ -130,6 +130,12 @@ pub(crate) fn lease_identifier(location: &Location, names: &Names) -> String {
     format!("sqlite:{path}#{}_{}", names.schema(), names.lease())
 }
 
+/// Names the jobs in logs and metrics.
+pub(crate) fn jobs_identifier(location: &Location, names: &Names) -> String {
+    let path = location.place().path().display();
+    format!("sqlite:{path}#{}_{}", names.schema(), names.jobs())
+}
+
 /// Names the queue in logs and metrics.
 pub(crate) fn identifier(location: &Location, names: &Names) -> String {
     let path = location.place().path().display();

@@ -43,6 +43,7 @@ mod adapter;
 mod connection;
 mod database;
 mod error;
+mod jobs;
 mod lease;
 mod options;
 mod provider;
@@ -57,6 +58,7 @@ mod wake;
 mod writer;
 
 pub use adapter::InSqlite;
+pub use jobs::SqliteJobs;
 pub use lease::SqliteLeases;
 pub use options::SqliteBuilder;
 pub use provider::Sqlite;

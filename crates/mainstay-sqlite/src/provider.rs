@@ -8,10 +8,11 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use mainstay_core::Result;
 use mainstay_core::store::{
-    Capabilities, LeaseStore, Names, OutboxStore, Provider, Queue, SchemaStore, TimerStore,
+    Capabilities, JobStore, LeaseStore, Names, OutboxStore, Provider, Queue, SchemaStore, TimerStore,
 };
 
 use crate::database::Database;
+use crate::jobs::SqliteJobs;
 use crate::lease::SqliteLeases;
 use crate::options::SqliteBuilder;
 use crate::queue::SqliteQueue;
@@ -25,6 +26,7 @@ pub struct Sqlite {
     database: Arc<Database>,
     /// In the order of [`Queue::ALL`].
     queues: [Arc<SqliteQueue>; 4],
+    jobs: Arc<SqliteJobs>,
 }
 
 impl Sqlite {
@@ -32,7 +34,8 @@ impl Sqlite {
         let outbox = Arc::new(database.of(Queue::Outbox));
         let queues = Queue::ALL
             .map(|queue| Arc::new(SqliteQueue::new(Arc::new(database.of(queue)), Arc::clone(&outbox))));
-        Self { database: Arc::new(database), queues }
+        let jobs = Arc::new(SqliteJobs::new(&database));
+        Self { database: Arc::new(database), queues, jobs }
     }
 
     /// Opens a file, and creates it if there is none. Creates no table.
@@ -87,6 +90,10 @@ impl Provider for Sqlite {
 
     fn timers(&self) -> Arc<dyn TimerStore> {
         Arc::new(SqliteTimers::new(Arc::clone(&self.database)))
+    }
+
+    fn jobs(&self) -> Arc<dyn JobStore> {
+        Arc::clone(&self.jobs) as Arc<dyn JobStore>
     }
 
     fn schema(&self) -> Arc<dyn SchemaStore> {

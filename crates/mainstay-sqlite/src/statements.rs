@@ -6,6 +6,7 @@
 use mainstay_core::store::{Names, render};
 
 const QUEUE: &str = include_str!("../queries/queue.sql");
+const JOBS: &str = include_str!("../queries/jobs.sql");
 const LEASE: &str = include_str!("../queries/lease.sql");
 const TIMERS: &str = include_str!("../queries/timers.sql");
 
@@ -100,6 +101,38 @@ statements! {
     }
 }
 
+statements! {
+    /// The statements of the jobs, ready to prepare.
+    JobStatements from JOBS {
+        insert,
+        update,
+        set_enabled,
+        delete,
+        pending,
+        end_run,
+        get,
+        list,
+        due,
+        advance,
+        reject,
+        under_way,
+        add_run,
+        taken,
+        dispatched,
+        started,
+        record_output,
+        ended,
+        note_end,
+        run,
+        runs,
+        nominal_of,
+        purge_select,
+        purge_item,
+        purge_run,
+        next_nominal,
+    }
+}
+
 impl Statements {
     /// The moment an operation has: SQLite's clock, in microseconds.
     pub(crate) fn now(&self, connection: &rusqlite::Connection) -> rusqlite::Result<i64> {
@@ -133,7 +166,9 @@ mod tests {
         let names = Names::default();
         let (queue, lease, timers) =
             (Statements::new(&names), LeaseStatements::new(&names), TimerStatements::new(&names));
-        for (statements, file) in [(queue.all(), QUEUE), (lease.all(), LEASE), (timers.all(), TIMERS)] {
+        let jobs = JobStatements::new(&names);
+        let all = [(queue.all(), QUEUE), (lease.all(), LEASE), (timers.all(), TIMERS), (jobs.all(), JOBS)];
+        for (statements, file) in all {
             let listed: Vec<&str> = statements.into_iter().map(|(name, _)| name).collect();
             let found: Vec<&str> = blocks(file).into_iter().map(|(name, _)| name).collect();
             assert_eq!(listed, found);
@@ -157,6 +192,7 @@ mod tests {
             }
             prepare("timers' own", TimerStatements::new(&names).all());
             prepare("leases", LeaseStatements::new(&names).all());
+            prepare("jobs", JobStatements::new(&names).all());
         }
     }
 
@@ -164,7 +200,8 @@ mod tests {
         let names = Names::default();
         let connection = deployed(&names);
         let (queue, timers) = (Statements::new(&names), TimerStatements::new(&names));
-        let mut all = queue.all().into_iter().chain(timers.all());
+        let jobs = JobStatements::new(&names);
+        let mut all = queue.all().into_iter().chain(timers.all()).chain(jobs.all());
         let (_, sql) = all.find(|(found, _)| *found == name).unwrap();
         let mut explain = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
         // Parameters that are not bound are null, which does for a plan.

@@ -42,9 +42,10 @@ impl TimerStore for SqliteTimers {
 
     async fn next_event_time(&self) -> Result<Option<Timestamp>> {
         let timers = Arc::clone(&self.statements);
-        let next = self.database.read("timers.next_event_time", move |connection, _| {
+        let next = self.database.read("timers.next_event_time", move |connection, sql| {
+            let now = sql.now(connection)?;
             let mut statement = connection.prepare_cached(&timers.next_event_time)?;
-            Ok(statement.query_row([], |row| row.get::<_, Option<i64>>(0))?)
+            Ok(statement.query_row([now], |row| row.get::<_, Option<i64>>(0))?)
         });
         Ok(next.await?.map(moment))
     }

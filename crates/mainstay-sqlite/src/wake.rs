@@ -4,6 +4,7 @@
 //! `PRAGMA data_version`, a number that costs next to nothing to read), and the next due time or lapse of a lease. Each of
 //! them only makes the waiter look; it returns when there is something to claim.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use mainstay_core::Result;
@@ -58,11 +59,26 @@ struct Look {
     next: Option<Option<Duration>>,
 }
 
+/// When there will be something to do, of these topics and as from now. None when nothing is planned.
+pub(crate) type Next = dyn Fn(&Connection, &Topics, i64) -> rusqlite::Result<Option<i64>> + Send + Sync;
+
+/// When there will be something to claim from a queue.
+pub(crate) fn next_due(
+    connection: &Connection,
+    sql: &Statements,
+    topics: &Topics,
+    now: i64,
+) -> rusqlite::Result<Option<i64>> {
+    let mut statement = connection.prepare_cached(&sql.next_due)?;
+    statement.query_row(params![now, topics.only, topics.except], |row| row.get(0))
+}
+
 /// Looks for work, unless the database is still the one seen before.
 fn look(
     connection: &Connection,
     sql: &Statements,
     topics: &Topics,
+    next: &Next,
     seen: Option<i64>,
 ) -> Result<Look, Fault> {
     let version = connection.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get(0))?;
@@ -70,33 +86,31 @@ fn look(
         return Ok(Look { version, next: None });
     }
     let now = sql.now(connection)?;
-    let due: Option<i64> = connection
-        .prepare_cached(&sql.next_due)?
-        .query_row(params![now, topics.only, topics.except], |row| row.get(0))?;
-    let next = due.map(|due| Duration::from_micros(u64::try_from(due.saturating_sub(now)).unwrap_or(0)));
+    let next = next(connection, topics, now)?;
+    let next = next.map(|due| Duration::from_micros(u64::try_from(due.saturating_sub(now)).unwrap_or(0)));
     Ok(Look { version, next: Some(next) })
 }
 
-async fn look_at(database: &Database, topics: &Topics, seen: Option<i64>) -> Result<Look> {
-    let (sql, topics) = (std::sync::Arc::clone(&database.statements), topics.clone());
-    let look = move |connection: &_| look(connection, &sql, &topics, seen);
+async fn look_at(database: &Database, topics: &Topics, next: &Arc<Next>, seen: Option<i64>) -> Result<Look> {
+    let (sql, topics, next) = (Arc::clone(&database.statements), topics.clone(), Arc::clone(next));
+    let look = move |connection: &_| look(connection, &sql, &topics, next.as_ref(), seen);
     match database.watcher(WAIT).await? {
         Some(watcher) => watcher.run(WAIT, look).await,
         None => database.writer.run(WAIT.into(), look, |_| false).await,
     }
 }
 
-/// Waits until there is something to claim of the topics asked for.
-pub(crate) async fn wait(database: &Database, request: &WaitRequest) -> Result<Wake> {
+/// Waits until there is something to do of the topics asked for, by what `next` says.
+pub(crate) async fn wait(database: &Database, request: &WaitRequest, next: Arc<Next>) -> Result<Wake> {
     let deadline = Instant::now() + request.timeout.min(FAR);
     let topics = Topics::new(&request.only_topics, &request.except_topics);
-    match timeout_at(deadline, wait_for_work(database, &topics)).await {
+    match timeout_at(deadline, wait_for_work(database, &topics, &next)).await {
         Ok(wake) => wake,
         Err(_) => Ok(Wake::TimedOut),
     }
 }
 
-async fn wait_for_work(database: &Database, topics: &Topics) -> Result<Wake> {
+async fn wait_for_work(database: &Database, topics: &Topics, next: &Arc<Next>) -> Result<Wake> {
     // From before the first look, so that nothing falls between the two.
     let mut signal = database.signal.0.subscribe();
     let mut seen = None;
@@ -107,7 +121,7 @@ async fn wait_for_work(database: &Database, topics: &Topics) -> Result<Wake> {
         if signal.borrow_and_update().closed {
             return Err(database.closed(WAIT));
         }
-        let look = look_at(database, topics, seen).await?;
+        let look = look_at(database, topics, next, seen).await?;
         if let Some(next) = look.next {
             match next {
                 Some(next) if next.is_zero() => return Ok(woken),

@@ -32,7 +32,7 @@ pub struct JobDefinition {
     pub(super) payload: String,
     pub(super) cron: String,
     pub(super) time_zone: String,
-    pub(super) enabled: bool,
+    pub(super) enabled: Option<bool>,
     pub(super) misfire: Misfire,
     pub(super) overlap: Overlap,
     pub(super) jitter: Duration,
@@ -44,7 +44,7 @@ impl JobDefinition {
     pub const JITTER_MAX: Duration = Duration::from_secs(24 * 3_600);
 
     /// A job of this name (1 to 255 characters), whose runs are messages of this topic, at the times of this cron
-    /// expression in UTC. It is enabled, has an empty payload, and everything else is at its default.
+    /// expression in UTC. It has an empty payload, and everything else is at its default.
     pub fn new(name: impl Into<String>, topic: impl Into<String>, cron: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -52,12 +52,18 @@ impl JobDefinition {
             payload: String::new(),
             cron: cron.into(),
             time_zone: "UTC".to_owned(),
-            enabled: true,
+            enabled: None,
             misfire: Misfire::default(),
             overlap: Overlap::default(),
             jitter: Duration::ZERO,
             priority: 0,
         }
+    }
+
+    /// The topic of its runs.
+    pub fn topic(mut self, topic: impl Into<String>) -> Self {
+        self.topic = topic.into();
+        self
     }
 
     /// The payload of every run. Defaults to empty.
@@ -82,9 +88,9 @@ impl JobDefinition {
         self
     }
 
-    /// Whether it runs. Defaults to true.
+    /// Whether it runs. Defaults to what it was: a new job runs, one that somebody has disabled stays so.
     pub fn enabled(mut self, enabled: bool) -> Self {
-        self.enabled = enabled;
+        self.enabled = Some(enabled);
         self
     }
 
@@ -197,8 +203,8 @@ impl PreparedJob {
     pub fn time_zone(&self) -> &str {
         self.schedule.zone().name()
     }
-    /// Whether it runs.
-    pub fn enabled(&self) -> bool {
+    /// Whether it runs; none leaves that as it is, and lets a new one run.
+    pub fn enabled(&self) -> Option<bool> {
         self.definition.enabled
     }
     /// What becomes of late occurrences.

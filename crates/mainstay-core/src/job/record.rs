@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::Serialize;
+use sha2::{Digest, Sha256};
 
 use crate::error::Result;
+use crate::text::NAME_MAX;
 
 use super::{JobDefinition, Misfire, Overlap, Schedule, jitter};
 
@@ -44,10 +46,12 @@ pub struct Job {
     pub created_at: Timestamp,
     /// When its definition was changed last.
     pub updated_at: Timestamp,
-    /// The nominal time that is looked at next; none while it is disabled.
+    /// The nominal time that is looked at next; none while it is disabled, and until it has been calculated.
     pub next_nominal_at: Option<Timestamp>,
     /// The last nominal time that was looked at.
     pub last_nominal_at: Option<Timestamp>,
+    /// Why no scheduler can work with it, if none can: its expression or zone can't be read. A change clears it.
+    pub problem: Option<String>,
 }
 
 fn seconds<S: serde::Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
@@ -63,7 +67,7 @@ impl Job {
             payload: definition.payload,
             cron: definition.cron,
             time_zone: definition.time_zone,
-            enabled: definition.enabled,
+            enabled: definition.enabled.unwrap_or(true),
             misfire: definition.misfire,
             overlap: definition.overlap,
             jitter: definition.jitter,
@@ -73,6 +77,7 @@ impl Job {
             updated_at: created_at,
             next_nominal_at: None,
             last_nominal_at: None,
+            problem: None,
         }
     }
 
@@ -85,6 +90,20 @@ impl Job {
     pub fn due_at(&self, nominal: Timestamp) -> Timestamp {
         let delay = jitter(&self.name, nominal, self.jitter);
         nominal.saturating_add(delay).unwrap_or(nominal)
+    }
+
+    /// The ordering key of its runs, if they wait for each other: `job:` and its name, or where that is too long, the
+    /// name's SHA-256.
+    pub fn ordering_key(&self) -> Option<String> {
+        (self.overlap == Overlap::Queue).then(|| {
+            const PREFIX: &str = "job:";
+            if self.name.chars().count() + PREFIX.len() <= NAME_MAX {
+                return format!("{PREFIX}{}", self.name);
+            }
+            let digest = Sha256::digest(self.name.as_bytes());
+            let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+            format!("{PREFIX}{hex}")
+        })
     }
 
     /// Its definition, to change and register anew.
@@ -141,6 +160,19 @@ mod tests {
         let delay = job.due_at(Timestamp::UNIX_EPOCH).duration_since(Timestamp::UNIX_EPOCH);
         assert!(!delay.is_negative() && delay.as_secs() < 30, "{delay}");
         assert_eq!(job.due_at(Timestamp::MAX), Timestamp::MAX);
+    }
+
+    #[test]
+    fn every_name_has_an_ordering_key_that_fits() {
+        let key = |name: &str| {
+            let definition = JobDefinition::new(name, "t", "@daily").overlap(Overlap::Queue);
+            Job::new(definition, Timestamp::UNIX_EPOCH).ordering_key().unwrap()
+        };
+        assert_eq!(key("report"), "job:report");
+        assert_eq!(key(&"ü".repeat(251)).chars().count(), 255);
+        assert_eq!(key(&"x".repeat(252)).len(), 4 + 64);
+        let allowed = Job::new(JobDefinition::new("n", "t", "@daily"), Timestamp::UNIX_EPOCH);
+        assert_eq!(allowed.ordering_key(), None);
     }
 
     #[test]

@@ -159,7 +159,7 @@ pub struct JobRun {
     pub created_at: Timestamp,
     /// When its message was put into the outbox.
     pub dispatched_at: Option<Timestamp>,
-    /// When a worker began with it, the last time.
+    /// When a handler first began with it.
     pub started_at: Option<Timestamp>,
     /// When it was over.
     pub ended_at: Option<Timestamp>,
@@ -201,7 +201,7 @@ impl JobRun {
     /// How long it ran, from its start to its end. None unless it has both.
     pub fn duration(&self) -> Option<Duration> {
         let (started, ended) = (self.started_at?, self.ended_at?);
-        // The end is written by the database, the start may be by a machine whose clock is ahead.
+        // Somebody may have set the database's clock back meanwhile.
         Some(Duration::try_from(ended.duration_since(started)).unwrap_or_default())
     }
 }

@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{MessageId, OwnerToken, WorkItemId};
+use crate::job::{CurrentRun, Jobs};
 use crate::outbox::{Enqueued, Headers, Message, Outbox, PreparedMessage};
 use crate::store::StoreTransaction;
 use crate::telemetry;
@@ -26,6 +27,8 @@ pub struct Context(Arc<Delivery>);
 pub(crate) struct Ends {
     pub(crate) queue: Outbox,
     pub(crate) outbox: Outbox,
+    /// Where what there is to say of runs is noted.
+    pub(crate) jobs: Option<Jobs>,
 }
 
 struct Delivery {
@@ -34,6 +37,7 @@ struct Delivery {
     owner: OwnerToken,
     trace: TraceContext,
     parent: Option<TraceContext>,
+    run: Option<CurrentRun>,
     stopping: CancellationToken,
     /// How far the handler's own transaction has come; see the constants below.
     completion: AtomicU8,
@@ -57,8 +61,9 @@ impl Context {
     ) -> Self {
         let parent = TraceContext::from_headers(&claimed.headers);
         let trace = parent.map_or_else(TraceContext::root, |parent| parent.child());
+        let run = CurrentRun::from_headers(&claimed.headers);
         let completion = AtomicU8::new(OPEN);
-        Self(Arc::new(Delivery { claimed, ends, owner, trace, parent, stopping, completion }))
+        Self(Arc::new(Delivery { claimed, ends, owner, trace, parent, run, stopping, completion }))
     }
 
     /// The row's id.
@@ -109,6 +114,32 @@ impl Context {
     pub fn queue(&self) -> &Outbox {
         &self.0.ends.queue
     }
+    /// The run of a job that this message is; none for all other messages.
+    pub fn job(&self) -> Option<&CurrentRun> {
+        self.0.run.as_ref()
+    }
+
+    /// Keeps a text with the run that this message is, for people to read: at most 64 KiB, the last one counts.
+    ///
+    /// It is written at once, in a transaction of its own. On SQLite, don't call it while holding a transaction, which has
+    /// the only writer.
+    pub async fn record_output(&self, output: &str) -> Result<()> {
+        match (self.job(), &self.0.ends.jobs) {
+            (Some(run), Some(jobs)) => jobs.record_output(run.id, output).await,
+            (None, _) => Err(not_a_run("this message is not a run of a job")),
+            (_, None) => Err(not_a_run("this dispatcher was made without jobs")),
+        }
+    }
+
+    /// Notes that a handler has begun with the run that this message is, if it is one.
+    pub(crate) async fn note_start(&self) {
+        let (Some(run), Some(jobs)) = (self.job(), &self.0.ends.jobs) else { return };
+        // Nobody's work depends on it.
+        if let Err(error) = jobs.store().started(run.id).await {
+            telemetry::run_not_noted(jobs.store().identifier(), run.id, "its start", &error);
+        }
+    }
+
     /// Cancelled when the process is stopping. The handler may go on until the grace period ends.
     pub fn stopping(&self) -> &CancellationToken {
         &self.0.stopping
@@ -149,6 +180,10 @@ impl Context {
     fn set_completion(&self, state: u8) {
         self.0.completion.store(state, Ordering::Release);
     }
+}
+
+fn not_a_run(why: &str) -> Error {
+    Error::new(ErrorKind::Unsupported, "handler.record_output", why)
 }
 
 impl fmt::Debug for Context {

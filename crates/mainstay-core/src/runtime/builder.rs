@@ -6,12 +6,14 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 
 use crate::error::{Error, Result};
+use crate::job::{JobDefinition, Jobs};
 use crate::lease::{LeaseGauges, LeaseOptions, Leases};
 use crate::outbox::{Outbox, Retention};
 use crate::queue::{Context, Dispatcher, DispatcherOptions, Handler, HandlerOutput, Registry, TopicPolicy};
 use crate::store::Provider;
 use crate::timer::Timers;
 
+use super::jobs::JobsBuilder;
 use super::mainstay::{Inner, Mainstay};
 use super::{Gauges, Reaper, RetentionSweep, Service, TimersBuilder};
 
@@ -22,13 +24,20 @@ pub struct MainstayBuilder {
     outbox: OutboxBuilder,
     leases: LeaseOptions,
     timers: Option<TimersBuilder>,
+    jobs: JobsBuilder,
     deploy_schema: bool,
 }
 
 impl MainstayBuilder {
     pub(super) fn new(provider: Arc<dyn Provider>) -> Self {
-        let (outbox, leases) = (OutboxBuilder::default(), LeaseOptions::default());
-        Self { provider, outbox, leases, timers: None, deploy_schema: false }
+        Self {
+            provider,
+            outbox: OutboxBuilder::default(),
+            leases: LeaseOptions::default(),
+            timers: None,
+            jobs: JobsBuilder::default(),
+            deploy_schema: false,
+        }
     }
 
     /// Sets up the outbox: handlers, policies, options.
@@ -49,6 +58,25 @@ impl MainstayBuilder {
         self
     }
 
+    /// Registers a job at the start, or changes the one of this name, and makes this process a scheduler. Its runs are messages
+    /// of the topic, which is the job's name unless told otherwise.
+    pub fn job(
+        mut self,
+        name: impl Into<String>,
+        cron: impl Into<String>,
+        set_up: impl FnOnce(JobDefinition) -> JobDefinition,
+    ) -> Self {
+        let name = name.into();
+        self.jobs = self.jobs.define(set_up(JobDefinition::new(name.clone(), name, cron)));
+        self
+    }
+
+    /// Makes this process a scheduler, also of jobs that others have registered, and sets it up.
+    pub fn jobs(mut self, set_up: impl FnOnce(JobsBuilder) -> JobsBuilder) -> Self {
+        self.jobs = set_up(self.jobs.scheduling());
+        self
+    }
+
     /// Brings the schema up to date at the start. Defaults to off: then a missing or old schema is an error.
     pub fn deploy_schema(mut self, deploy: bool) -> Self {
         self.deploy_schema = deploy;
@@ -64,12 +92,15 @@ impl MainstayBuilder {
         let client = Outbox::new(self.provider.outbox()).with_payload_limit(outbox.payload_limit);
         self.leases.validate()?;
         let leases = Leases::new(self.provider.leases()).with_options(self.leases);
+        let jobs = Jobs::new(self.provider.jobs()).with_payload_limit(outbox.payload_limit);
         let mut services: Vec<Arc<dyn Service>> = Vec::new();
         if outbox.registry.is_empty() {
             outbox.options.validate()?;
         } else {
-            services.push(Arc::new(Dispatcher::new(client.clone(), outbox.registry, outbox.options)?));
+            let dispatcher = Dispatcher::new(client.clone(), outbox.registry, outbox.options)?;
+            services.push(Arc::new(dispatcher.noting_runs_in(jobs.clone())));
         }
+        let definitions = self.jobs.build(&jobs, &mut services)?;
         if let Some(interval) = positive("reap interval", outbox.reap_interval)? {
             services.push(Arc::new(Reaper::new(client.clone(), interval)));
         }
@@ -90,6 +121,8 @@ impl MainstayBuilder {
             outbox: client,
             leases,
             timers,
+            jobs,
+            definitions,
             services,
             deploy_schema: self.deploy_schema,
         }))

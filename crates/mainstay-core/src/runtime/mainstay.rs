@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures_util::future::select_all;
 
 use crate::error::Result;
+use crate::job::{JobDefinition, Jobs};
 use crate::lease::Leases;
 use crate::outbox::Outbox;
 use crate::store::Provider;
@@ -29,6 +30,9 @@ pub(super) struct Inner {
     pub(super) outbox: Outbox,
     pub(super) leases: Leases,
     pub(super) timers: Timers,
+    pub(super) jobs: Jobs,
+    /// To be registered at every start.
+    pub(super) definitions: Vec<JobDefinition>,
     pub(super) services: Vec<Arc<dyn Service>>,
     pub(super) deploy_schema: bool,
 }
@@ -63,6 +67,11 @@ impl Mainstay {
         &self.0.timers
     }
 
+    /// The jobs.
+    pub fn jobs(&self) -> &Jobs {
+        &self.0.jobs
+    }
+
     /// The database.
     pub fn provider(&self) -> &Arc<dyn Provider> {
         &self.0.provider
@@ -74,10 +83,14 @@ impl Mainstay {
         self.0.services.iter().any(|one| one.name() == service)
     }
 
-    /// Checks the schema (or deploys it, if so set up) and starts all background work. Waits for a database that is
+    /// Checks the schema (or deploys it, if so set up), registers the jobs and starts all background work. Waits for a database that is
     /// down to come up; a schema that is missing or of another version is an error at once.
     pub async fn start(&self) -> Result<RunningMainstay> {
-        self.ready_schema().await?;
+        self.when_up(|| self.ready_schema()).await?;
+        for definition in &self.0.definitions {
+            self.when_up(|| async { self.jobs().create_or_update(definition.clone()).await.map(drop) })
+                .await?;
+        }
         let mut services: Vec<Running> = self.0.services.iter().cloned().map(start).collect();
         for service in &mut services {
             service.started().await;
@@ -100,10 +113,13 @@ impl Mainstay {
 
     async fn ready_schema(&self) -> Result<()> {
         let schema = self.0.provider.schema();
+        if self.0.deploy_schema { schema.deploy().await.map(drop) } else { schema.require().await }
+    }
+
+    /// Does it once the database is up.
+    async fn when_up<Fut: Future<Output = Result<()>>>(&self, work: impl Fn() -> Fut) -> Result<()> {
         loop {
-            let ready =
-                if self.0.deploy_schema { schema.deploy().await.map(drop) } else { schema.require().await };
-            match ready {
+            match work().await {
                 Err(error) if error.is_retryable() => {
                     telemetry::retrying(self.outbox().store().identifier(), "start", &error, START_RETRY);
                     tokio::time::sleep(START_RETRY).await;

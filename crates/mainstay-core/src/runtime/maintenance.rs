@@ -5,6 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use crate::error::Result;
+use crate::job::Jobs;
 use crate::outbox::{Outbox, OutboxStats, Retention};
 use crate::telemetry;
 use crate::timer::Timers;
@@ -91,6 +92,33 @@ impl Service for RetentionSweep {
     async fn run(&self, lifecycle: Lifecycle) -> Result<()> {
         let store = self.outbox.store().identifier();
         let chore = || async { self.outbox.purge(&self.retention).await.map(drop) };
+        every(self.retention.interval, store, "purge", lifecycle, chore).await
+    }
+}
+
+/// Forgets runs of jobs that ended longer ago than they are kept (R29).
+#[derive(Debug)]
+pub struct RunRetention {
+    jobs: Jobs,
+    retention: Retention,
+}
+
+impl RunRetention {
+    /// Sweeps the runs of `jobs` as `retention` says.
+    pub fn new(jobs: Jobs, retention: Retention) -> Self {
+        Self { jobs, retention }
+    }
+}
+
+#[async_trait]
+impl Service for RunRetention {
+    fn name(&self) -> &'static str {
+        "run retention"
+    }
+
+    async fn run(&self, lifecycle: Lifecycle) -> Result<()> {
+        let store = self.jobs.store().identifier();
+        let chore = || async { self.jobs.purge(&self.retention).await.map(drop) };
         every(self.retention.interval, store, "purge", lifecycle, chore).await
     }
 }

@@ -1,6 +1,7 @@
 //! The runtime: services with one start, started, stop contract, and the builder that puts them together.
 
 mod builder;
+mod jobs;
 mod lifecycle;
 mod mainstay;
 mod maintenance;
@@ -9,9 +10,10 @@ mod timers;
 mod watch;
 
 pub use builder::{MainstayBuilder, OutboxBuilder};
+pub use jobs::JobsBuilder;
 pub use lifecycle::{Lifecycle, Running, Service, start};
 pub use mainstay::{Mainstay, RunningMainstay};
 pub(crate) use maintenance::every;
-pub use maintenance::{Gauges, Reaper, RetentionSweep};
+pub use maintenance::{Gauges, Reaper, RetentionSweep, RunRetention};
 pub use timers::TimersBuilder;
-pub(crate) use watch::{Turn, Watch, take_leave};
+pub(crate) use watch::{Turn, Waited, Watch};

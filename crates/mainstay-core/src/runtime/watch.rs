@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::error::{ErrorKind, Result};
 use crate::id::OwnerToken;
-use crate::store::{QueueStore, WaitRequest, Wake};
+use crate::store::{JobStore, QueueStore, WaitRequest, Wake};
 use crate::telemetry;
 
 use super::Lifecycle;
@@ -27,10 +27,47 @@ pub(crate) enum Turn {
     Nothing,
 }
 
+/// What is waited for.
+#[derive(Clone, Copy)]
+pub(crate) enum Waited<'a> {
+    /// Items of a queue.
+    Items(&'a dyn QueueStore),
+    /// Jobs and their runs.
+    Jobs(&'a dyn JobStore),
+}
+
+impl Waited<'_> {
+    fn identifier(&self) -> &str {
+        match self {
+            Self::Items(queue) => queue.identifier(),
+            Self::Jobs(jobs) => jobs.identifier(),
+        }
+    }
+
+    async fn wait(&self, request: &WaitRequest) -> Result<Wake> {
+        match self {
+            Self::Items(queue) => queue.wait(request).await,
+            Self::Jobs(jobs) => jobs.wait(request).await,
+        }
+    }
+
+    /// Takes leave, or gives up on it when the database does not answer.
+    pub(crate) async fn take_leave(&self, consumer: OwnerToken) {
+        let leave = async {
+            match self {
+                Self::Items(queue) => queue.leave(consumer).await,
+                Self::Jobs(jobs) => jobs.leave(consumer).await,
+            }
+        };
+        // Whether it ended or was given up makes no difference to anybody here.
+        let _ = tokio::time::timeout(LEAVE, leave).await;
+    }
+}
+
 /// What to watch, and how.
 pub(crate) struct Watch<'a> {
-    /// The queue whose items end a wait.
-    pub(crate) queue: &'a dyn QueueStore,
+    /// What ends a wait.
+    pub(crate) waited: Waited<'a>,
     /// The service's name, for logs.
     pub(crate) service: &'static str,
     /// What a turn does, for logs.
@@ -51,9 +88,9 @@ impl Watch<'_> {
         lifecycle.started();
         let ended = lifecycle.stopping().run_until_cancelled(self.turns(owner, turn)).await;
         if ended.is_none() {
-            telemetry::service(self.queue.identifier(), self.service, Some(owner), "stopping");
+            telemetry::service(self.waited.identifier(), self.service, Some(owner), "stopping");
         }
-        take_leave(self.queue, owner).await;
+        self.waited.take_leave(owner).await;
         Ok(())
     }
 
@@ -76,7 +113,7 @@ impl Watch<'_> {
                 Err(error) if error.kind() == ErrorKind::Closed => return,
                 Err(error) => {
                     let delay = trouble.step();
-                    telemetry::retrying(self.queue.identifier(), self.operation, &error, delay);
+                    telemetry::retrying(self.waited.identifier(), self.operation, &error, delay);
                     tokio::time::sleep(delay).await;
                 }
             }
@@ -96,7 +133,7 @@ impl Watch<'_> {
             Turn::Nothing => {}
         }
         let request = WaitRequest::new(owner).timeout(idling.poll.step());
-        let wake = self.queue.wait(&request).await?;
+        let wake = self.waited.wait(&request).await?;
         idling.said_to_be_due = wake == Wake::Due;
         if wake == Wake::Notified {
             idling.poll.reset();
@@ -113,10 +150,4 @@ struct Idling {
     blocked: Pause,
     /// Whether the last wait ended because something was said to be due.
     said_to_be_due: bool,
-}
-
-/// Takes leave of a queue, or gives up on it when the database does not answer.
-pub(crate) async fn take_leave(queue: &(impl QueueStore + ?Sized), consumer: OwnerToken) {
-    // Whether it ended or was given up makes no difference to anybody here.
-    let _ = tokio::time::timeout(LEAVE, queue.leave(consumer)).await;
 }

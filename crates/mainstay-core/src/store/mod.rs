@@ -4,6 +4,7 @@
 //! clock, and is safe to drop at any await: it then happened as a whole or not at all.
 
 mod capabilities;
+mod job;
 mod lease;
 mod migration;
 mod names;
@@ -14,6 +15,7 @@ mod timer;
 mod transaction;
 
 pub use capabilities::Capabilities;
+pub use job::{Advance, Advanced, Dispatched, DueJobs, EndedRun, JobStore, Occurrence};
 pub use lease::LeaseStore;
 pub use migration::{Applied, Migration, MigrationPlan, SchemaStatus, checksum, made, plan_migrations};
 pub use names::{Names, Queue, render};

@@ -13,7 +13,7 @@ pub trait TimerStore: Send + Sync + 'static {
     /// Gives a timer that is Ready another due time and wakes whoever waits for it. False when it is not Ready.
     async fn reschedule(&self, id: WorkItemId, due: When) -> Result<bool>;
 
-    /// When the next of all that is scheduled is due: timers and job runs. In the past if it is overdue, none if there is
+    /// When the next of all that is scheduled is due: timers, job runs and jobs. In the past if it is overdue, none if there is
     /// nothing.
     async fn next_event_time(&self) -> Result<Option<Timestamp>>;
 }

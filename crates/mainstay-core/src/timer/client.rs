@@ -142,7 +142,7 @@ impl Timers {
         Ok(self.queue.list(filter, page).await?.into_iter().map(Timer::from).collect())
     }
 
-    /// When the next of all that is scheduled in this database is due, timers and job runs alike. In the past if it is
+    /// When the next of all that is scheduled in this database is due, timers, job runs and jobs alike. In the past if it is
     /// overdue, none if there is nothing.
     pub async fn next_event_time(&self) -> Result<Option<Timestamp>> {
         self.store.next_event_time().await

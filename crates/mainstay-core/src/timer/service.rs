@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use crate::error::Result;
-use crate::runtime::{Lifecycle, Service, Turn, Watch};
+use crate::runtime::{Lifecycle, Service, Turn, Waited, Watch};
 use crate::store::OutboxStore;
 use crate::telemetry;
 
@@ -38,7 +38,7 @@ impl Service for TimerService {
         let store: &Arc<dyn OutboxStore> = self.timers.queue().store();
         let batch = self.options.batch;
         let watch = Watch {
-            queue: store.as_ref(),
+            waited: Waited::Items(store.as_ref()),
             service: self.name(),
             operation: "forward",
             poll: (self.options.poll_min, self.options.poll_max),

@@ -25,11 +25,13 @@ use crate::transaction::SqliteTransaction;
 use crate::wake;
 use crate::writer::Ticket;
 
+pub(crate) use admin::cancel;
 pub(crate) use claim::Topics;
 pub(crate) use enqueue::enqueue;
 pub(crate) use enqueue::when;
 #[cfg(feature = "sqlx")]
 pub(crate) use enqueue::{ENQUEUE, id_taken, known_as};
+pub(crate) use forward::forward;
 pub(crate) use settle::{SettleResult, settle};
 
 /// A queue in one SQLite database.
@@ -91,7 +93,9 @@ impl QueueStore for SqliteQueue {
     }
 
     async fn wait(&self, request: &WaitRequest) -> Result<Wake> {
-        wake::wait(&self.database, request).await
+        let sql = Arc::clone(&self.database.statements);
+        let next = move |connection: &_, topics: &_, now| wake::next_due(connection, &sql, topics, now);
+        wake::wait(&self.database, request, Arc::new(next)).await
     }
 
     async fn leave(&self, _consumer: OwnerToken) {

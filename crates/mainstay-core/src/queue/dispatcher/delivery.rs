@@ -63,7 +63,10 @@ async fn deliver(
     let claim = context.message().handle;
     let started = Instant::now();
     let span = span(context, &scene.store);
-    let work = call(context, &registered);
+    let work = async {
+        context.note_start().await;
+        call(context, &registered).await
+    };
     let work = context.trace().scope(work).instrument(span);
     let result = tokio::select! {
         biased;

@@ -13,13 +13,14 @@ use crate::id::OwnerToken;
 use crate::outbox::Outbox;
 use crate::queue::context::Ends;
 use crate::queue::{ClaimHandle, ClaimRequest, Claimed, Context, DispatcherOptions, Registry, Settled};
+use crate::runtime::Waited;
 use crate::runtime::pause::{BLOCKED, Pause, TROUBLE};
-use crate::runtime::take_leave;
 use crate::store::{WaitRequest, Wake};
 use crate::telemetry::{self, Scene};
 
 use super::admission::Admission;
 use super::delivery::{self, End, Ended};
+use super::ended_runs::EndedRuns;
 use super::in_flight::{InFlight, LeaseTimes};
 use super::renewing::Renewing;
 use super::settling::Settling;
@@ -49,6 +50,7 @@ pub(super) struct Engine {
     left_out: Set<String>,
     settling: Settling,
     renewing: Renewing,
+    ended_runs: EndedRuns,
     stopping: Option<Stopping>,
 }
 
@@ -69,6 +71,7 @@ impl Engine {
             poll: Pause::new((options.poll_min, options.poll_max)),
             blocked: Pause::new(BLOCKED),
             queue: ends.queue.clone(),
+            ended_runs: EndedRuns::new(ends.jobs.clone()),
             ends: Arc::new(ends),
             options,
             owner,
@@ -92,7 +95,7 @@ impl Engine {
             self.renewing.start(&mut self.in_flight, &self.queue, self.owner);
             self.start_claim();
             if self.is_finished() {
-                return take_leave(self.queue.store().as_ref(), self.owner).await;
+                return Waited::Items(self.queue.store().as_ref()).take_leave(self.owner).await;
             }
             let tick = self.next_tick();
             tokio::select! {
@@ -259,6 +262,7 @@ impl Engine {
         let scene = Scene { store: Arc::clone(&self.store), topic: Arc::clone(&registered.topic) };
         telemetry::handler_started(&scene, claimed.message_id, lag);
         let context = Context::new(claimed, Arc::clone(&self.ends), self.owner, self.stop.clone());
+        self.ended_runs.begun(&context);
         let cancel = self.in_flight.set_running(handle, context.clone());
         // In a box: the runtime moves what it is given several times, and this is more than a kilobyte.
         self.handlers.spawn(Box::pin(delivery::run(context, registered, scene, attempts, cancel)));
@@ -279,6 +283,7 @@ impl Engine {
 
     fn forget(&mut self, claim: ClaimHandle) {
         let keyed = self.in_flight.remove(claim);
+        self.ended_runs.over(claim);
         if keyed || self.left_out_runs_dry() {
             self.claim_soon();
         }

@@ -6,6 +6,7 @@
 
 mod admission;
 mod delivery;
+mod ended_runs;
 mod engine;
 mod in_flight;
 mod renewing;
@@ -19,6 +20,7 @@ use async_trait::async_trait;
 
 use crate::error::Result;
 use crate::id::OwnerToken;
+use crate::job::Jobs;
 use crate::outbox::Outbox;
 use crate::runtime::{Lifecycle, Service};
 
@@ -30,6 +32,7 @@ use super::{DispatcherOptions, Registry};
 pub struct Dispatcher {
     queue: Outbox,
     outbox: Outbox,
+    jobs: Option<Jobs>,
     registry: Arc<Registry>,
     options: DispatcherOptions,
 }
@@ -38,13 +41,20 @@ impl Dispatcher {
     /// A dispatcher of `queue` to the handlers of `registry`.
     pub fn new(queue: Outbox, registry: Registry, options: DispatcherOptions) -> Result<Self> {
         options.validate()?;
-        Ok(Self { outbox: queue.clone(), queue, registry: Arc::new(registry), options })
+        Ok(Self { outbox: queue.clone(), queue, jobs: None, registry: Arc::new(registry), options })
     }
 
     /// Where the handlers' own messages go. Defaults to the queue itself, which is right for an outbox.
     #[must_use]
     pub fn enqueueing_in(mut self, outbox: Outbox) -> Self {
         self.outbox = outbox;
+        self
+    }
+
+    /// Where the starts, the outputs and the ends of jobs' runs are noted. Defaults to nowhere.
+    #[must_use]
+    pub fn noting_runs_in(mut self, jobs: Jobs) -> Self {
+        self.jobs = Some(jobs);
         self
     }
 }
@@ -59,7 +69,7 @@ impl Service for Dispatcher {
         // A new owner for every run: what an earlier run left behind is not ours to settle.
         let owner = OwnerToken::new();
         let engine = engine::Engine::new(
-            Ends { queue: self.queue.clone(), outbox: self.outbox.clone() },
+            Ends { queue: self.queue.clone(), outbox: self.outbox.clone(), jobs: self.jobs.clone() },
             Arc::clone(&self.registry),
             self.options,
             owner,

@@ -1,0 +1,219 @@
+//! The application's handle on jobs.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::{OwnerToken, WorkItemId};
+use crate::outbox::{Limits, Page, Retention};
+use crate::store::{Dispatched, EndedRun, JobStore};
+use crate::telemetry;
+use crate::text::{validate_name, validate_nul};
+
+use super::materialise::{calculate_next, materialise};
+use super::{Job, JobDefinition, JobRun, Materialised, RunFilter};
+
+/// Rows per call to the database where all of them are wanted.
+const PAGE: u32 = 500;
+
+/// The application's handle on jobs. Cheap to clone.
+///
+/// All rules are checked here, once, before any provider sees a call. Dropping any of the futures is harmless.
+#[derive(Clone)]
+pub struct Jobs {
+    store: Arc<dyn JobStore>,
+    limits: Limits,
+}
+
+impl Jobs {
+    /// The longest output of a run, in bytes.
+    pub const OUTPUT_MAX: usize = 64 << 10;
+
+    /// Jobs over a provider's store.
+    pub fn new(store: Arc<dyn JobStore>) -> Self {
+        let limits = Limits { nul_in_payload: store.capabilities().nul_in_payload, ..Limits::default() };
+        Self { store, limits }
+    }
+
+    /// Bounds payloads to this many bytes. Defaults to 64 MiB.
+    #[must_use]
+    pub fn with_payload_limit(mut self, bytes: usize) -> Self {
+        self.limits.payload_bytes = bytes;
+        self
+    }
+
+    /// The provider's store.
+    pub fn store(&self) -> &Arc<dyn JobStore> {
+        &self.store
+    }
+
+    /// Registers a job, or changes the one of its name. Runs that are made from now on follow the new definition; those that
+    /// are there already stay as they are.
+    ///
+    /// The next nominal time stays too, unless expression or zone changed, or the job was disabled: then it is the first one
+    /// from now on. Registering a job as it is changes nothing, so every start of a program may do it.
+    pub async fn create_or_update(&self, job: JobDefinition) -> Result<Job> {
+        let prepared = job.prepare(&self.limits)?;
+        let mut job = self.store.upsert(&prepared).await?;
+        // Should this be given up midway, a scheduler does it.
+        job.next_nominal_at = calculate_next(self.store.as_ref(), &job).await?;
+        telemetry::job_registered(self.store.identifier(), &job);
+        Ok(job)
+    }
+
+    /// Deletes a job and cancels its pending runs, those that are not dispatched yet. Its history stays. How many runs were
+    /// cancelled; none if there is no such job.
+    pub async fn delete(&self, name: &str) -> Result<Option<u64>> {
+        validate_name("job.delete", "name", name)?;
+        let cancelled = self.store.delete(name).await?;
+        if cancelled.is_some() {
+            telemetry::job_administered(self.store.identifier(), "delete", name);
+        }
+        Ok(cancelled)
+    }
+
+    /// Enables a job. It goes on from now: what it missed while it was disabled does not run. Whether that changed anything;
+    /// `NotFound` if there is no such job.
+    pub async fn enable(&self, name: &str) -> Result<bool> {
+        validate_name("job.enable", "name", name)?;
+        let changed = self.store.set_enabled(name, true).await?;
+        if changed {
+            if let Some(job) = self.store.get(name).await? {
+                calculate_next(self.store.as_ref(), &job).await?;
+            }
+            telemetry::job_administered(self.store.identifier(), "enable", name);
+        }
+        Ok(changed)
+    }
+
+    /// Disables a job. Runs that are there already go on. Whether that changed anything; `NotFound` if there is no such job.
+    pub async fn disable(&self, name: &str) -> Result<bool> {
+        validate_name("job.disable", "name", name)?;
+        let changed = self.store.set_enabled(name, false).await?;
+        if changed {
+            telemetry::job_administered(self.store.identifier(), "disable", name);
+        }
+        Ok(changed)
+    }
+
+    /// One job.
+    pub async fn get(&self, name: &str) -> Result<Option<Job>> {
+        validate_name("job.get", "name", name)?;
+        self.store.get(name).await
+    }
+
+    /// All jobs, by name.
+    pub async fn list(&self) -> Result<Vec<Job>> {
+        let mut all: Vec<Job> = Vec::new();
+        loop {
+            let after = all.last().map(|job| job.name.clone());
+            let page = self.store.list(after.as_deref(), PAGE).await?;
+            let full = page.len() == PAGE as usize;
+            all.extend(page);
+            if !full {
+                return Ok(all);
+            }
+        }
+    }
+
+    /// Makes a run now, whether the job is enabled or not. `NotFound` if there is no such job.
+    ///
+    /// The job's overlap policy holds here too: with [`super::Overlap::Skip`] the run that comes back is
+    /// [`super::RunState::Skipped`] while an earlier one is not over.
+    pub async fn trigger(&self, name: &str) -> Result<JobRun> {
+        validate_name("job.trigger", "name", name)?;
+        let id = self.store.trigger(name).await?;
+        telemetry::job_administered(self.store.identifier(), "trigger", name);
+        let gone = || Error::new(ErrorKind::NotFound, "job.trigger", format!("the run {id} is gone again"));
+        self.store.run(id).await?.ok_or_else(gone)
+    }
+
+    /// Runs that match, newest nominal time first, under way or over.
+    pub async fn runs(&self, filter: &RunFilter, page: Page) -> Result<Vec<JobRun>> {
+        page.validate()?;
+        self.store.runs(filter, page).await
+    }
+
+    /// One run.
+    pub async fn run(&self, id: WorkItemId) -> Result<Option<JobRun>> {
+        self.store.run(id).await
+    }
+
+    /// Keeps a text with a run, for people to read; the last one counts. At most 64 KiB. `NotFound` if there is no such run.
+    pub async fn record_output(&self, run: WorkItemId, output: &str) -> Result<()> {
+        const OUTPUT: &str = "job.record_output";
+        validate_nul(OUTPUT, "output", output)?;
+        let (max, got) = (Self::OUTPUT_MAX, output.len());
+        if got > max {
+            return Err(Error::invalid(
+                OUTPUT,
+                "output",
+                format_args!("must be at most {max} bytes, got {got}"),
+            ));
+        }
+        match self.store.record_output(run, output).await? {
+            true => Ok(()),
+            false => Err(Error::new(ErrorKind::NotFound, OUTPUT, format!("there is no run {run}"))),
+        }
+    }
+
+    /// Makes a run of every occurrence that has come, by each job's policies. What [`super::JobService`] does first.
+    pub async fn materialise(&self, owner: OwnerToken) -> Result<Materialised> {
+        owner.validate("job.materialise")?;
+        materialise(self.store.as_ref(), owner).await
+    }
+
+    /// Makes a message of every run that is due, `batch` per transaction. What [`super::JobService`] does next.
+    pub async fn dispatch(&self, owner: OwnerToken, batch: u32) -> Result<Vec<Dispatched>> {
+        const DISPATCH: &str = "job.dispatch";
+        owner.validate(DISPATCH)?;
+        if !(1..=10_000).contains(&batch) {
+            return Err(Error::invalid(DISPATCH, "batch", format_args!("must be 1 to 10,000, got {batch}")));
+        }
+        let mut all = Vec::new();
+        loop {
+            let dispatched = self.store.dispatch(owner, batch).await?;
+            let full = dispatched.len() >= batch as usize;
+            telemetry::dispatched(self.store.identifier(), &dispatched);
+            all.extend(dispatched);
+            if !full {
+                return Ok(all);
+            }
+        }
+    }
+
+    /// Notes the end of runs whose messages have been settled. What [`super::JobService`] does last; those who ask for a run are
+    /// told its end before that, too.
+    pub async fn collect(&self) -> Result<Vec<EndedRun>> {
+        let mut all = Vec::new();
+        loop {
+            let ended = self.store.collect(PAGE).await?;
+            let full = ended.len() >= PAGE as usize;
+            telemetry::runs_ended(self.store.identifier(), &ended);
+            all.extend(ended);
+            if !full {
+                return Ok(all);
+            }
+        }
+    }
+
+    /// Forgets runs that ended longer ago than they are kept, batch by batch. Returns how many.
+    pub async fn purge(&self, retention: &Retention) -> Result<u64> {
+        retention.validate()?;
+        let mut purged = 0;
+        loop {
+            let batch = self.store.purge(retention).await?;
+            purged += batch;
+            if batch < u64::from(retention.batch) {
+                telemetry::runs_purged(self.store.identifier(), purged);
+                return Ok(purged);
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Jobs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Jobs").field("store", &self.store.identifier()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,123 @@
+//! The scheduler: makes runs when their time comes, puts their messages into the outbox, and notes how they ended.
+//!
+//! Any number may run, in one process or in many: each step is one transaction that compares before it writes, so they share the
+//! work and never double it. Between two steps nothing is held, and whoever dies leaves nothing that another does not pick up.
+//! There is no tick: it sleeps until the next job or run is due, or until somebody changes something.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use crate::error::{Error, Result};
+use crate::id::OwnerToken;
+use crate::outbox::Retention;
+use crate::runtime::{Lifecycle, Service, Turn, Waited, Watch};
+
+use super::{Jobs, Materialised};
+
+const DAY: Duration = Duration::from_secs(24 * 3_600);
+
+/// How a scheduler works.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct JobOptions {
+    /// Runs dispatched per transaction, 1 to 10,000. Defaults to 100.
+    pub batch: u32,
+    /// The first wait when nothing is due; it doubles as long as nothing happens. Defaults to 0.25 s. Only where the database
+    /// can't notify (through a pooler) does it matter: a job that another process has changed is seen after it.
+    pub poll_min: Duration,
+    /// The longest wait when nothing is due and no notification comes, at most 24 h. Defaults to 30 s.
+    pub poll_max: Duration,
+    /// How long runs are remembered once they are over; none keeps all. Defaults to 90 days, failed ones for ever.
+    pub retention: Option<Retention>,
+}
+
+impl Default for JobOptions {
+    fn default() -> Self {
+        Self {
+            batch: 100,
+            poll_min: Duration::from_millis(250),
+            poll_max: Duration::from_secs(30),
+            retention: Some(Retention::default().done(Some(90 * DAY))),
+        }
+    }
+}
+
+impl JobOptions {
+    /// Refuses values outside their bounds.
+    pub fn validate(&self) -> Result<()> {
+        const CONFIG: &str = "job.options";
+        if !(1..=10_000).contains(&self.batch) {
+            let got = self.batch;
+            return Err(Error::invalid(CONFIG, "batch", format_args!("must be 1 to 10,000, got {got}")));
+        }
+        let (min, max) = (self.poll_min, self.poll_max);
+        if min.is_zero() || max < min || max > DAY {
+            let reason = format_args!(
+                "must be above zero and at most poll_max, which is at most 24 h, got {min:?} and {max:?}"
+            );
+            return Err(Error::invalid(CONFIG, "poll_min", reason));
+        }
+        self.retention.map_or(Ok(()), |retention| retention.validate())
+    }
+}
+
+/// The scheduler. See [`Service`] for how it starts and stops.
+#[derive(Debug)]
+pub struct JobService {
+    jobs: Jobs,
+    options: JobOptions,
+}
+
+impl JobService {
+    /// A scheduler of these jobs.
+    pub fn new(jobs: Jobs, options: JobOptions) -> Result<Self> {
+        options.validate()?;
+        Ok(Self { jobs, options })
+    }
+
+    /// Does everything that is to be done now.
+    async fn turn(&self, owner: OwnerToken) -> Result<Turn> {
+        let made = self.jobs.materialise(owner).await?;
+        let dispatched = self.jobs.dispatch(owner, self.options.batch).await?;
+        self.jobs.collect().await?;
+        Ok(match made == Materialised::default() && dispatched.is_empty() {
+            true => Turn::Nothing,
+            false => Turn::Done,
+        })
+    }
+}
+
+#[async_trait]
+impl Service for JobService {
+    fn name(&self) -> &'static str {
+        "scheduler"
+    }
+
+    async fn run(&self, lifecycle: Lifecycle) -> Result<()> {
+        let watch = Watch {
+            waited: Waited::Jobs(self.jobs.store().as_ref()),
+            service: self.name(),
+            operation: "schedule",
+            poll: (self.options.poll_min, self.options.poll_max),
+        };
+        watch.run(&lifecycle, |owner| self.turn(owner)).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_bounded() {
+        let field = |options: JobOptions| options.validate().unwrap_err().field().unwrap();
+        let fine = JobOptions::default();
+        fine.validate().unwrap();
+        assert_eq!(field(JobOptions { batch: 0, ..fine }), "batch");
+        assert_eq!(field(JobOptions { poll_min: Duration::ZERO, ..fine }), "poll_min");
+        assert_eq!(field(JobOptions { poll_max: 2 * DAY, ..fine }), "poll_min");
+        let retention = Some(Retention::default().batch(0));
+        assert_eq!(field(JobOptions { retention, ..fine }), "batch");
+    }
+}

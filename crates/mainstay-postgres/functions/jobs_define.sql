@@ -1,0 +1,135 @@
+-- Registering jobs and changing them. Expressions and zones are not read here but by a scheduler, which also calculates the next
+-- nominal time: one that is null is calculated as from the last change of the definition, so a job may be registered from any
+-- language, also while no scheduler is running.
+
+create or replace function "{{schema}}"."{{jobs}}_create_or_update"(
+    name text,
+    topic text,
+    cron text,
+    payload text default '',
+    time_zone text default 'UTC',
+    enabled boolean default null,
+    misfire text default 'once',
+    misfire_cap integer default null,
+    misfire_window_seconds integer default null,
+    overlap text default 'allow',
+    jitter_seconds integer default 0,
+    priority integer default 0
+) returns setof "{{schema}}"."{{jobs}}"
+language plpgsql volatile
+as $mainstay$
+#variable_conflict use_column
+declare
+    wrong constant text := case
+        when name is null or length(name) not between 1 and 255 then 'name must be 1 to 255 characters, got ' || coalesce(length(name)::text, 'null')
+        when topic is null or length(topic) not between 1 and 255 then 'topic must be 1 to 255 characters, got ' || coalesce(length(topic)::text, 'null')
+        when cron is null or length(cron) not between 1 and 1000 then 'cron must be 1 to 1000 characters, got ' || coalesce(length(cron)::text, 'null')
+        when payload is null then 'payload must not be null (an empty text is fine)'
+        when time_zone is null or length(time_zone) not between 1 and 255 then 'time_zone must be 1 to 255 characters, got ' || coalesce(length(time_zone)::text, 'null')
+        when misfire is null or misfire not in ('skip', 'once', 'all') then 'misfire must be skip, once or all, got ' || coalesce(misfire, 'null')
+        when misfire <> 'all' and num_nonnulls(misfire_cap, misfire_window_seconds) > 0 then 'misfire_cap and misfire_window_seconds belong to the misfire policy all'
+        when misfire = 'all' and (misfire_cap between 1 and 1000) is not true then 'misfire_cap must be 1 to 1000, got ' || coalesce(misfire_cap::text, 'null')
+        when misfire = 'all' and (misfire_window_seconds between 1 and 31622400) is not true
+            then 'misfire_window_seconds must be 1 to 31622400, got ' || coalesce(misfire_window_seconds::text, 'null')
+        when overlap is null or overlap not in ('allow', 'skip', 'queue') then 'overlap must be allow, skip or queue, got ' || coalesce(overlap, 'null')
+        when (jitter_seconds between 0 and 86400) is not true then 'jitter_seconds must be 0 to 86400, got ' || coalesce(jitter_seconds::text, 'null')
+        when (priority between -9 and 9) is not true then 'priority must be -9 to 9, got ' || coalesce(priority::text, 'null')
+    end;
+    new_misfire constant smallint := array_position('{skip,once,all}'::text[], misfire) - 1;
+    new_overlap constant smallint := array_position('{allow,skip,queue}'::text[], overlap) - 1;
+begin
+    if wrong is not null then
+        raise exception using errcode = '22023', message = '{{jobs:literal}}_create_or_update: ' || wrong;
+    end if;
+    insert into "{{schema}}"."{{jobs}}" as j (
+        name, topic, cron, payload, time_zone, enabled, misfire, misfire_cap, misfire_window_seconds, overlap, jitter_seconds, priority)
+    values (name, topic, cron, payload, time_zone, coalesce(enabled, true), new_misfire, misfire_cap, misfire_window_seconds, new_overlap,
+            jitter_seconds, priority)
+    -- Registered as it is already, as every start of a program does, it stays untouched.
+    on conflict (name) do update
+       set topic = excluded.topic, cron = excluded.cron, payload = excluded.payload, time_zone = excluded.time_zone,
+           enabled = coalesce("{{jobs}}_create_or_update".enabled, j.enabled), misfire = excluded.misfire, misfire_cap = excluded.misfire_cap,
+           misfire_window_seconds = excluded.misfire_window_seconds, overlap = excluded.overlap, jitter_seconds = excluded.jitter_seconds,
+           priority = excluded.priority, version = j.version + 1, updated_at = statement_timestamp(), problem = null,
+           -- What was promised stays promised, unless it is another schedule now, or was none.
+           next_nominal_at = case when j.enabled and coalesce("{{jobs}}_create_or_update".enabled, true)
+                                   and (j.cron, j.time_zone) = (excluded.cron, excluded.time_zone) then j.next_nominal_at end
+     where j.problem is not null
+        or (j.topic, j.cron, j.payload, j.time_zone, j.enabled, j.misfire, j.misfire_cap, j.misfire_window_seconds, j.overlap, j.jitter_seconds, j.priority)
+           is distinct from (excluded.topic, excluded.cron, excluded.payload, excluded.time_zone, coalesce("{{jobs}}_create_or_update".enabled, j.enabled),
+                             excluded.misfire, excluded.misfire_cap, excluded.misfire_window_seconds, excluded.overlap, excluded.jitter_seconds, excluded.priority);
+    if found then
+        perform "{{schema}}"."{{job_runs}}_wake"();
+    end if;
+    return query select j.* from "{{schema}}"."{{jobs}}" j where j.name = "{{jobs}}_create_or_update".name;
+end
+$mainstay$;
+comment on function "{{schema}}"."{{jobs}}_create_or_update"(
+    text, text, text, text, text, boolean, text, integer, integer, text, integer, integer) is
+    'Registers a job, or changes the one of that name; its next runs follow the new definition. A null for enabled leaves it as it is (a new job is enabled). Returns its row.';
+
+create or replace function "{{schema}}"."{{jobs}}_set_enabled"(name text, enabled boolean) returns boolean
+language plpgsql volatile
+as $mainstay$
+#variable_conflict use_column
+begin
+    if enabled is null then
+        raise exception using errcode = '22023', message = '{{jobs:literal}}_set_enabled: enabled must not be null';
+    end if;
+    update "{{schema}}"."{{jobs}}" j
+       set enabled = "{{jobs}}_set_enabled".enabled, version = j.version + 1, updated_at = statement_timestamp(), next_nominal_at = null, problem = null
+     where j.name = "{{jobs}}_set_enabled".name and j.enabled <> "{{jobs}}_set_enabled".enabled;
+    if found then
+        perform "{{schema}}"."{{job_runs}}_wake"();
+        return true;
+    end if;
+    if not exists (select from "{{schema}}"."{{jobs}}" j where j.name = "{{jobs}}_set_enabled".name) then
+        perform "{{schema}}"."{{jobs}}_unknown"('set_enabled', name);
+    end if;
+    return false;
+end
+$mainstay$;
+comment on function "{{schema}}"."{{jobs}}_set_enabled"(text, boolean) is
+    'Enables or disables a job. An enabled one goes on from now: what it missed while it was disabled does not run. Returns whether that changed anything; an unknown name is an error (P0002).';
+
+create or replace function "{{schema}}"."{{jobs}}_enable"(name text) returns boolean
+language sql volatile
+as $mainstay$ select "{{schema}}"."{{jobs}}_set_enabled"($1, true) $mainstay$;
+comment on function "{{schema}}"."{{jobs}}_enable"(text) is 'The same as set_enabled(name, true).';
+
+create or replace function "{{schema}}"."{{jobs}}_disable"(name text) returns boolean
+language sql volatile
+as $mainstay$ select "{{schema}}"."{{jobs}}_set_enabled"($1, false) $mainstay$;
+comment on function "{{schema}}"."{{jobs}}_disable"(text) is 'The same as set_enabled(name, false).';
+
+create or replace function "{{schema}}"."{{jobs}}_delete"(name text) returns integer
+language plpgsql volatile
+as $mainstay$
+#variable_conflict use_column
+declare
+    pending uuid[];
+    cancelled uuid[];
+begin
+    -- Whoever is materialising runs of it has the row locked; afterwards they are all there to be seen.
+    delete from "{{schema}}"."{{jobs}}" j where j.name = "{{jobs}}_delete".name;
+    if not found then
+        return null;
+    end if;
+    select array_agg(l.id) into pending from "{{schema}}"."{{jobs}}_ledger" l
+     where l.job = "{{jobs}}_delete".name and l.outcome is null and l.dispatched_at is null;
+    cancelled := array(select c.id from "{{schema}}"."{{job_runs}}_cancel"(coalesce(pending, '{}')) c(id));
+    update "{{schema}}"."{{jobs}}_ledger" l set outcome = 4, ended_at = statement_timestamp(), error = 'the job was deleted' where l.id = any (cancelled);
+    return cardinality(cancelled);
+end
+$mainstay$;
+comment on function "{{schema}}"."{{jobs}}_delete"(text) is
+    'Deletes a job and cancels its pending runs. Runs that are dispatched go on, and its history stays. Returns how many were cancelled, null if there is no such job.';
+
+create or replace function "{{schema}}"."{{jobs}}_unknown"(caller text, name text) returns void
+language plpgsql volatile
+as $mainstay$
+begin
+    raise exception using errcode = 'P0002', message = '{{jobs:literal}}_' || caller || ': there is no job ' || coalesce('"' || name || '"', 'null');
+end
+$mainstay$;
+comment on function "{{schema}}"."{{jobs}}_unknown"(text, text) is 'Internal: says that there is no such job.';

@@ -1,0 +1,75 @@
+-- Every statement the program sends about jobs, by name. All but the readings call the functions.
+
+-- name: create_or_update
+select j.name, j.topic, j.payload, j.cron, j.time_zone, j.enabled, j.misfire, j.misfire_cap, j.misfire_window_seconds, j.overlap, j.jitter_seconds,
+       j.priority, j.version, j.created_at, j.updated_at, j.next_nominal_at, j.last_nominal_at, j.problem
+  from "{{schema}}"."{{jobs}}_create_or_update"($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) j
+
+-- name: set_enabled
+select "{{schema}}"."{{jobs}}_set_enabled"($1, $2)
+
+-- name: delete
+select "{{schema}}"."{{jobs}}_delete"($1)
+
+-- name: get
+select j.name, j.topic, j.payload, j.cron, j.time_zone, j.enabled, j.misfire, j.misfire_cap, j.misfire_window_seconds, j.overlap, j.jitter_seconds,
+       j.priority, j.version, j.created_at, j.updated_at, j.next_nominal_at, j.last_nominal_at, j.problem
+  from "{{schema}}"."{{jobs}}" j where j.name = $1
+
+-- name: list
+select j.name, j.topic, j.payload, j.cron, j.time_zone, j.enabled, j.misfire, j.misfire_cap, j.misfire_window_seconds, j.overlap, j.jitter_seconds,
+       j.priority, j.version, j.created_at, j.updated_at, j.next_nominal_at, j.last_nominal_at, j.problem
+  from "{{schema}}"."{{jobs}}" j where ($1::text is null or j.name > $1) order by j.name limit $2
+
+-- name: due
+select j.name, j.topic, j.payload, j.cron, j.time_zone, j.enabled, j.misfire, j.misfire_cap, j.misfire_window_seconds, j.overlap, j.jitter_seconds,
+       j.priority, j.version, j.created_at, j.updated_at, j.next_nominal_at, j.last_nominal_at, j.problem, statement_timestamp()
+  from "{{schema}}"."{{jobs}}_due_jobs"($1) j
+
+-- name: advance
+select a.made, a.skipped from "{{schema}}"."{{jobs}}_advance"($1, $2, $3, $4, $5, $6, $7) a
+
+-- name: reject
+select "{{schema}}"."{{jobs}}_reject"($1, $2, $3)
+
+-- name: trigger
+select "{{schema}}"."{{jobs}}_trigger"($1)
+
+-- name: dispatch
+select d.id, d.job, d.late_seconds from "{{schema}}"."{{jobs}}_dispatch"($1, $2, $3) d
+
+-- name: collect
+select c.id, c.job, c.outcome, c.ran_seconds from "{{schema}}"."{{jobs}}_collect"($1) c
+
+-- name: started
+select "{{schema}}"."{{jobs}}_started"($1)
+
+-- name: record_output
+select "{{schema}}"."{{jobs}}_record_output"($1, $2)
+
+-- name: run
+select r.id, r.job, r.trigger, r.nominal_at, r.due_at, r.state, r.created_at, r.dispatched_at, r.started_at, r.ended_at, r.attempts, r.error, r.output
+  from "{{schema}}"."{{jobs}}_run" r where r.id = $1
+
+-- name: runs
+select r.id, r.job, r.trigger, r.nominal_at, r.due_at, r.state, r.created_at, r.dispatched_at, r.started_at, r.ended_at, r.attempts, r.error, r.output
+  from "{{schema}}"."{{jobs}}_run" r
+ where ($1::text is null or r.job = $1) and ($2::text is null or r.state = $2) and ($3::text is null or r.trigger = $3)
+   and ($4::uuid is null or (r.nominal_at, r.id) < (select b.nominal_at, b.id from "{{schema}}"."{{jobs}}_ledger" b where b.id = $4))
+ order by r.nominal_at desc, r.id desc limit $5
+
+-- name: purge
+select "{{schema}}"."{{jobs}}_purge"($1, $2, $3)
+
+-- name: next_nominal
+select "{{schema}}"."{{jobs}}_next_nominal"()
+
+-- What a scheduler waits for: a run that is due, or a job whose time has come. For the rest of each see queue.sql.
+-- name: next_due
+select least("{{schema}}"."{{job_runs}}_next_due"($1, $2), "{{schema}}"."{{jobs}}_next_due"())
+
+-- name: idle
+select least("{{schema}}"."{{job_runs}}_idle"($1, $2, $3, $4), "{{schema}}"."{{jobs}}_next_due"()) from set_config('synchronous_commit', 'off', true)
+
+-- name: horizon_passed
+select "{{schema}}"."{{job_runs}}_horizon_passed"($1), least("{{schema}}"."{{job_runs}}_next_due"($2, $3), "{{schema}}"."{{jobs}}_next_due"())

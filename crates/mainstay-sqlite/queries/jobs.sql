@@ -1,0 +1,149 @@
+-- Every statement of the jobs. `-- name:` starts one; src/statements.rs lists them. Parameters are numbered, `now` is always one.
+
+-- name: insert
+-- 1 name, 2 topic, 3 cron, 4 payload, 5 time zone, 6 enabled or null, 7 misfire, 8 cap, 9 window, 10 overlap, 11 jitter, 12 priority, 13 now.
+-- No change: there is a job of that name.
+INSERT INTO "{{schema}}_{{jobs}}" (
+    name, topic, cron, payload, time_zone, enabled, misfire, misfire_cap, misfire_window_seconds, overlap, jitter_seconds, priority, created_at, updated_at)
+VALUES (?1, ?2, ?3, ?4, ?5, coalesce(?6, 1), ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?13)
+ON CONFLICT (name) DO NOTHING;
+
+-- name: update
+-- As above. Registered as it is already, as every start of a program does, it stays untouched. What was promised stays promised,
+-- unless it is another schedule now, or was none.
+UPDATE "{{schema}}_{{jobs}}"
+   SET topic = ?2, cron = ?3, payload = ?4, time_zone = ?5, enabled = coalesce(?6, enabled), misfire = ?7, misfire_cap = ?8,
+       misfire_window_seconds = ?9, overlap = ?10, jitter_seconds = ?11, priority = ?12, version = version + 1, updated_at = ?13, problem = NULL,
+       next_nominal_at = CASE WHEN enabled = 1 AND coalesce(?6, 1) = 1 AND cron = ?3 AND time_zone = ?5 THEN next_nominal_at END
+ WHERE name = ?1
+   AND (problem IS NOT NULL OR topic <> ?2 OR cron <> ?3 OR payload <> ?4 OR time_zone <> ?5 OR enabled <> coalesce(?6, enabled) OR misfire <> ?7
+        OR misfire_cap IS NOT ?8 OR misfire_window_seconds IS NOT ?9 OR overlap <> ?10 OR jitter_seconds <> ?11 OR priority <> ?12);
+
+-- name: set_enabled
+-- 1 name, 2 enabled, 3 now.
+UPDATE "{{schema}}_{{jobs}}" SET enabled = ?2, version = version + 1, updated_at = ?3, next_nominal_at = NULL, problem = NULL
+ WHERE name = ?1 AND enabled <> ?2;
+
+-- name: delete
+-- 1 name.
+DELETE FROM "{{schema}}_{{jobs}}" WHERE name = ?1;
+
+-- name: pending
+-- 1 job. Its runs that are not dispatched.
+SELECT id FROM "{{schema}}_{{jobs}}_ledger" WHERE job = ?1 AND outcome IS NULL AND dispatched_at IS NULL;
+
+-- name: end_run
+-- 1 id, 2 outcome, 3 now, 4 error.
+UPDATE "{{schema}}_{{jobs}}_ledger" SET outcome = ?2, ended_at = ?3, error = ?4 WHERE id = ?1;
+
+-- name: get
+-- 1 name.
+SELECT name, topic, payload, cron, time_zone, enabled, misfire, misfire_cap, misfire_window_seconds, overlap, jitter_seconds, priority,
+       version, created_at, updated_at, next_nominal_at, last_nominal_at, problem
+  FROM "{{schema}}_{{jobs}}" WHERE name = ?1;
+
+-- name: list
+-- 1 after this name, 2 rows at most.
+SELECT name, topic, payload, cron, time_zone, enabled, misfire, misfire_cap, misfire_window_seconds, overlap, jitter_seconds, priority,
+       version, created_at, updated_at, next_nominal_at, last_nominal_at, problem
+  FROM "{{schema}}_{{jobs}}" WHERE name > ?1 ORDER BY name LIMIT ?2;
+
+-- name: due
+-- 1 now, 2 rows at most.
+SELECT name, topic, payload, cron, time_zone, enabled, misfire, misfire_cap, misfire_window_seconds, overlap, jitter_seconds, priority,
+       version, created_at, updated_at, next_nominal_at, last_nominal_at, problem
+  FROM "{{schema}}_{{jobs}}"
+ WHERE enabled = 1 AND problem IS NULL AND (next_nominal_at IS NULL OR next_nominal_at <= ?1) ORDER BY next_nominal_at LIMIT ?2;
+
+-- name: advance
+-- 1 name, 2 version, 3 expected, 4 next, 5 last. No change: whoever planned it did so with what is no longer so.
+UPDATE "{{schema}}_{{jobs}}" SET next_nominal_at = ?4, last_nominal_at = coalesce(?5, last_nominal_at)
+ WHERE name = ?1 AND version = ?2 AND enabled = 1 AND next_nominal_at IS ?3;
+
+-- name: reject
+-- 1 name, 2 version, 3 problem.
+UPDATE "{{schema}}_{{jobs}}" SET problem = substr(?3, 1, 2048), next_nominal_at = NULL WHERE name = ?1 AND version = ?2;
+
+-- name: under_way
+-- 1 job.
+SELECT EXISTS (SELECT 1 FROM "{{schema}}_{{jobs}}_ledger" WHERE job = ?1 AND outcome IS NULL);
+
+-- name: add_run
+-- 1 id, 2 job, 3 trigger, 4 nominal, 5 due, 6 now, 7 outcome or null, 8 error. No change: the occurrence has its run.
+INSERT INTO "{{schema}}_{{jobs}}_ledger" (id, job, "trigger", nominal_at, due_at, created_at, outcome, ended_at, error)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, CASE WHEN ?7 IS NOT NULL THEN ?6 END, ?8)
+ON CONFLICT (job, nominal_at) DO NOTHING;
+
+-- name: taken
+-- 1 job, 2 nominal.
+SELECT EXISTS (SELECT 1 FROM "{{schema}}_{{jobs}}_ledger" WHERE job = ?1 AND nominal_at = ?2);
+
+-- name: dispatched
+-- 1 id, 2 now.
+UPDATE "{{schema}}_{{jobs}}_ledger" SET dispatched_at = ?2 WHERE id = ?1 RETURNING job, due_at;
+
+-- name: started
+-- 1 id, 2 now.
+UPDATE "{{schema}}_{{jobs}}_ledger" SET started_at = ?2 WHERE id = ?1 AND started_at IS NULL;
+
+-- name: record_output
+-- 1 id, 2 output.
+UPDATE "{{schema}}_{{jobs}}_ledger" SET output = ?2 WHERE id = ?1;
+
+-- name: ended
+-- 1 only this job or null, 2 now, 3 rows at most. Runs whose end is not noted: id, job, outcome, when, attempts, error, start.
+SELECT l.id, l.job,
+       CASE WHEN h.id IS NOT NULL THEN h.status - 1
+            WHEN l.dispatched_at IS NOT NULL THEN 2
+            WHEN s.status = 2 THEN 1
+            WHEN s.reason = 'cancelled' THEN 4
+            ELSE 2 END,
+       coalesce(h.processed_at, CASE WHEN l.dispatched_at IS NULL THEN s.processed_at END, ?2),
+       coalesce(h.attempts, l.attempts),
+       CASE WHEN h.id IS NOT NULL THEN CASE h.status WHEN 3 THEN coalesce(h.last_error, h.reason) END
+            WHEN l.dispatched_at IS NOT NULL THEN 'its message is no longer in the outbox'
+            WHEN s.status = 3 THEN coalesce(s.last_error, s.reason) END,
+       l.started_at
+  FROM "{{schema}}_{{jobs}}_ledger" l
+  LEFT JOIN "{{schema}}_{{outbox}}_history" h ON h.id = l.id
+  LEFT JOIN "{{schema}}_{{job_runs}}_history" s ON s.id = l.id
+ WHERE l.outcome IS NULL AND (?1 IS NULL OR l.job = ?1)
+   AND (h.id IS NOT NULL OR s.id IS NOT NULL OR l.dispatched_at IS NOT NULL)
+   AND NOT EXISTS (SELECT 1 FROM "{{schema}}_{{outbox}}" o WHERE o.id = l.id)
+ LIMIT ?3;
+
+-- name: note_end
+-- 1 id, 2 outcome, 3 when, 4 attempts, 5 error.
+UPDATE "{{schema}}_{{jobs}}_ledger" SET outcome = ?2, ended_at = ?3, attempts = ?4, error = ?5 WHERE id = ?1;
+
+-- name: run
+-- 1 id.
+SELECT id, job, "trigger", nominal_at, due_at, state, created_at, dispatched_at, started_at, ended_at, attempts, error, output
+  FROM "{{schema}}_{{jobs}}_run" WHERE id = ?1;
+
+-- name: runs
+-- 1 job, 2 state, 3 trigger, 4 before this nominal time, 5 and this id, 6 rows at most.
+SELECT id, job, "trigger", nominal_at, due_at, state, created_at, dispatched_at, started_at, ended_at, attempts, error, output
+  FROM "{{schema}}_{{jobs}}_run"
+ WHERE (?1 IS NULL OR job = ?1) AND (?2 IS NULL OR state = ?2) AND (?3 IS NULL OR "trigger" = ?3) AND (nominal_at, id) < (?4, ?5)
+ ORDER BY nominal_at DESC, id DESC LIMIT ?6;
+
+-- name: nominal_of
+-- 1 id.
+SELECT nominal_at FROM "{{schema}}_{{jobs}}_ledger" WHERE id = ?1;
+
+-- name: purge_select
+-- 1 whether failed ones, 2 ended at or before, 3 rows at most.
+SELECT id FROM "{{schema}}_{{jobs}}_ledger" WHERE outcome IS NOT NULL AND (outcome = 2) = ?1 AND ended_at <= ?2 ORDER BY ended_at LIMIT ?3;
+
+-- name: purge_item
+-- 1 id.
+DELETE FROM "{{schema}}_{{job_runs}}_history" WHERE id = ?1;
+
+-- name: purge_run
+-- 1 id.
+DELETE FROM "{{schema}}_{{jobs}}_ledger" WHERE id = ?1;
+
+-- name: next_nominal
+-- 1 now. Now, if one is still to be calculated.
+SELECT coalesce(next_nominal_at, ?1) FROM "{{schema}}_{{jobs}}" WHERE enabled = 1 AND problem IS NULL ORDER BY next_nominal_at LIMIT 1;
