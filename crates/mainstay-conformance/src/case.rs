@@ -97,6 +97,8 @@ macro_rules! suite {
         $crate::fuzz_cases!($fixture);
         $crate::handlers_cases!($fixture);
         $crate::input_cases!($fixture);
+        $crate::job_runs_cases!($fixture);
+        $crate::jobs_cases!($fixture);
         $crate::lease_cases!($fixture);
         $crate::lease_guard_cases!($fixture);
         $crate::lease_keeping_cases!($fixture);
@@ -108,6 +110,7 @@ macro_rules! suite {
         $crate::replay_cases!($fixture);
         $crate::retention_cases!($fixture);
         $crate::retry_cases!($fixture);
+        $crate::scheduling_cases!($fixture);
         $crate::schema_cases!($fixture);
         $crate::security_cases!($fixture);
         $crate::service_cases!($fixture);

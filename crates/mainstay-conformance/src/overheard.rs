@@ -13,8 +13,8 @@ use mainstay_core::outbox::{
 };
 use mainstay_core::queue::{ClaimBatch, ClaimHandle, ClaimRequest, Settled, Settlement};
 use mainstay_core::store::{
-    Capabilities, LeaseStore, OutboxStore, Provider, Queue, QueueStore, SchemaStore, StoreTransaction,
-    TimerStore, WaitRequest, Wake,
+    Capabilities, JobStore, LeaseStore, OutboxStore, Provider, Queue, QueueStore, SchemaStore,
+    StoreTransaction, TimerStore, WaitRequest, Wake,
 };
 use mainstay_core::{Error, OwnerToken, Result, WorkItemId};
 
@@ -83,6 +83,9 @@ impl Provider for Overheard {
 
     fn timers(&self) -> Arc<dyn TimerStore> {
         self.inner.timers()
+    }
+    fn jobs(&self) -> Arc<dyn JobStore> {
+        self.inner.jobs()
     }
     fn schema(&self) -> Arc<dyn SchemaStore> {
         self.inner.schema()

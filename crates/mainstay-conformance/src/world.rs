@@ -9,9 +9,10 @@ use std::task::Poll;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use mainstay_core::job::Jobs;
 use mainstay_core::outbox::{Message, Outbox, OutboxMessage};
 use mainstay_core::queue::{ClaimBatch, ClaimHandle, ClaimRequest, Claimed};
-use mainstay_core::store::{Names, Provider};
+use mainstay_core::store::{Names, Provider, Queue};
 use mainstay_core::timer::{NewTimer, Timer, Timers};
 use mainstay_core::{Error, OwnerToken, WorkItemId};
 
@@ -55,6 +56,16 @@ impl<'a> World<'a> {
     /// The outbox of another instance on the same database.
     pub(crate) async fn second(&self) -> Outbox {
         Outbox::new(self.fixture.second().await.outbox())
+    }
+
+    /// The jobs.
+    pub(crate) fn jobs(&self) -> Jobs {
+        Jobs::new(self.provider.jobs())
+    }
+
+    /// The engine over the queue in which jobs' runs wait.
+    pub(crate) fn run_queue(&self) -> Outbox {
+        Outbox::new(self.provider.queue(Queue::JobRuns))
     }
 
     pub(crate) async fn advance(&self, by: Duration) {

@@ -15,6 +15,8 @@ mod fail;
 mod fuzz;
 mod handlers;
 mod input;
+mod job_runs;
+mod jobs;
 mod lease;
 mod lease_guard;
 mod lease_keeping;
@@ -26,6 +28,7 @@ mod reap;
 mod replay;
 mod retention;
 mod retry;
+mod scheduling;
 mod schema;
 mod security;
 mod service;
@@ -51,6 +54,8 @@ pub fn all() -> Vec<Case> {
         fuzz::CASES,
         handlers::CASES,
         input::CASES,
+        job_runs::CASES,
+        jobs::CASES,
         lease::CASES,
         lease_guard::CASES,
         lease_keeping::CASES,
@@ -62,6 +67,7 @@ pub fn all() -> Vec<Case> {
         replay::CASES,
         retention::CASES,
         retry::CASES,
+        scheduling::CASES,
         schema::CASES,
         security::CASES,
         service::CASES,
