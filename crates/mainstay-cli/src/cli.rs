@@ -17,6 +17,7 @@ Examples:
   mainstay outbox list --status failed
   mainstay outbox requeue --all-failed
   mainstay jobs explain '30 2 * * *' --tz Europe/Berlin
+  mainstay jobs create nightly '30 2 * * *' --topic report.build --tz Europe/Berlin
   mainstay lease run nightly-report -- ./report.sh
   mainstay leases list --held
   mainstay timers schedule reminder.send '{\"user\":7}' --due-in 2h
@@ -83,7 +84,7 @@ pub(crate) enum Command {
     /// Enqueue, look at and mend messages
     #[command(subcommand)]
     Outbox(outbox::OutboxCommand),
-    /// Look at jobs and their schedules
+    /// Register, look at, switch and trigger work that comes round by the clock
     #[command(subcommand)]
     Jobs(jobs::JobsCommand),
     /// See who holds which lease, and take leases away

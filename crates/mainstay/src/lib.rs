@@ -7,6 +7,7 @@
 
 pub use mainstay_core::*;
 
+pub use mainstay_core::job::{JobDefinition, Jobs, Misfire, Overlap};
 pub use mainstay_core::lease::{Lease, LeaseOptions, Leases};
 pub use mainstay_core::outbox::{Message, Outbox};
 pub use mainstay_core::queue::{Context, HandlerError, HandlerResult, TopicPolicy};

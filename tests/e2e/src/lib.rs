@@ -3,6 +3,7 @@
 // Test support reports what goes wrong in it by failing the test.
 #![allow(clippy::expect_used)]
 
+mod missed;
 mod stall;
 
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use mainstay::sqlite::{Sqlite, SqliteTransaction};
 use mainstay::store::{Provider, StoreTransaction};
 use mainstay::{Context, HandlerError};
 
+pub use missed::miss;
 pub use stall::Stall;
 
 /// The table handlers write their effects to, one row per message handled.

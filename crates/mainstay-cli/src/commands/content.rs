@@ -1,7 +1,7 @@
 //! What a message says, on the command line: the same for one that is sent now and one that is sent later.
 
 use std::io::Read;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Args;
@@ -44,7 +44,8 @@ pub(crate) struct ContentArgs {
 impl ContentArgs {
     /// The message. Nothing is checked yet.
     pub(crate) fn message(&self) -> anyhow::Result<Message> {
-        let mut message = Message::new(&self.topic, self.read_payload()?);
+        let payload = read_payload(self.payload.as_deref(), self.payload_file.as_deref())?;
+        let mut message = Message::new(&self.topic, payload.unwrap_or_default());
         if let Some(id) = &self.correlation_id {
             message = message.correlation(id);
         }
@@ -65,31 +66,31 @@ impl ContentArgs {
         }
         Ok(message)
     }
+}
 
-    fn read_payload(&self) -> anyhow::Result<String> {
-        let bytes = match (&self.payload_file, self.payload.as_deref()) {
-            (Some(path), _) => std::fs::read(path).map_err(|error| {
-                Failure::usage(format!("the payload file {} can't be read", path.display())).because(error)
-            })?,
-            (None, Some("-")) => {
-                let mut bytes = Vec::new();
-                // One byte past the limit is enough to see that it is too long.
-                let most = Limits::default().payload_bytes as u64 + 1;
-                let read = std::io::stdin().lock().take(most).read_to_end(&mut bytes);
-                read.context("the payload can't be read from stdin")?;
-                bytes
-            }
-            (None, Some(text)) => return Ok(text.to_owned()),
-            (None, None) => return Ok(String::new()),
-        };
-        String::from_utf8(bytes).map_err(|error| {
-            let at = error.utf8_error().valid_up_to();
-            Failure::usage("the payload is not a text")
-                .because(format!("it is not valid UTF-8 from byte {at} on"))
-                .hint("payloads are texts; encode binary data, as base64 for example")
-                .into()
-        })
-    }
+/// A payload as it was given: as an argument, `-` for stdin, or in a file. None if it was not.
+pub(crate) fn read_payload(given: Option<&str>, file: Option<&Path>) -> anyhow::Result<Option<String>> {
+    let bytes = match (file, given) {
+        (Some(path), _) => std::fs::read(path).map_err(|error| {
+            Failure::usage(format!("the payload file {} can't be read", path.display())).because(error)
+        })?,
+        (None, Some("-")) => {
+            let mut bytes = Vec::new();
+            // One byte past the limit is enough to see that it is too long.
+            let most = Limits::default().payload_bytes as u64 + 1;
+            let read = std::io::stdin().lock().take(most).read_to_end(&mut bytes);
+            read.context("the payload can't be read from stdin")?;
+            bytes
+        }
+        (None, given) => return Ok(given.map(str::to_owned)),
+    };
+    let text = String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        Failure::usage("the payload is not a text")
+            .because(format!("it is not valid UTF-8 from byte {at} on"))
+            .hint("payloads are texts; encode binary data, as base64 for example")
+    })?;
+    Ok(Some(text))
 }
 
 /// What no database takes is refused before one is opened. Whether it takes a NUL is for it to say.

@@ -66,6 +66,12 @@ impl JobDefinition {
         self
     }
 
+    /// When it fires: a cron expression.
+    pub fn cron(mut self, cron: impl Into<String>) -> Self {
+        self.cron = cron.into();
+        self
+    }
+
     /// The payload of every run. Defaults to empty.
     pub fn payload(mut self, payload: impl Into<String>) -> Self {
         self.payload = payload.into();

@@ -25,6 +25,9 @@ struct Arguments {
     /// Fires timers too.
     #[arg(long)]
     timers: bool,
+    /// Is a scheduler of jobs too.
+    #[arg(long)]
+    jobs: bool,
 }
 
 /// Leaves an effect exactly once.
@@ -69,6 +72,14 @@ async fn main() -> anyhow::Result<()> {
     if arguments.timers {
         builder = builder.timers(|timers| {
             timers.reap_every(None).gauges_every(None).options(|options| {
+                options.batch = 10;
+                options.poll_max = Duration::from_millis(250);
+            })
+        });
+    }
+    if arguments.jobs {
+        builder = builder.jobs(|jobs| {
+            jobs.retention(None).options(|options| {
                 options.batch = 10;
                 options.poll_max = Duration::from_millis(250);
             })

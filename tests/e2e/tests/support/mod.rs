@@ -5,8 +5,8 @@
 use std::process::Stdio;
 use std::time::Duration;
 
-use mainstay::Timers;
 use mainstay::outbox::Outbox;
+use mainstay::{Jobs, Timers};
 use mainstay_conformance::results::{self, CaseResult, Outcome};
 use mainstay_tests::TestDatabase;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
@@ -63,6 +63,10 @@ impl Database {
 
     pub async fn outbox(&self) -> Outbox {
         Outbox::new(mainstay_e2e::open(&self.url).await.unwrap().outbox())
+    }
+
+    pub async fn jobs(&self) -> Jobs {
+        Jobs::new(mainstay_e2e::open(&self.url).await.unwrap().jobs())
     }
 
     pub async fn timers(&self) -> Timers {
