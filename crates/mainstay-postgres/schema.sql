@@ -270,6 +270,74 @@ create table infra.job_runs_waiter (
     constraint job_runs_waiter_pkey PRIMARY KEY (consumer),
 ) with (fillfactor=20, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=100);
 
+create table infra.jobs (
+    version bigint not null default 1,
+    created_at timestamp with time zone not null default statement_timestamp(),
+    updated_at timestamp with time zone not null default statement_timestamp(),
+    next_nominal_at timestamp with time zone,
+    last_nominal_at timestamp with time zone,
+    misfire_window_seconds integer,
+    misfire_cap integer,
+    jitter_seconds integer not null default 0,
+    misfire smallint not null default 1,
+    overlap smallint not null default 0,
+    priority smallint not null default 0,
+    enabled boolean not null default true,
+    name text not null,
+    topic text not null,
+    cron text not null,
+    time_zone text not null default 'UTC'::text,
+    problem text,
+    payload text not null default ''::text,
+    constraint jobs_misfire CHECK ((((misfire = ANY (ARRAY[0, 1])) AND (misfire_cap IS NULL) AND (misfire_window_seconds IS NULL)) OR ((misfire = 2) AND ((misfire_cap >= 1) AND (misfire_cap <= 1000)) AND ((misfire_window_seconds >= 1) AND (misfire_window_seconds <= 31622400))))),
+    constraint jobs_pkey PRIMARY KEY (name),
+    constraint jobs_ranges CHECK ((((priority >= '-9'::integer) AND (priority <= 9)) AND ((jitter_seconds >= 0) AND (jitter_seconds <= 86400)) AND ((overlap >= 0) AND (overlap <= 2)))),
+    constraint jobs_sizes CHECK ((((length(name) >= 1) AND (length(name) <= 255)) AND ((length(topic) >= 1) AND (length(topic) <= 255)) AND ((length(cron) >= 1) AND (length(cron) <= 1000)) AND ((length(time_zone) >= 1) AND (length(time_zone) <= 255)) AND ((length(problem) >= 1) AND (length(problem) <= 2048)))),
+    constraint jobs_times CHECK ((isfinite(next_nominal_at) AND isfinite(last_nominal_at))),
+);
+CREATE INDEX jobs_due ON infra.jobs USING btree (COALESCE(next_nominal_at, '-infinity'::timestamp with time zone)) WHERE (enabled AND (problem IS NULL));
+
+create table infra.jobs_ledger (
+    nominal_at timestamp with time zone not null,
+    due_at timestamp with time zone not null,
+    created_at timestamp with time zone not null,
+    dispatched_at timestamp with time zone,
+    started_at timestamp with time zone,
+    ended_at timestamp with time zone,
+    attempts integer not null default 0,
+    outcome smallint,
+    id uuid not null,
+    job text not null,
+    trigger text not null,
+    error text,
+    output text,
+    constraint jobs_ledger_once UNIQUE (job, nominal_at),
+    constraint jobs_ledger_outcome CHECK ((((outcome >= 1) AND (outcome <= 4)) AND (num_nulls(outcome, ended_at) = ANY (ARRAY[0, 2])))),
+    constraint jobs_ledger_pkey PRIMARY KEY (id),
+    constraint jobs_ledger_sizes CHECK ((((length(job) >= 1) AND (length(job) <= 255)) AND ((length(error) >= 1) AND (length(error) <= 2048)) AND (octet_length(output) <= 65536))),
+    constraint jobs_ledger_trigger CHECK ((trigger = ANY (ARRAY['cron'::text, 'manual'::text]))),
+) with (fillfactor=70);
+CREATE INDEX jobs_ledger_ended ON infra.jobs_ledger USING btree (((outcome = 2)), ended_at) WHERE (outcome IS NOT NULL);
+CREATE INDEX jobs_ledger_open ON infra.jobs_ledger USING btree (job) WHERE (outcome IS NULL);
+CREATE INDEX jobs_ledger_recent ON infra.jobs_ledger USING btree (nominal_at, id);
+
+create view infra.jobs_run (
+    id uuid,
+    job text,
+    trigger text,
+    nominal_at timestamp with time zone,
+    due_at timestamp with time zone,
+    state text,
+    created_at timestamp with time zone,
+    dispatched_at timestamp with time zone,
+    started_at timestamp with time zone,
+    ended_at timestamp with time zone,
+    duration_seconds double precision,
+    attempts integer,
+    error text,
+    output text,
+);
+
 create table infra.lease (
     epoch bigint not null,
     fencing_token bigint not null,
@@ -924,6 +992,95 @@ create function infra.job_runs_uuid7()
     returns uuid language sql volatile;
 
 create function infra.job_runs_wake()
+    returns void language plpgsql volatile;
+
+create function infra.jobs_advance(name text,
+        version bigint,
+        expected_at timestamp with time zone,
+        next_at timestamp with time zone,
+        last_at timestamp with time zone DEFAULT NULL::timestamp with time zone,
+        nominals timestamp with time zone[] DEFAULT NULL::timestamp with time zone[],
+        dues timestamp with time zone[] DEFAULT NULL::timestamp with time zone[])
+    returns TABLE(made uuid[], skipped timestamp with time zone[]) language plpgsql volatile;
+
+create function infra.jobs_collect(max_rows integer DEFAULT 1000,
+        only_job text DEFAULT NULL::text)
+    returns TABLE(id uuid, job text, outcome smallint, ran_seconds double precision) language plpgsql volatile;
+
+create function infra.jobs_create_or_update(name text,
+        topic text,
+        cron text,
+        payload text DEFAULT ''::text,
+        time_zone text DEFAULT 'UTC'::text,
+        enabled boolean DEFAULT NULL::boolean,
+        misfire text DEFAULT 'once'::text,
+        misfire_cap integer DEFAULT NULL::integer,
+        misfire_window_seconds integer DEFAULT NULL::integer,
+        overlap text DEFAULT 'allow'::text,
+        jitter_seconds integer DEFAULT 0,
+        priority integer DEFAULT 0)
+    returns SETOF infra.jobs language plpgsql volatile;
+
+create function infra.jobs_delete(name text)
+    returns integer language plpgsql volatile;
+
+create function infra.jobs_disable(name text)
+    returns boolean language sql volatile;
+
+create function infra.jobs_dispatch(owner uuid,
+        batch integer DEFAULT 100,
+        keep_payload boolean DEFAULT true)
+    returns TABLE(id uuid, job text, late_seconds double precision) language plpgsql volatile;
+
+create function infra.jobs_due_jobs(max_rows integer DEFAULT 100)
+    returns SETOF infra.jobs language sql stable;
+
+create function infra.jobs_enable(name text)
+    returns boolean language sql volatile;
+
+create function infra.jobs_follow()
+    returns trigger language plpgsql volatile;
+
+create function infra.jobs_make_runs(definition infra.jobs,
+        kind text,
+        nominals timestamp with time zone[],
+        dues timestamp with time zone[],
+        OUT made uuid[],
+        OUT skipped timestamp with time zone[])
+    returns record language plpgsql volatile;
+
+create function infra.jobs_next_due()
+    returns double precision language sql volatile;
+
+create function infra.jobs_next_nominal()
+    returns timestamp with time zone language sql stable;
+
+create function infra.jobs_purge(older_than_seconds double precision,
+        failed_older_than_seconds double precision DEFAULT NULL::double precision,
+        max_rows integer DEFAULT 1000)
+    returns integer language plpgsql volatile;
+
+create function infra.jobs_record_output(id uuid,
+        output text)
+    returns boolean language plpgsql volatile;
+
+create function infra.jobs_reject(name text,
+        version bigint,
+        problem text)
+    returns boolean language plpgsql volatile;
+
+create function infra.jobs_set_enabled(name text,
+        enabled boolean)
+    returns boolean language plpgsql volatile;
+
+create function infra.jobs_started(id uuid)
+    returns boolean language plpgsql volatile;
+
+create function infra.jobs_trigger(name text)
+    returns uuid language plpgsql volatile;
+
+create function infra.jobs_unknown(caller text,
+        name text)
     returns void language plpgsql volatile;
 
 create function infra.lease_acquire(name text,

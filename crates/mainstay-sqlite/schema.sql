@@ -292,6 +292,130 @@ END;
 
 CREATE INDEX "infra_job_runs_running" ON "infra_job_runs" (ordering_key, locked_until) WHERE ordering_key IS NOT NULL AND status = 1;
 
+CREATE TABLE "infra_jobs" (
+    name                   TEXT    NOT NULL PRIMARY KEY,
+    topic                  TEXT    NOT NULL,
+    cron                   TEXT    NOT NULL,
+    time_zone              TEXT    NOT NULL DEFAULT 'UTC',
+    enabled                INTEGER NOT NULL DEFAULT 1,
+    -- What becomes of late occurrences: 0 skip, 1 once, 2 all (with cap and window).
+    misfire                INTEGER NOT NULL DEFAULT 1,
+    misfire_cap            INTEGER,
+    misfire_window_seconds INTEGER,
+    -- What happens while an earlier run is not over: 0 allow, 1 skip, 2 queue.
+    overlap                INTEGER NOT NULL DEFAULT 0,
+    jitter_seconds         INTEGER NOT NULL DEFAULT 0,
+    priority               INTEGER NOT NULL DEFAULT 0,
+    -- Grows with every change of the definition.
+    version                INTEGER NOT NULL DEFAULT 1,
+    created_at             INTEGER NOT NULL DEFAULT (CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) * 1000),
+    updated_at             INTEGER NOT NULL DEFAULT (CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) * 1000),
+    -- The occurrence that is looked at next. Null while the job is disabled, and until a scheduler has calculated it.
+    next_nominal_at        INTEGER,
+    -- The last occurrence that was looked at.
+    last_nominal_at        INTEGER,
+    -- Why no scheduler can work with it: expression or zone can't be read.
+    problem                TEXT,
+    payload                TEXT    NOT NULL DEFAULT '',
+
+    CONSTRAINT name_is_1_to_255_characters CHECK (typeof(name) = 'text' AND length(name) BETWEEN 1 AND 255 AND instr(name, char(0)) = 0),
+    CONSTRAINT topic_is_1_to_255_characters CHECK (typeof(topic) = 'text' AND length(topic) BETWEEN 1 AND 255 AND instr(topic, char(0)) = 0),
+    CONSTRAINT cron_and_time_zone_are_text CHECK (typeof(cron) = 'text' AND length(cron) BETWEEN 1 AND 1000 AND typeof(time_zone) = 'text' AND length(time_zone) BETWEEN 1 AND 255),
+    CONSTRAINT payload_is_text CHECK (typeof(payload) = 'text'),
+    CONSTRAINT enabled_is_0_or_1 CHECK (enabled IN (0, 1)),
+    -- Cap and window belong to the policy "all", and to no other.
+    CONSTRAINT misfire_is_skip_once_or_all CHECK (
+        (misfire IN (0, 1) AND misfire_cap IS NULL AND misfire_window_seconds IS NULL)
+        OR (misfire = 2 AND typeof(misfire_cap) = 'integer' AND misfire_cap BETWEEN 1 AND 1000
+            AND typeof(misfire_window_seconds) = 'integer' AND misfire_window_seconds BETWEEN 1 AND 31622400)),
+    CONSTRAINT overlap_is_allow_skip_or_queue CHECK (overlap IN (0, 1, 2)),
+    CONSTRAINT jitter_is_at_most_a_day CHECK (typeof(jitter_seconds) = 'integer' AND jitter_seconds BETWEEN 0 AND 86400),
+    CONSTRAINT priority_is_minus_9_to_9 CHECK (typeof(priority) = 'integer' AND priority BETWEEN -9 AND 9),
+    CONSTRAINT times_are_microseconds CHECK (
+        typeof(created_at) = 'integer' AND typeof(updated_at) = 'integer'
+        AND (next_nominal_at IS NULL OR (typeof(next_nominal_at) = 'integer' AND next_nominal_at BETWEEN -377705023201000000 AND 253402207200000000))
+        AND (last_nominal_at IS NULL OR typeof(last_nominal_at) = 'integer'))
+);
+
+CREATE INDEX "infra_jobs_due" ON "infra_jobs" (next_nominal_at) WHERE enabled = 1 AND problem IS NULL;
+
+CREATE TRIGGER "infra_jobs_item_gone" AFTER DELETE ON "infra_job_runs_history"
+BEGIN
+    UPDATE "infra_jobs_ledger"
+       SET outcome = CASE WHEN OLD.status = 2 THEN 1 WHEN OLD.reason = 'cancelled' THEN 4 ELSE 2 END, ended_at = OLD.processed_at,
+           error = CASE OLD.status WHEN 3 THEN coalesce(OLD.last_error, OLD.reason) END
+     WHERE id = OLD.id AND outcome IS NULL AND dispatched_at IS NULL
+       AND NOT EXISTS (SELECT 1 FROM "infra_job_runs" WHERE id = OLD.id);
+    UPDATE "infra_jobs_ledger" SET outcome = NULL, ended_at = NULL, error = NULL
+     WHERE id = OLD.id AND outcome IS NOT NULL AND dispatched_at IS NULL
+       AND EXISTS (SELECT 1 FROM "infra_job_runs" WHERE id = OLD.id);
+END;
+
+CREATE TABLE "infra_jobs_ledger" (
+    id            BLOB    NOT NULL PRIMARY KEY,
+    job           TEXT    NOT NULL,
+    "trigger"     TEXT    NOT NULL,
+    -- The occurrence it is for; of a run that was asked for by hand, when that was.
+    nominal_at    INTEGER NOT NULL,
+    -- When it may start: the nominal time and the job's jitter.
+    due_at        INTEGER NOT NULL,
+    created_at    INTEGER NOT NULL,
+    dispatched_at INTEGER,
+    started_at    INTEGER,
+    ended_at      INTEGER,
+    -- How it ended, once that was collected: 1 succeeded, 2 failed, 3 skipped, 4 cancelled.
+    outcome       INTEGER,
+    attempts      INTEGER NOT NULL DEFAULT 0,
+    error         TEXT,
+    output        TEXT,
+
+    -- One run per occurrence, however many schedulers there are.
+    CONSTRAINT one_run_per_occurrence UNIQUE (job, nominal_at),
+    CONSTRAINT id_is_uuid CHECK (typeof(id) = 'blob' AND length(id) = 16),
+    CONSTRAINT trigger_is_cron_or_manual CHECK ("trigger" IN ('cron', 'manual')),
+    CONSTRAINT an_end_has_a_time CHECK ((outcome IS NULL AND ended_at IS NULL) OR (outcome IN (1, 2, 3, 4) AND ended_at IS NOT NULL))
+) WITHOUT ROWID;
+
+CREATE INDEX "infra_jobs_ledger_ended" ON "infra_jobs_ledger" (outcome = 2, ended_at) WHERE outcome IS NOT NULL;
+
+CREATE INDEX "infra_jobs_ledger_open" ON "infra_jobs_ledger" (job) WHERE outcome IS NULL;
+
+CREATE INDEX "infra_jobs_ledger_recent" ON "infra_jobs_ledger" (nominal_at, id);
+
+CREATE TRIGGER "infra_jobs_message_gone" AFTER DELETE ON "infra_outbox_history" WHEN instr(OLD.headers, '"mainstay-run"') > 0
+BEGIN
+    UPDATE "infra_jobs_ledger"
+       SET outcome = CASE OLD.status WHEN 2 THEN 1 ELSE 2 END, ended_at = OLD.processed_at, attempts = OLD.attempts,
+           error = CASE OLD.status WHEN 3 THEN coalesce(OLD.last_error, OLD.reason) END
+     WHERE id = OLD.id AND outcome IS NULL AND NOT EXISTS (SELECT 1 FROM "infra_outbox" WHERE id = OLD.id);
+    UPDATE "infra_jobs_ledger" SET outcome = NULL, ended_at = NULL, error = NULL
+     WHERE id = OLD.id AND outcome IS NOT NULL AND EXISTS (SELECT 1 FROM "infra_outbox" WHERE id = OLD.id);
+END;
+
+CREATE VIEW "infra_jobs_run" AS
+SELECT l.id, l.job, l."trigger", l.nominal_at, l.due_at,
+       CASE WHEN l.outcome = 1 THEN 'succeeded' WHEN l.outcome = 2 THEN 'failed' WHEN l.outcome = 3 THEN 'skipped' WHEN l.outcome = 4 THEN 'cancelled'
+            WHEN h.status = 2 THEN 'succeeded'
+            WHEN h.status = 3 THEN 'failed'
+            WHEN o.status = 1 THEN 'running'
+            WHEN o.status = 0 THEN 'dispatched'
+            WHEN q.status = 1 THEN 'claimed'
+            WHEN q.status = 0 THEN 'pending'
+            WHEN l.dispatched_at IS NOT NULL THEN 'failed'
+            WHEN s.status = 2 THEN 'succeeded'
+            WHEN s.reason = 'cancelled' THEN 'cancelled'
+            ELSE 'failed' END AS state,
+       l.created_at, l.dispatched_at, l.started_at,
+       coalesce(l.ended_at, h.processed_at, CASE WHEN l.dispatched_at IS NULL THEN s.processed_at END) AS ended_at,
+       coalesce(o.attempts, h.attempts, l.attempts) AS attempts,
+       coalesce(l.error, h.last_error, o.last_error, CASE WHEN l.dispatched_at IS NULL THEN s.last_error END) AS error,
+       l.output
+  FROM "infra_jobs_ledger" l
+  LEFT JOIN "infra_outbox" o ON o.id = CASE WHEN l.outcome IS NULL THEN l.id END
+  LEFT JOIN "infra_outbox_history" h ON h.id = CASE WHEN l.outcome IS NULL THEN l.id END
+  LEFT JOIN "infra_job_runs" q ON q.id = CASE WHEN l.outcome IS NULL THEN l.id END
+  LEFT JOIN "infra_job_runs_history" s ON s.id = CASE WHEN l.outcome IS NULL THEN l.id END;
+
 CREATE TABLE "infra_lease" (
     name          TEXT    NOT NULL PRIMARY KEY,
     -- Who holds it, or was the last to if it lapsed. Null once it was released.
