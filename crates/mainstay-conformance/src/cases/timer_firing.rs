@@ -236,14 +236,15 @@ async fn r17_timers_fire_when_they_are_due(fx: &dyn Fixture) {
     let had =
         BTreeSet::from([reports.next().await.id(), reports.next().await.id(), reports.next().await.id()]);
     assert_eq!(had, set(&overdue));
-    let mut soon = Vec::new();
-    for n in [300, 100, 200] {
-        soon.push(world.schedule(NewTimer::new(TOPIC, "", Duration::from_millis(n))).await);
-    }
-    for id in [soon[1], soon[2], soon[0]] {
+    let soon = [300, 100, 200].map(|n| NewTimer::new(TOPIC, "", Duration::from_millis(n)));
+    let scheduled = world.timers.schedule_many(soon.into()).await.unwrap();
+    let mut waiting = set(&scheduled.iter().map(|one| one.work_item).collect::<Vec<_>>());
+    while !waiting.is_empty() {
         let message = reports.next().await;
-        assert_eq!(message.id(), id, "in the order they are due");
-        assert_eq!(message.message_id(), world.timer(id).await.message_id());
+        assert!(waiting.remove(&message.id()), "it fired twice");
+        let timer = world.timer(message.id()).await;
+        assert_eq!(message.message_id(), timer.message_id());
+        assert!(world.row(message.id()).await.created_at >= timer.due_at(), "{timer:?} fired too early");
     }
     running.stop().await.unwrap();
     assert_eq!(reports.rest().len(), 0);
