@@ -13,10 +13,13 @@ use mainstay::outbox::{
 };
 use mainstay::queue::{ClaimBatch, ClaimHandle, ClaimRequest, Claimed, Settled, Settlement};
 use mainstay::store::{
-    Capabilities, LeaseStore, OutboxStore, Provider, Queue, QueueStore, SchemaStatus, SchemaStore, StoreTransaction, TimerStore, WaitRequest, Wake,
+    Capabilities, JobStore, LeaseStore, OutboxStore, Provider, Queue, QueueStore, SchemaStatus, SchemaStore,
+    StoreTransaction, TimerStore, WaitRequest, Wake,
 };
 use mainstay::{Error, ErrorKind, MessageId, OwnerToken, Result, WorkItemId};
 use tokio::sync::Notify;
+
+use super::jobs::NoJobs;
 
 pub(crate) const TOPIC: &str = "noop";
 
@@ -43,7 +46,7 @@ impl Nothing {
     }
 }
 
-fn unsupported<T>() -> Result<T> {
+pub(crate) fn unsupported<T>() -> Result<T> {
     Err(Error::new(ErrorKind::Unsupported, "nothing", "there is no database"))
 }
 
@@ -59,7 +62,11 @@ impl Provider for Nothing {
         Arc::clone(&self.0) as _
     }
     fn leases(&self) -> Arc<dyn LeaseStore> {
-        }}
+        Arc::clone(&self.0) as _
+    }
+    fn jobs(&self) -> Arc<dyn JobStore> {
+        Arc::new(NoJobs)
+    }
     fn timers(&self) -> Arc<dyn TimerStore> {
         Arc::clone(&self.0) as _
     }
