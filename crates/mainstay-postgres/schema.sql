@@ -1003,9 +1003,9 @@ create function infra.jobs_advance(name text,
         dues timestamp with time zone[] DEFAULT NULL::timestamp with time zone[])
     returns TABLE(made uuid[], skipped timestamp with time zone[]) language plpgsql volatile;
 
-create function infra.jobs_collect(max_rows integer DEFAULT 1000,
-        only_job text DEFAULT NULL::text)
-    returns TABLE(id uuid, job text, outcome smallint, ran_seconds double precision) language plpgsql volatile;
+create function infra.jobs_collect(max_rows integer DEFAULT 1000)
+    returns TABLE(id uuid, job text, outcome smallint, ran_seconds double precision) language plpgsql volatile
+    set jit=off set enable_seqscan=off set enable_hashjoin=off set enable_mergejoin=off;
 
 create function infra.jobs_create_or_update(name text,
         topic text,
@@ -1047,7 +1047,8 @@ create function infra.jobs_make_runs(definition infra.jobs,
         dues timestamp with time zone[],
         OUT made uuid[],
         OUT skipped timestamp with time zone[])
-    returns record language plpgsql volatile;
+    returns record language plpgsql volatile
+    set jit=off set enable_seqscan=off;
 
 create function infra.jobs_next_due()
     returns double precision language sql volatile;

@@ -15,6 +15,7 @@ create or replace function "{{schema}}"."{{jobs}}_make_runs"(
     definition "{{schema}}"."{{jobs}}", kind text, nominals timestamptz[], dues timestamptz[], out made uuid[], out skipped timestamptz[]
 )
 language plpgsql volatile
+set jit = off set enable_seqscan = off
 as $mainstay$
 #variable_conflict use_column
 declare
@@ -28,9 +29,12 @@ begin
     made := '{}';
     skipped := '{}';
     if (definition).overlap = 1 then
-        -- What has ended without having been collected is not in the way.
-        perform "{{schema}}"."{{jobs}}_collect"(2147483647, (definition).name);
-        under_way := exists (select from "{{schema}}"."{{jobs}}_ledger" l where l.job = (definition).name and l.outcome is null);
+        -- Not by the ledger alone: what has ended without having been collected is not in the way.
+        under_way := exists (
+            select from "{{schema}}"."{{jobs}}_ledger" l
+             where l.job = (definition).name and l.outcome is null
+               and (exists (select from "{{schema}}"."{{outbox}}" o where o.id = l.id)
+                    or exists (select from "{{schema}}"."{{job_runs}}" q where q.id = l.id)));
     end if;
     for at in 1 .. coalesce(cardinality(nominals), 0) loop
         fresh := "{{schema}}"."{{job_runs}}_uuid7"();
@@ -100,6 +104,7 @@ as $mainstay$
 declare
     asked "{{schema}}"."{{jobs}}";
     moment timestamptz;
+    nominal timestamptz;
     fresh uuid;
 begin
     -- Locked as a scheduler does it, so that two who come together see each other's runs.
@@ -108,13 +113,14 @@ begin
         perform "{{schema}}"."{{jobs}}_unknown"('trigger', name);
     end if;
     moment := clock_timestamp();
-    -- Never on a whole second: occurrences are, and must not find their place taken.
-    while moment = date_trunc('second', moment)
-          or exists (select from "{{schema}}"."{{jobs}}_ledger" l where l.job = "{{jobs}}_trigger".name and l.nominal_at = moment) loop
-        moment := moment + interval '1 microsecond';
+    nominal := moment;
+    -- Never on a whole second: occurrences are, and must not find their place taken. It is due all the same.
+    while nominal = date_trunc('second', nominal)
+          or exists (select from "{{schema}}"."{{jobs}}_ledger" l where l.job = "{{jobs}}_trigger".name and l.nominal_at = nominal) loop
+        nominal := nominal + interval '1 microsecond';
     end loop;
-    perform "{{schema}}"."{{jobs}}_make_runs"(asked, 'manual', array[moment], array[moment]);
-    select l.id into fresh from "{{schema}}"."{{jobs}}_ledger" l where l.job = "{{jobs}}_trigger".name and l.nominal_at = moment;
+    perform "{{schema}}"."{{jobs}}_make_runs"(asked, 'manual', array[nominal], array[moment]);
+    select l.id into fresh from "{{schema}}"."{{jobs}}_ledger" l where l.job = "{{jobs}}_trigger".name and l.nominal_at = nominal;
     return fresh;
 end
 $mainstay$;

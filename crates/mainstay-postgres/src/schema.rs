@@ -35,7 +35,7 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
         over: &[Queue::Inbox, Queue::Timers, Queue::JobRuns],
     },
     Migration::once(4, "lease", include_str!("../migrations/0004_lease.sql")),
-    Migration::once(5, "jobs", include_str!("../migrations/0006_jobs.sql")),
+    Migration::once(5, "jobs", include_str!("../migrations/0005_jobs.sql")),
 ];
 
 /// A file of functions and the queues it is made for.

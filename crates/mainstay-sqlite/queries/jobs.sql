@@ -65,8 +65,12 @@ UPDATE "{{schema}}_{{jobs}}" SET next_nominal_at = ?4, last_nominal_at = coalesc
 UPDATE "{{schema}}_{{jobs}}" SET problem = substr(?3, 1, 2048), next_nominal_at = NULL WHERE name = ?1 AND version = ?2;
 
 -- name: under_way
--- 1 job.
-SELECT EXISTS (SELECT 1 FROM "{{schema}}_{{jobs}}_ledger" WHERE job = ?1 AND outcome IS NULL);
+-- 1 job. Not by the ledger alone: what has ended without having been collected is not in the way.
+SELECT EXISTS (
+    SELECT 1 FROM "{{schema}}_{{jobs}}_ledger" l
+     WHERE l.job = ?1 AND l.outcome IS NULL
+       AND (EXISTS (SELECT 1 FROM "{{schema}}_{{outbox}}" o WHERE o.id = l.id)
+            OR EXISTS (SELECT 1 FROM "{{schema}}_{{job_runs}}" q WHERE q.id = l.id)));
 
 -- name: add_run
 -- 1 id, 2 job, 3 trigger, 4 nominal, 5 due, 6 now, 7 outcome or null, 8 error. No change: the occurrence has its run.
@@ -91,14 +95,14 @@ UPDATE "{{schema}}_{{jobs}}_ledger" SET started_at = ?2 WHERE id = ?1 AND starte
 UPDATE "{{schema}}_{{jobs}}_ledger" SET output = ?2 WHERE id = ?1;
 
 -- name: ended
--- 1 only this job or null, 2 now, 3 rows at most. Runs whose end is not noted: id, job, outcome, when, attempts, error, start.
+-- 1 now, 2 rows at most. Runs whose end is not noted: id, job, outcome, when, attempts, error, start.
 SELECT l.id, l.job,
        CASE WHEN h.id IS NOT NULL THEN h.status - 1
             WHEN l.dispatched_at IS NOT NULL THEN 2
             WHEN s.status = 2 THEN 1
             WHEN s.reason = 'cancelled' THEN 4
             ELSE 2 END,
-       coalesce(h.processed_at, CASE WHEN l.dispatched_at IS NULL THEN s.processed_at END, ?2),
+       coalesce(h.processed_at, CASE WHEN l.dispatched_at IS NULL THEN s.processed_at END, ?1),
        coalesce(h.attempts, l.attempts),
        CASE WHEN h.id IS NOT NULL THEN CASE h.status WHEN 3 THEN coalesce(h.last_error, h.reason) END
             WHEN l.dispatched_at IS NOT NULL THEN 'its message is no longer in the outbox'
@@ -107,10 +111,10 @@ SELECT l.id, l.job,
   FROM "{{schema}}_{{jobs}}_ledger" l
   LEFT JOIN "{{schema}}_{{outbox}}_history" h ON h.id = l.id
   LEFT JOIN "{{schema}}_{{job_runs}}_history" s ON s.id = l.id
- WHERE l.outcome IS NULL AND (?1 IS NULL OR l.job = ?1)
+ WHERE l.outcome IS NULL
    AND (h.id IS NOT NULL OR s.id IS NOT NULL OR l.dispatched_at IS NOT NULL)
    AND NOT EXISTS (SELECT 1 FROM "{{schema}}_{{outbox}}" o WHERE o.id = l.id)
- LIMIT ?3;
+ LIMIT ?2;
 
 -- name: note_end
 -- 1 id, 2 outcome, 3 when, 4 attempts, 5 error.
@@ -122,11 +126,18 @@ SELECT id, job, "trigger", nominal_at, due_at, state, created_at, dispatched_at,
   FROM "{{schema}}_{{jobs}}_run" WHERE id = ?1;
 
 -- name: runs
--- 1 job, 2 state, 3 trigger, 4 before this nominal time, 5 and this id, 6 rows at most.
+-- 1 before this nominal time, 2 and this id, 3 state, 4 trigger, 5 rows at most.
 SELECT id, job, "trigger", nominal_at, due_at, state, created_at, dispatched_at, started_at, ended_at, attempts, error, output
   FROM "{{schema}}_{{jobs}}_run"
- WHERE (?1 IS NULL OR job = ?1) AND (?2 IS NULL OR state = ?2) AND (?3 IS NULL OR "trigger" = ?3) AND (nominal_at, id) < (?4, ?5)
- ORDER BY nominal_at DESC, id DESC LIMIT ?6;
+ WHERE (nominal_at, id) < (?1, ?2) AND (?3 IS NULL OR state = ?3) AND (?4 IS NULL OR "trigger" = ?4)
+ ORDER BY nominal_at DESC, id DESC LIMIT ?5;
+
+-- name: runs_of_job
+-- The same, and 6 job.
+SELECT id, job, "trigger", nominal_at, due_at, state, created_at, dispatched_at, started_at, ended_at, attempts, error, output
+  FROM "{{schema}}_{{jobs}}_run"
+ WHERE job = ?6 AND (nominal_at, id) < (?1, ?2) AND (?3 IS NULL OR state = ?3) AND (?4 IS NULL OR "trigger" = ?4)
+ ORDER BY nominal_at DESC, id DESC LIMIT ?5;
 
 -- name: nominal_of
 -- 1 id.

@@ -125,6 +125,7 @@ statements! {
         note_end,
         run,
         runs,
+        runs_of_job,
         nominal_of,
         purge_select,
         purge_item,
@@ -200,9 +201,12 @@ mod tests {
         let names = Names::default();
         let connection = deployed(&names);
         let (queue, timers) = (Statements::new(&names), TimerStatements::new(&names));
-        let jobs = JobStatements::new(&names);
-        let mut all = queue.all().into_iter().chain(timers.all()).chain(jobs.all());
+        let mut all = queue.all().into_iter().chain(timers.all());
         let (_, sql) = all.find(|(found, _)| *found == name).unwrap();
+        plan_of(&connection, sql)
+    }
+
+    fn plan_of(connection: &rusqlite::Connection, sql: &str) -> String {
         let mut explain = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
         // Parameters that are not bound are null, which does for a plan.
         let rows = explain.raw_query().mapped(|row| row.get::<_, String>(3)).collect::<Result<Vec<_>, _>>();
@@ -233,5 +237,26 @@ mod tests {
         let candidates = plan("claim_candidates");
         assert!(candidates.contains("infra_outbox_ready (priority=? AND due_at<?)"), "{candidates}");
         assert!(candidates.contains("infra_outbox_lease (priority=? AND locked_until<?)"), "{candidates}");
+    }
+
+    /// Ranges of an index that hold what is wanted and nothing else.
+    const NOTHING_ELSE: &[&str] = &[
+        "SCAN CONSTANT ROW",
+        "SCAN l USING INDEX infra_jobs_ledger_open",
+        "SCAN infra_jobs USING INDEX infra_jobs_due",
+        "SCAN infra_jobs USING COVERING INDEX infra_jobs_due",
+    ];
+
+    #[test]
+    fn jobs_and_runs_are_found_by_indexes() {
+        let names = Names::default();
+        let connection = deployed(&names);
+        let jobs = JobStatements::new(&names);
+        for (name, sql) in jobs.all().into_iter().filter(|(name, _)| *name != "insert") {
+            let plan = plan_of(&connection, sql);
+            let scans = plan.lines().filter(|line| line.starts_with("SCAN ") && !NOTHING_ELSE.contains(line));
+            assert_eq!(scans.collect::<Vec<_>>(), Vec::<&str>::new(), "{name} scans a table:\n{plan}");
+            assert!(!plan.contains("TEMP B-TREE"), "{name} sorts:\n{plan}");
+        }
     }
 }

@@ -39,6 +39,8 @@ mod guides {
     struct Transactions;
     #[doc = include_str!("../../../docs/guides/cron.md")]
     struct Cron;
+    #[doc = include_str!("../../../docs/guides/jobs.md")]
+    struct Jobs;
     #[doc = include_str!("../../../docs/guides/timers.md")]
     struct Timers;
 }

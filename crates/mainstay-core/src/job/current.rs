@@ -3,9 +3,15 @@
 use jiff::Timestamp;
 
 use crate::id::WorkItemId;
-use crate::outbox::{Headers, RESERVED_HEADER};
+use crate::outbox::Headers;
 
 use super::Trigger;
+
+// All begin with `RESERVED_HEADER`.
+const RUN: &str = "mainstay-run";
+const JOB: &str = "mainstay-job";
+const NOMINAL: &str = "mainstay-nominal";
+const TRIGGER: &str = "mainstay-trigger";
 
 /// The run of a job whose message a handler has.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,23 +30,24 @@ pub struct CurrentRun {
 impl CurrentRun {
     /// What the headers say, if they are those of a run.
     pub(crate) fn from_headers(headers: &Headers) -> Option<Self> {
-        let get = |name: &str| headers.get(&format!("{RESERVED_HEADER}{name}"));
+        // Asked of every message, and mostly answered here.
+        let id = headers.get(RUN)?;
         Some(Self {
-            id: get("run")?.parse().ok()?,
-            job: get("job")?.clone(),
-            nominal_at: get("nominal")?.parse().ok()?,
-            trigger: get("trigger")?.parse().ok()?,
+            id: id.parse().ok()?,
+            job: headers.get(JOB)?.clone(),
+            nominal_at: headers.get(NOMINAL)?.parse().ok()?,
+            trigger: headers.get(TRIGGER)?.parse().ok()?,
         })
     }
 
     /// The headers that say it. What a provider writes itself is to be the same.
     pub fn to_headers(&self) -> Headers {
-        let header = |name: &str, value: String| (format!("{RESERVED_HEADER}{name}"), value);
+        let header = |name: &str, value: String| (name.to_owned(), value);
         Headers::from([
-            header("run", self.id.to_string()),
-            header("job", self.job.clone()),
-            header("nominal", self.nominal_at.to_string()),
-            header("trigger", self.trigger.to_string()),
+            header(RUN, self.id.to_string()),
+            header(JOB, self.job.clone()),
+            header(NOMINAL, self.nominal_at.to_string()),
+            header(TRIGGER, self.trigger.to_string()),
         ])
     }
 
@@ -59,6 +66,7 @@ mod tests {
         let nominal = Timestamp::from_second(1_800_000_000).unwrap();
         let run = CurrentRun::new("report".to_owned(), WorkItemId::new(), nominal, Trigger::Manual);
         let mut headers = run.to_headers();
+        assert!(headers.keys().all(|name| name.starts_with(crate::outbox::RESERVED_HEADER)));
         assert_eq!(CurrentRun::from_headers(&headers), Some(run.clone()));
         // As PostgreSQL writes it.
         headers.insert("mainstay-nominal".to_owned(), "2027-01-15T08:00:00.000000Z".to_owned());

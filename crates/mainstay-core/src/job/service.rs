@@ -70,6 +70,8 @@ pub struct JobService {
 }
 
 impl JobService {
+    pub(crate) const NAME: &'static str = "scheduler";
+
     /// A scheduler of these jobs.
     pub fn new(jobs: Jobs, options: JobOptions) -> Result<Self> {
         options.validate()?;
@@ -91,7 +93,7 @@ impl JobService {
 #[async_trait]
 impl Service for JobService {
     fn name(&self) -> &'static str {
-        "scheduler"
+        Self::NAME
     }
 
     async fn run(&self, lifecycle: Lifecycle) -> Result<()> {

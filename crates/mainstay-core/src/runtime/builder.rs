@@ -73,7 +73,7 @@ impl MainstayBuilder {
 
     /// Makes this process a scheduler, also of jobs that others have registered, and sets it up.
     pub fn jobs(mut self, set_up: impl FnOnce(JobsBuilder) -> JobsBuilder) -> Self {
-        self.jobs = set_up(self.jobs.scheduling());
+        self.jobs = set_up(self.jobs.wanted());
         self
     }
 

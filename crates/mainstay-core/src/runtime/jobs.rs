@@ -13,7 +13,10 @@ use super::{RunRetention, Service};
 #[must_use = "return it from the closure"]
 pub struct JobsBuilder {
     definitions: Vec<JobDefinition>,
-    scheduling: bool,
+    /// Whether there is anything about jobs.
+    wanted: bool,
+    /// Whether this process is a scheduler, if that was said.
+    schedule: Option<bool>,
     options: JobOptions,
 }
 
@@ -21,18 +24,19 @@ impl JobsBuilder {
     /// Registers a job at the start, or changes the one of its name.
     pub fn define(mut self, job: JobDefinition) -> Self {
         self.definitions.push(job);
-        self.scheduling()
+        self.wanted()
     }
 
     /// Whether this process makes the runs of jobs. Defaults to true once there is anything about jobs; with false it only registers
     /// its own, and another process has to be the scheduler.
     pub fn schedule(mut self, schedule: bool) -> Self {
-        self.scheduling = schedule;
+        self.schedule = Some(schedule);
         self
     }
 
-    pub(super) fn scheduling(self) -> Self {
-        self.schedule(true)
+    pub(super) fn wanted(mut self) -> Self {
+        self.wanted = true;
+        self
     }
 
     /// Changes the scheduler's options.
@@ -59,7 +63,7 @@ impl JobsBuilder {
         for definition in &self.definitions {
             definition.validate(&limits)?;
         }
-        if self.scheduling {
+        if self.schedule.unwrap_or(self.wanted) {
             services.push(Arc::new(JobService::new(jobs.clone(), self.options)?));
             if let Some(retention) = self.options.retention {
                 services.push(Arc::new(RunRetention::new(jobs.clone(), retention)));

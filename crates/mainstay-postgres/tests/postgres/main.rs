@@ -8,6 +8,7 @@ mod connecting;
 mod faults;
 mod floor;
 mod gathering;
+mod jobs;
 mod leases;
 mod operations;
 mod prepared;

@@ -8,7 +8,7 @@ use mainstay_core::store::{Advance, Advanced, Occurrence};
 use rusqlite::{Connection, params};
 
 use super::define::unknown;
-use super::{Sql, read, runs};
+use super::{Sql, read};
 use crate::error::Fault;
 use crate::value::{micros, moment};
 
@@ -38,14 +38,14 @@ pub(super) fn advance(
 /// Makes a run now.
 pub(super) fn trigger(connection: &Connection, sql: &Sql, name: &str) -> Result<WorkItemId, Fault> {
     let job = read::get(connection, sql, name)?.ok_or_else(|| unknown("trigger", name))?;
-    let mut now = sql.queue.now(connection)?;
-    // Never on a whole second: occurrences are, and must not find their place taken.
+    let now = sql.queue.now(connection)?;
+    // Never on a whole second: occurrences are, and must not find their place taken. It is due all the same.
+    let mut nominal = now;
     let mut taken = connection.prepare_cached(&sql.jobs.taken)?;
-    while now % SECOND == 0 || taken.query_row(params![name, now], |row| row.get(0))? {
-        now += 1;
+    while nominal % SECOND == 0 || taken.query_row(params![name, nominal], |row| row.get(0))? {
+        nominal += 1;
     }
-    let nominal = moment(now);
-    let occurrence = Occurrence { nominal_at: nominal, due_at: nominal };
+    let occurrence = Occurrence { nominal_at: moment(nominal), due_at: moment(now) };
     let id = WorkItemId::new();
     let mut under_way = is_under_way(connection, sql, &job)?;
     make_run(connection, sql, &job, Trigger::Manual, occurrence, id, &mut under_way)?;
@@ -80,8 +80,6 @@ fn is_under_way(connection: &Connection, sql: &Sql, job: &Job) -> Result<bool, F
     if job.overlap != Overlap::Skip {
         return Ok(false);
     }
-    // What has ended without having been collected is not in the way.
-    runs::collect(connection, sql, Some(&job.name), u32::MAX)?;
     Ok(connection.prepare_cached(&sql.jobs.under_way)?.query_row([&job.name], |row| row.get(0))?)
 }
 

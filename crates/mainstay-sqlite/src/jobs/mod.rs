@@ -144,7 +144,7 @@ impl JobStore for SqliteJobs {
             return Ok(Vec::new());
         }
         let ticket = Ticket::new("job.collect", batch as usize);
-        let collect = move |connection: &_, sql: &_| runs::collect(connection, sql, None, batch);
+        let collect = move |connection: &_, sql: &_| runs::collect(connection, sql, batch);
         self.write(ticket, collect, |_| false).await
     }
 

@@ -64,19 +64,18 @@ pub(super) fn runs(
             (nominal.unwrap_or(EVER.0), id)
         }
     };
-    let mut statement = connection.prepare_cached(&sql.jobs.runs)?;
-    let found = statement.query_map(
-        params![
-            filter.job,
-            filter.state.map(RunState::as_str),
-            filter.trigger.map(Trigger::as_str),
-            before.0,
-            before.1,
-            page.limit,
-        ],
-        run_from,
-    )?;
-    Ok(found.collect::<Result<_, _>>()?)
+    let (state, trigger) = (filter.state.map(RunState::as_str), filter.trigger.map(Trigger::as_str));
+    let found = match &filter.job {
+        None => connection
+            .prepare_cached(&sql.jobs.runs)?
+            .query_map(params![before.0, before.1, state, trigger, page.limit], run_from)?
+            .collect::<Result<_, _>>()?,
+        Some(job) => connection
+            .prepare_cached(&sql.jobs.runs_of_job)?
+            .query_map(params![before.0, before.1, state, trigger, page.limit, job], run_from)?
+            .collect::<Result<_, _>>()?,
+    };
+    Ok(found)
 }
 
 fn job_from(row: &Row<'_>) -> rusqlite::Result<Job> {

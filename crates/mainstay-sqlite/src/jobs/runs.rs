@@ -49,20 +49,14 @@ pub(super) fn started(connection: &Connection, sql: &Sql, id: WorkItemId) -> Res
 /// Whether there is a run whose end is to be noted.
 pub(super) fn any_ended(connection: &Connection, sql: &Sql) -> Result<bool, Fault> {
     let now = sql.queue.now(connection)?;
-    let nobody: Option<&str> = None;
-    Ok(connection.prepare_cached(&sql.jobs.ended)?.exists(params![nobody, now, 1])?)
+    Ok(connection.prepare_cached(&sql.jobs.ended)?.exists(params![now, 1])?)
 }
 
-/// Notes the end of runs whose message has been settled, of all jobs or of one.
-pub(super) fn collect(
-    connection: &Connection,
-    sql: &Sql,
-    job: Option<&str>,
-    batch: u32,
-) -> Result<Vec<EndedRun>, Fault> {
+/// Notes the end of runs whose message has been settled.
+pub(super) fn collect(connection: &Connection, sql: &Sql, batch: u32) -> Result<Vec<EndedRun>, Fault> {
     let now = sql.queue.now(connection)?;
     let mut ended = connection.prepare_cached(&sql.jobs.ended)?;
-    let found = ended.query_map(params![job, now, batch], |row| {
+    let found = ended.query_map(params![now, batch], |row| {
         let (outcome, at, start): (i16, i64, Option<i64>) = (row.get(2)?, row.get(3)?, row.get(6)?);
         let end = (at, row.get::<_, u32>(4)?, maybe_text_at(row, 5)?);
         let ran = start.map(|start| between(start, at));
