@@ -47,7 +47,10 @@ fn a_job_keeps_all_it_was_created_with() {
         assert_eq!(created[field], value, "{field}");
     }
     assert_eq!(created["misfire"]["policy"], "all");
-    assert_eq!((&created["misfire"]["cap"], &created["misfire"]["window_seconds"]), (&24.into(), &172_800.into()));
+    assert_eq!(
+        (&created["misfire"]["cap"], &created["misfire"]["window_seconds"]),
+        (&24.into(), &172_800.into())
+    );
     assert_eq!((&created["jitter_seconds"], &created["priority"]), (&300.into(), &(-3).into()));
     assert!(created["next_nominal_at"].is_string());
     let payload = program.run(&["jobs", "show", "nightly", "--payload"]).succeeded();
