@@ -53,9 +53,8 @@ impl JobsBuilder {
         services: &mut Vec<Arc<dyn Service>>,
     ) -> Result<Vec<JobDefinition>> {
         self.options.validate()?;
-        let mut limits = Limits::default();
         // Whether a NUL can be stored is for the provider to say, when the job is registered.
-        limits.nul_in_payload = true;
+        let limits = Limits { nul_in_payload: true, ..Limits::default() };
         for definition in &self.definitions {
             definition.validate(&limits)?;
         }
