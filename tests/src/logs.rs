@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Debug};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 use tracing::field::{Field, Visit};
 use tracing::instrument::{WithDispatch, WithSubscriber};
@@ -9,6 +9,10 @@ use tracing::subscriber::DefaultGuard;
 use tracing::{Dispatch, Event, Level, Metadata, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::registry::{LookupSpan, Registry};
+
+/// Where there is one dispatcher alone, whichever thread comes first to a line is asked whether anybody wants it, and its no is
+/// remembered for all threads: a line that another test logs first would never be captured. With two, both are asked.
+static SECOND: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(Registry::default()));
 
 /// What the code under test logs, at all levels.
 #[derive(Clone, Debug)]
@@ -81,6 +85,7 @@ impl CapturedLogs {
     /// The same, but captures only what is `wanted`. That is decided by where the line stands in the code, before its
     /// text is made.
     pub fn only(wanted: fn(&Metadata<'_>) -> bool) -> Self {
+        LazyLock::force(&SECOND);
         let records = Arc::default();
         let layer = CaptureLayer { records: Arc::clone(&records), wanted };
         Self { records, dispatch: Dispatch::new(Registry::default().with(layer)) }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args, Parser, Subcommand};
 
-use crate::commands::{bench, demo, jobs, lease, leases, migrate, outbox, timers};
+use crate::commands::{bench, demo, inbox, jobs, lease, leases, migrate, outbox, timers};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -16,6 +16,7 @@ Examples:
   mainstay outbox enqueue order.paid '{\"order\":7}'
   mainstay outbox list --status failed
   mainstay outbox requeue --all-failed
+  mainstay inbox list --state dead
   mainstay jobs explain '30 2 * * *' --tz Europe/Berlin
   mainstay jobs create nightly '30 2 * * *' --topic report.build --tz Europe/Berlin
   mainstay lease run nightly-report -- ./report.sh
@@ -84,6 +85,9 @@ pub(crate) enum Command {
     /// Enqueue, look at and mend messages
     #[command(subcommand)]
     Outbox(outbox::OutboxCommand),
+    /// Receive, look at and mend messages that come from elsewhere
+    #[command(subcommand)]
+    Inbox(inbox::InboxCommand),
     /// Register, look at, switch and trigger work that comes round by the clock
     #[command(subcommand)]
     Jobs(jobs::JobsCommand),

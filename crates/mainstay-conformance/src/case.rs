@@ -90,12 +90,17 @@ macro_rules! suite {
         $crate::claim_cases!($fixture);
         $crate::concurrency_cases!($fixture);
         $crate::crash_cases!($fixture);
+        $crate::dedupe_cases!($fixture);
         $crate::delivery_cases!($fixture);
         $crate::effects_cases!($fixture);
         $crate::enqueue_cases!($fixture);
         $crate::fail_cases!($fixture);
+        $crate::forget_cases!($fixture);
         $crate::fuzz_cases!($fixture);
+        $crate::guard_cases!($fixture);
         $crate::handlers_cases!($fixture);
+        $crate::inbox_engine_cases!($fixture);
+        $crate::inbox_service_cases!($fixture);
         $crate::input_cases!($fixture);
         $crate::job_runs_cases!($fixture);
         $crate::jobs_cases!($fixture);
@@ -107,6 +112,7 @@ macro_rules! suite {
         $crate::observability_cases!($fixture);
         $crate::ordering_cases!($fixture);
         $crate::reap_cases!($fixture);
+        $crate::receive_cases!($fixture);
         $crate::replay_cases!($fixture);
         $crate::retention_cases!($fixture);
         $crate::retry_cases!($fixture);

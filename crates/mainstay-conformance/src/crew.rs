@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use mainstay_core::queue::{Context, DispatcherOptions};
-use mainstay_core::runtime::{Mainstay, OutboxBuilder, RunningMainstay};
+use mainstay_core::runtime::{InboxBuilder, Mainstay, OutboxBuilder, RunningMainstay};
 use tokio::sync::mpsc;
 
 use crate::world::World;
@@ -22,8 +22,22 @@ impl World<'_> {
     /// The same, not started.
     pub(crate) fn mainstay(&self, set_up: impl FnOnce(OutboxBuilder) -> OutboxBuilder) -> Mainstay {
         let quiet = |outbox: OutboxBuilder| outbox.retention(None).reap_every(None).gauges_every(None);
-        let builder = Mainstay::builder_over(self.provider.clone());
+        let builder = Mainstay::builder_over(self.provider.clone())
+            .inbox(|inbox| inbox.retention(None).reap_every(None).gauges_every(None));
         builder.outbox(|outbox| set_up(quiet(outbox.options(brisk)))).build().expect("build the worker")
+    }
+
+    /// Starts a worker whose handlers take what the inbox receives.
+    pub(crate) async fn work_inbox(
+        &self,
+        set_up: impl FnOnce(InboxBuilder) -> InboxBuilder,
+    ) -> RunningMainstay {
+        let quiet = |inbox: InboxBuilder| inbox.retention(None).reap_every(None).gauges_every(None);
+        let mainstay = Mainstay::builder_over(self.provider.clone())
+            .outbox(|outbox| outbox.retention(None).reap_every(None).gauges_every(None))
+            .inbox(|inbox| set_up(quiet(inbox.options(brisk))))
+            .build();
+        mainstay.expect("build the worker").start().await.expect("start the worker")
     }
 
     /// Waits until `condition` holds.

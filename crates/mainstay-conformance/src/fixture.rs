@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use mainstay_core::Result;
+use mainstay_core::inbox::{Guard, Inbox, Incoming, Received};
 use mainstay_core::lease::Lease;
 use mainstay_core::outbox::{Enqueued, Message, Outbox};
 use mainstay_core::queue::Context;
-use mainstay_core::store::{Names, Provider, StoreTransaction};
+use mainstay_core::store::{Names, Provider, Queue, StoreTransaction};
 use mainstay_core::timer::{NewTimer, Timers};
 
 /// How an application ends its transaction.
@@ -69,9 +70,9 @@ pub trait Fixture: Send + Sync {
     /// outbox_claim`: the kind, and the name without the schema.
     async fn objects(&self, names: &Names) -> BTreeSet<String>;
 
-    /// What a claim of ten walks through from end to end although it needs only a part, in the database's own words; empty
+    /// What a claim of ten from this queue walks through from end to end although it needs only a part, in the database's own words; empty
     /// where it goes by indexes. There are thousands of rows when this is asked, and it changes none.
-    async fn scans_of_a_claim(&self, names: &Names) -> Vec<String>;
+    async fn scans_of_a_claim(&self, names: &Names, queue: Queue) -> Vec<String>;
 
     /// Makes the ledger of migrations say that this step was taken with this checksum, as another program would have.
     async fn record_step(&self, names: &Names, version: i32, checksum: &str);
@@ -92,8 +93,21 @@ pub trait Fixture: Send + Sync {
 
     /// Ends a delivery as a handler would that guards `lease` in its transaction and writes `note`.
     async fn complete_guarded(&self, context: &Context, lease: &Lease, note: &str) -> Result<()>;
+
     /// The same with a timer: schedules it with `schedule_in`.
     async fn schedule(&self, timers: &Timers, note: &str, timer: NewTimer, end: End) -> Result<Enqueued>;
+
+    /// The same with messages received by `enqueue_in` of the inbox.
+    async fn receive(
+        &self,
+        inbox: &Inbox,
+        note: &str,
+        incoming: Vec<Incoming>,
+        end: End,
+    ) -> Result<Vec<Received>>;
+
+    /// The same with a guard completed by `complete_in`. Rolls back when that fails.
+    async fn complete_guard(&self, guard: &Guard, note: &str, end: End) -> Result<()>;
 
     /// Writes `note` into the same table within a handler's transaction.
     async fn write_note(&self, transaction: &mut dyn StoreTransaction, note: &str);

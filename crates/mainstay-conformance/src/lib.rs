@@ -19,6 +19,7 @@ pub mod report;
 pub mod requirements;
 pub mod results;
 mod run;
+mod through_inbox;
 mod world;
 
 pub use case::{Case, Verdict};

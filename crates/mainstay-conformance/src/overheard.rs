@@ -13,7 +13,7 @@ use mainstay_core::outbox::{
 };
 use mainstay_core::queue::{ClaimBatch, ClaimHandle, ClaimRequest, Settled, Settlement};
 use mainstay_core::store::{
-    Capabilities, JobStore, LeaseStore, OutboxStore, Provider, Queue, QueueStore, SchemaStore,
+    Capabilities, InboxStore, JobStore, LeaseStore, OutboxStore, Provider, Queue, QueueStore, SchemaStore,
     StoreTransaction, TimerStore, WaitRequest, Wake,
 };
 use mainstay_core::{Error, OwnerToken, Result, WorkItemId};
@@ -86,6 +86,9 @@ impl Provider for Overheard {
     }
     fn jobs(&self) -> Arc<dyn JobStore> {
         self.inner.jobs()
+    }
+    fn inbox(&self) -> Arc<dyn InboxStore> {
+        self.inner.inbox()
     }
     fn schema(&self) -> Arc<dyn SchemaStore> {
         self.inner.schema()

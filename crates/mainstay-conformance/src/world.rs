@@ -9,6 +9,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use mainstay_core::inbox::{Inbox, InboxEntry};
 use mainstay_core::job::Jobs;
 use mainstay_core::outbox::{Message, Outbox, OutboxMessage};
 use mainstay_core::queue::{ClaimBatch, ClaimHandle, ClaimRequest, Claimed};
@@ -30,6 +31,7 @@ pub(crate) struct World<'a> {
     pub(crate) provider: Arc<dyn Provider>,
     pub(crate) outbox: Outbox,
     pub(crate) timers: Timers,
+    pub(crate) inbox: Inbox,
     names: Names,
 }
 
@@ -50,7 +52,8 @@ impl<'a> World<'a> {
     /// A provider of the fixture.
     pub(crate) fn over(fixture: &'a dyn Fixture, provider: Arc<dyn Provider>, names: Names) -> Self {
         let (outbox, timers) = (Outbox::new(provider.outbox()), Timers::new(provider.as_ref()));
-        Self { fixture, provider, outbox, timers, names }
+        let inbox = Inbox::new(provider.as_ref());
+        Self { fixture, provider, outbox, timers, inbox, names }
     }
 
     /// The outbox of another instance on the same database.
@@ -155,6 +158,12 @@ impl<'a> World<'a> {
     /// Makes messages of up to `batch` timers that are due.
     pub(crate) async fn forward(&self, owner: OwnerToken, batch: u32) -> Vec<WorkItemId> {
         self.timers.queue().store().forward(owner, batch).await.expect("forward")
+    }
+
+    /// The only message of the ledger that this source calls so.
+    pub(crate) async fn entry(&self, source: &str, message_id: &str) -> InboxEntry {
+        let entry = self.inbox.get(source, message_id).await.expect("get");
+        entry.unwrap_or_else(|| panic!("{source}/{message_id} must be in the ledger"))
     }
 
     /// How many messages there are in all, open and settled.

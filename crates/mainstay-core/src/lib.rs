@@ -1,14 +1,15 @@
 //! The engine of Mainstay: everything that is not SQL.
 //!
 //! Applications use the `mainstay` crate, which re-exports this one beside the providers. What a provider
-//! must supply is in [`store`]; what an application sees is in [`outbox`], [`lease`], [`queue`] and [`runtime`].
-//! must supply is in [`store`]; what an application sees is in [`outbox`], [`timer`], [`queue`] and [`runtime`].
+//! must supply is in [`store`]; what an application sees is in [`outbox`], [`inbox`], [`timer`], [`job`], [`lease`], [`queue`] and
+//! [`runtime`].
 //! No database crate is in this crate's tree.
 
 pub mod backoff;
 pub mod error;
 mod hash;
 pub mod id;
+pub mod inbox;
 pub mod job;
 pub mod lease;
 pub mod outbox;

@@ -10,6 +10,7 @@ use metrics::{SharedString, counter, gauge, histogram};
 
 use crate::error::Error;
 use crate::id::{MessageId, OwnerToken, WorkItemId};
+use crate::inbox::{BeginAnswer, InboxKey, PreparedIncoming, Received, ReservationEnd, Seen};
 use crate::job::Job;
 use crate::lease::{LeaseClaim, LeaseGrant, LeaseHolder};
 use crate::outbox::{Enqueued, OutboxStats, PreparedMessage};
@@ -75,6 +76,30 @@ pub mod names {
     pub const TIMERS_OVERDUE: &str = "timers_overdue";
     /// Gauge in seconds: for how long the oldest of them has been.
     pub const TIMERS_OLDEST_SECONDS: &str = "mainstay_timers_oldest_overdue_seconds";
+    /// Counter, by `source` and `outcome` (added, replaced, revived, in-progress, done): messages put into an inbox.
+    pub const RECEIVED: &str = "mainstay_inbox_received_total";
+    /// Counter, by `source`: messages that came again after they were known.
+    pub const DUPLICATES: &str = "mainstay_inbox_duplicates_total";
+    /// Counter, by `source`: messages that came again with another content.
+    pub const HASH_MISMATCHES: &str = "mainstay_inbox_hash_mismatches_total";
+    /// Counter, by `outcome` (new, busy, done, dead): reservations asked for.
+    pub const BEGUN: &str = "mainstay_inbox_begun_total";
+    /// Counter, by `outcome` (complete, fail, release, lost): reservations ended.
+    pub const GUARDS_ENDED: &str = "mainstay_inbox_guards_ended_total";
+    /// Counter, by `mark` (processing, processed, dead): messages marked by hand.
+    pub const MARKED: &str = "mainstay_inbox_marked_total";
+    /// Counter: messages revived by an operator.
+    pub const REVIVED: &str = "mainstay_inbox_revived_total";
+    /// Counter: settled messages that retention has forgotten.
+    pub const FORGOTTEN: &str = "mainstay_inbox_forgotten_total";
+    /// Gauge: received messages ready or scheduled.
+    pub const INBOX_PENDING: &str = "inbox_pending_messages";
+    /// Gauge: received messages held by workers.
+    pub const INBOX_PROCESSING: &str = "inbox_processing_messages";
+    /// Gauge: received messages in the queue that were given up.
+    pub const INBOX_DEAD: &str = "inbox_dead_messages";
+    /// Gauge in seconds: how long the oldest due received message has waited.
+    pub const INBOX_OLDEST_SECONDS: &str = "mainstay_inbox_oldest_ready_seconds";
     /// Counter, by `operation`: database operations of the engine that failed and are tried again.
     pub const RETRIED: &str = "mainstay_store_retries_total";
     /// Counter, by `job`: runs made of occurrences.
@@ -246,12 +271,22 @@ pub(crate) fn key_released(store: &str, key: &str, released: bool) {
 
 /// Publishes the gauges of an outbox.
 pub fn gauges(store: &str, stats: &OutboxStats) {
+    publish([names::PENDING, names::PROCESSING, names::FAILED, names::OLDEST_SECONDS], store, stats);
+}
+
+/// Publishes the gauges of an inbox's queue.
+pub fn inbox_gauges(store: &str, stats: &OutboxStats) {
+    let [pending, processing, dead] = [names::INBOX_PENDING, names::INBOX_PROCESSING, names::INBOX_DEAD];
+    publish([pending, processing, dead, names::INBOX_OLDEST_SECONDS], store, stats);
+}
+
+fn publish(names: [&'static str; 4], store: &str, stats: &OutboxStats) {
+    let [pending, processing, failed, oldest] = names;
     let label = || store.to_owned();
-    gauge!(names::PENDING, "store" => label()).set((stats.ready + stats.scheduled) as f64);
-    gauge!(names::PROCESSING, "store" => label()).set(stats.in_progress as f64);
-    gauge!(names::FAILED, "store" => label()).set(stats.failed as f64);
-    let oldest = stats.oldest_ready.map_or(0.0, |age| age.as_secs_f64());
-    gauge!(names::OLDEST_SECONDS, "store" => label()).set(oldest);
+    gauge!(pending, "store" => label()).set((stats.ready + stats.scheduled) as f64);
+    gauge!(processing, "store" => label()).set(stats.in_progress as f64);
+    gauge!(failed, "store" => label()).set(stats.failed as f64);
+    gauge!(oldest, "store" => label()).set(stats.oldest_ready.map_or(0.0, |age| age.as_secs_f64()));
 }
 
 pub(crate) fn no_handler(store: &str, topic: &str, id: WorkItemId, delay: Duration) {
@@ -473,4 +508,116 @@ pub(crate) fn lease_forced(store: &str, name: &str, owner: Option<&str>) {
 /// Publishes the gauge of held leases.
 pub fn active_leases(store: &str, count: u64) {
     gauge!(names::ACTIVE_LEASES, "store" => store.to_owned()).set(count as f64);
+}
+
+pub(crate) fn received(store: &str, messages: &[PreparedIncoming], results: &[Received]) {
+    for (incoming, received) in messages.iter().zip(results) {
+        let (key, message, outcome) = (incoming.key(), incoming.message(), received.outcome);
+        tracing::info!(
+            store,
+            source = key.source(),
+            message_id = key.message_id(),
+            topic = message.topic(),
+            correlation_id = message.correlation_id(),
+            work_item = received.work_item.map(tracing::field::display),
+            %outcome,
+            "received"
+        );
+        let source = || key.source().to_owned();
+        counter!(names::RECEIVED, "store" => store.to_owned(), "source" => source(), "outcome" => outcome.as_str())
+            .increment(1);
+        duplicate(store, key, outcome.is_duplicate(), received.hash_mismatch);
+    }
+}
+
+fn duplicate(store: &str, key: &InboxKey, is_duplicate: bool, hash_mismatch: bool) {
+    let source = || key.source().to_owned();
+    if is_duplicate {
+        counter!(names::DUPLICATES, "store" => store.to_owned(), "source" => source()).increment(1);
+    }
+    if hash_mismatch {
+        let message_id = key.message_id();
+        tracing::warn!(store, source = key.source(), message_id, "a known message came with another content");
+        counter!(names::HASH_MISMATCHES, "store" => store.to_owned(), "source" => source()).increment(1);
+    }
+}
+
+/// A message that is done already is a duplicate for sure; any other may be on its first way.
+pub(crate) fn seen(store: &str, key: &InboxKey, seen: &Seen) {
+    let (source, message_id) = (key.source(), key.message_id());
+    tracing::debug!(store, source, message_id, processed = seen.processed, "asked whether it is processed");
+    duplicate(store, key, seen.processed, seen.hash_mismatch);
+}
+
+pub(crate) fn begun(store: &str, key: &InboxKey, answer: &BeginAnswer) {
+    let outcome = match answer {
+        BeginAnswer::New(_) => "new",
+        BeginAnswer::Busy { .. } => "busy",
+        BeginAnswer::Done { .. } => "done",
+        BeginAnswer::Dead { .. } => "dead",
+    };
+    tracing::debug!(store, source = key.source(), message_id = key.message_id(), outcome, "began");
+    counter!(names::BEGUN, "store" => store.to_owned(), "outcome" => outcome).increment(1);
+    duplicate(store, key, matches!(answer, BeginAnswer::Done { .. }), answer.hash_mismatch());
+}
+
+pub(crate) fn guard_ended(store: &str, key: &InboxKey, end: &ReservationEnd) {
+    let (source, message_id) = (key.source(), key.message_id());
+    let outcome = match end {
+        ReservationEnd::Complete => {
+            tracing::debug!(store, source, message_id, "completed");
+            "complete"
+        }
+        ReservationEnd::Fail(error) => {
+            tracing::error!(store, source, message_id, error, "given up");
+            "fail"
+        }
+        ReservationEnd::Release(Some(error)) => {
+            tracing::error!(store, source, message_id, error, "an attempt failed; given back");
+            "release"
+        }
+        ReservationEnd::Release(None) => {
+            tracing::debug!(store, source, message_id, "given back");
+            "release"
+        }
+    };
+    counter!(names::GUARDS_ENDED, "store" => store.to_owned(), "outcome" => outcome).increment(1);
+}
+
+pub(crate) fn guard_lost(store: &str, key: &InboxKey) {
+    let (source, message_id) = (key.source(), key.message_id());
+    tracing::warn!(store, source, message_id, "a reservation was lost; what runs under it must stop");
+    counter!(names::GUARDS_ENDED, "store" => store.to_owned(), "outcome" => "lost").increment(1);
+}
+
+/// A reservation could not be given back at its end.
+pub(crate) fn guard_unreleased(store: &str, key: &InboxKey, error: &Error) {
+    let (source, message_id) = (key.source(), key.message_id());
+    tracing::warn!(store, source, message_id, %error, "a reservation could not be given back; it lapses by itself");
+}
+
+pub(crate) fn marked(store: &str, key: &InboxKey, mark: &'static str, changed: bool) {
+    let (source, message_id) = (key.source(), key.message_id());
+    tracing::debug!(store, source, message_id, mark, changed, "marked");
+    if changed {
+        counter!(names::MARKED, "store" => store.to_owned(), "mark" => mark).increment(1);
+    }
+}
+
+/// What an operator did to dead messages, each of them by its key.
+pub(crate) fn revived(store: &str, keys: &[InboxKey]) {
+    for key in keys {
+        let (source, message_id) = (key.source(), key.message_id());
+        tracing::info!(store, action = "revive", source, message_id, "changed by an operator");
+    }
+    if !keys.is_empty() {
+        counter!(names::REVIVED, "store" => store.to_owned()).increment(keys.len() as u64);
+    }
+}
+
+pub(crate) fn forgotten(store: &str, count: u64) {
+    if count > 0 {
+        tracing::info!(store, count, "forgot settled messages past their retention");
+        counter!(names::FORGOTTEN, "store" => store.to_owned()).increment(count);
+    }
 }

@@ -10,6 +10,7 @@ mod addition;
 mod cursor;
 mod error;
 mod gathering;
+mod inbox;
 mod jobs;
 mod lease;
 mod listener;
@@ -30,6 +31,7 @@ mod transaction;
 mod url;
 mod waiting;
 
+pub use inbox::PostgresInbox;
 pub use jobs::PostgresJobs;
 pub use lease::PostgresLeases;
 pub use options::PostgresBuilder;

@@ -44,9 +44,8 @@ impl ToSql for Moment {
     to_sql_checked!();
 }
 
-#[cfg(any(feature = "sqlx", feature = "diesel", feature = "sea-orm"))]
 impl Moment {
-    /// The same in words PostgreSQL reads, for drivers that send text.
+    /// The same in words PostgreSQL reads, for what is sent as text.
     pub(crate) fn to_text(self) -> String {
         let clamped = Timestamp::from_microsecond(self.0.as_microsecond().max(EARLIEST));
         let time = clamped.unwrap_or(self.0);
@@ -56,7 +55,6 @@ impl Moment {
     }
 }
 
-#[cfg(any(feature = "sqlx", feature = "diesel", feature = "sea-orm"))]
 fn bc(time: Timestamp, year: i16) -> String {
     let full = time.to_zoned(jiff::tz::TimeZone::UTC).datetime();
     let (month, day) = (full.month(), full.day());
@@ -91,7 +89,6 @@ mod tests {
         }
     }
 
-    #[cfg(any(feature = "sqlx", feature = "diesel", feature = "sea-orm"))]
     #[test]
     fn years_before_the_first_are_written_as_bc() {
         let first = Moment("-000001-03-04T05:06:07Z".parse().unwrap());

@@ -1,6 +1,7 @@
 //! Mainstay's types as parameters of statements, in the order of `queries/queue.sql`.
 
 use mainstay_core::OwnerToken;
+use mainstay_core::inbox::PreparedIncoming;
 use mainstay_core::outbox::{PreparedMessage, When};
 use mainstay_core::queue::{ClaimHandle, Settlement};
 use tokio_postgres::types::Type;
@@ -26,10 +27,7 @@ fn seconds(when: Option<When>) -> Option<f64> {
 }
 
 /// None when no message has the thing, so that nothing is sent for it, nor room made.
-fn column<'a, T>(
-    messages: &'a [PreparedMessage],
-    value: impl Fn(&'a PreparedMessage) -> Option<T>,
-) -> Option<Vec<Option<T>>> {
+fn column<'a, M, T>(messages: &'a [M], value: impl Fn(&'a M) -> Option<T>) -> Option<Vec<Option<T>>> {
     let first = messages.iter().position(|message| value(message).is_some())?;
     let before = std::iter::repeat_with(|| None).take(first);
     Some(before.chain(messages[first..].iter().map(value)).collect())
@@ -181,6 +179,40 @@ pub(crate) fn many_as_text(messages: &[PreparedMessage]) -> [Option<Vec<Option<S
     columns.map(|read| column(messages, read))
 }
 
+/// A column of texts as PostgreSQL writes arrays, for drivers and statements that send texts alone.
+pub(crate) fn array(column: Option<Vec<Option<String>>>) -> Option<String> {
+    let element = |text: Option<String>| match text {
+        None => "NULL".to_owned(),
+        Some(text) => format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"")),
+    };
+    let elements = |texts: Vec<_>| texts.into_iter().map(element).collect::<Vec<_>>().join(",");
+    column.map(|texts| format!("{{{}}}", elements(texts)))
+}
+
+/// Received messages as arrays in texts, in the order of `enqueue` in `queries/inbox.sql`.
+pub(crate) fn incoming_as_text(messages: &[PreparedIncoming]) -> [Option<String>; 16] {
+    type Read<'a> = Box<dyn Fn(&PreparedIncoming) -> Option<String> + 'a>;
+    let columns: [Read<'_>; 16] = [
+        Box::new(|incoming| Some(incoming.key().source().to_owned())),
+        Box::new(|incoming| Some(incoming.key().message_id().to_owned())),
+        Box::new(|incoming| Some(incoming.message().topic().to_owned())),
+        Box::new(|incoming| Some(incoming.message().payload().to_owned())),
+        Box::new(|incoming| Some(incoming.hash().to_string())),
+        Box::new(|incoming| incoming.message().correlation_id().map(str::to_owned)),
+        Box::new(|incoming| moment(incoming.message().due()).map(Moment::to_text)),
+        Box::new(|incoming| incoming.message().ordering_key().map(str::to_owned)),
+        Box::new(|incoming| Some(incoming.message().priority().to_string())),
+        Box::new(|incoming| moment(incoming.message().expires()).map(Moment::to_text)),
+        Box::new(|incoming| incoming.message().headers_json()),
+        Box::new(|incoming| Some(incoming.message().hold_on_failure().to_string())),
+        Box::new(|incoming| seconds(incoming.message().due()).map(|seconds| seconds.to_string())),
+        Box::new(|incoming| seconds(incoming.message().expires()).map(|seconds| seconds.to_string())),
+        Box::new(|incoming| Some(incoming.message().work_item().to_string())),
+        Box::new(|incoming| Some(incoming.message().message().to_string())),
+    ];
+    columns.map(|read| array(column(messages, read)))
+}
+
 /// Settlements, as arrays.
 pub(crate) struct Settlements<'a> {
     owner: Uuid,
@@ -227,4 +259,16 @@ impl<'a> Settlements<'a> {
 /// Claims as two arrays.
 pub(crate) fn claims(claims: &[ClaimHandle]) -> (Vec<Uuid>, Vec<i64>) {
     claims.iter().map(|claim| (claim.id().as_uuid(), claim.generation())).unzip()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arrays_are_written_as_postgresql_reads_them() {
+        let column = vec![Some("a,b".to_owned()), None, Some(r#"\ " NULL"#.to_owned()), Some(String::new())];
+        assert_eq!(array(Some(column)).as_deref(), Some(r#"{"a,b",NULL,"\\ \" NULL",""}"#));
+        assert_eq!(array(None), None);
+    }
 }

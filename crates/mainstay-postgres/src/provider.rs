@@ -7,11 +7,13 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use mainstay_core::Result;
 use mainstay_core::store::{
-    Capabilities, JobStore, LeaseStore, Names, OutboxStore, Provider, Queue, SchemaStore, TimerStore,
+    Capabilities, InboxStore, JobStore, LeaseStore, Names, OutboxStore, Provider, Queue, SchemaStore,
+    TimerStore,
 };
 use tokio_util::sync::CancellationToken;
 
 use crate::error::PoolLimits;
+use crate::inbox::PostgresInbox;
 use crate::jobs::PostgresJobs;
 use crate::lease::PostgresLeases;
 use crate::listener::Listener;
@@ -42,6 +44,7 @@ struct Shared {
     connections: Connections,
     /// In the order of [`Queue::ALL`].
     queues: [Arc<PostgresQueue>; 4],
+    inbox: Arc<PostgresInbox>,
     leases: Arc<PostgresLeases>,
     timers: Arc<PostgresTimers>,
     jobs: Arc<PostgresJobs>,
@@ -121,10 +124,12 @@ impl Postgres {
             let keep = options.keep_done_payloads;
             Arc::new(PostgresJobs::new(identifier, connections.clone(), statements, keep, waiting))
         };
+        let inbox = Arc::new(PostgresInbox::new(connections.clone(), &names)?);
         let leases = Arc::new(PostgresLeases::new(connections.clone(), &names)?);
         let timers = Arc::new(PostgresTimers::new(connections.clone(), &names)?);
         let schema = Arc::new(PostgresSchema::new(connections.clone(), names.clone())?);
-        let shared = Shared { names, identifier, connections, queues, leases, timers, jobs, schema, closed };
+        let shared =
+            Shared { names, identifier, connections, queues, inbox, leases, timers, jobs, schema, closed };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -166,6 +171,10 @@ impl Provider for Postgres {
 
     fn queue(&self, queue: Queue) -> Arc<dyn OutboxStore> {
         Arc::clone(&self.shared.queues[queue as usize]) as Arc<dyn OutboxStore>
+    }
+
+    fn inbox(&self) -> Arc<dyn InboxStore> {
+        Arc::clone(&self.shared.inbox) as Arc<dyn InboxStore>
     }
 
     fn leases(&self) -> Arc<dyn LeaseStore> {

@@ -97,6 +97,11 @@ pub(crate) fn ids(operation: &'static str, rows: &[Row]) -> Result<Vec<WorkItemI
     rows.iter().map(read).collect()
 }
 
+/// The answers of a call: one text in each row.
+pub(crate) fn answers(operation: &'static str, rows: &[Row]) -> Result<Vec<String>> {
+    rows.iter().map(|row| Reader::new(operation, row).get(0)).collect()
+}
+
 /// The one value of a result.
 pub(crate) fn value<'a, T: FromSql<'a>>(operation: &'static str, rows: &'a [Row]) -> Result<T> {
     let nothing = || Error::new(ErrorKind::Internal, operation, "the database returned no row");

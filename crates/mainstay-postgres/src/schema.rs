@@ -35,7 +35,8 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
         over: &[Queue::Inbox, Queue::Timers, Queue::JobRuns],
     },
     Migration::once(4, "lease", include_str!("../migrations/0004_lease.sql")),
-    Migration::once(5, "jobs", include_str!("../migrations/0005_jobs.sql")),
+    Migration::once(5, "inbox", include_str!("../migrations/0005_inbox.sql")),
+    Migration::once(6, "jobs", include_str!("../migrations/0006_jobs.sql")),
 ];
 
 /// A file of functions and the queues it is made for.
@@ -82,6 +83,11 @@ const FUNCTIONS: &[Functions] = &[
     Functions::of_every_queue(include_str!("../functions/queue_purge.sql")),
     Functions::of_every_queue(include_str!("../functions/queue_idle.sql")),
     Functions { sql: include_str!("../functions/queue_forward.sql"), over: &[Queue::Timers, Queue::JobRuns] },
+    Functions::once(include_str!("../functions/inbox_mark.sql")),
+    Functions::once(include_str!("../functions/inbox_follow.sql")),
+    Functions::once(include_str!("../functions/inbox_begin.sql")),
+    Functions::once(include_str!("../functions/inbox_enqueue.sql")),
+    Functions::once(include_str!("../functions/inbox_keep.sql")),
     Functions::once(include_str!("../functions/lease_acquire.sql")),
     Functions::once(include_str!("../functions/lease_renew.sql")),
     Functions::once(include_str!("../functions/lease_release.sql")),

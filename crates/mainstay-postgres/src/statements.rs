@@ -36,6 +36,13 @@ statements! {
 }
 
 statements! {
+    /// The statements of the ledger of received messages.
+    InboxStatements from "../queries/inbox.sql" {
+        seen, mark_processing, mark_processed, mark_dead, begin, renew, complete, fail, release, enqueue, get, list, revive, stats, forget,
+    }
+}
+
+statements! {
     /// The statements of the leases.
     LeaseStatements from "../queries/lease.sql" {
         acquire, renew, release, force_release, guard, guard_as_text, list, active,
@@ -96,7 +103,8 @@ mod tests {
         let schema = SchemaStatements::new(&names).unwrap();
         let (lease, jobs) = (LeaseStatements::new(&names).unwrap(), JobStatements::new(&names).unwrap());
         let timers = TimerStatements::new(&names).unwrap();
-        let primitives = timers.all().into_iter().chain(lease.all()).chain(jobs.all());
+        let inbox = InboxStatements::new(&names).unwrap();
+        let primitives = timers.all().into_iter().chain(lease.all()).chain(jobs.all()).chain(inbox.all());
         for (name, sql) in outbox.all().into_iter().chain(primitives).chain(schema.all()) {
             assert!(["select", "insert", "create"].iter().any(|verb| sql.starts_with(verb)), "{name}: {sql}");
             assert!(!sql.contains("{{") && !sql.contains("-- "), "{name}: {sql}");
@@ -108,6 +116,8 @@ mod tests {
         let names = Names::default();
         let known = QueueStatements::new(&names).unwrap().all().len();
         assert_eq!(include_str!("../queries/queue.sql").matches("-- name: ").count(), known);
+        let known = InboxStatements::new(&names).unwrap().all().len();
+        assert_eq!(include_str!("../queries/inbox.sql").matches("-- name: ").count(), known);
         let known = LeaseStatements::new(&names).unwrap().all().len();
         assert_eq!(include_str!("../queries/lease.sql").matches("-- name: ").count(), known);
         let known = TimerStatements::new(&names).unwrap().all().len();

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use mainstay_core::lease::{GuardIn, LeaseClaim};
 use mainstay_core::outbox::{EnqueueIn, Enqueued, PreparedMessage};
 use mainstay_core::queue::{Settled, Settlement};
-use mainstay_core::store::{LeaseStore, OutboxStore, StoreTransaction};
+use mainstay_core::store::{CallIn, LeaseStore, OutboxStore, StoreCall, StoreTransaction};
 use mainstay_core::{OwnerToken, Result};
 use tokio_postgres::Client;
 
@@ -72,6 +72,10 @@ impl StoreTransaction for PostgresTransaction {
         adapter::guard_on(self.lease.client()?, leases, claim).await
     }
 
+    async fn call(&mut self, call: &StoreCall) -> Result<Vec<String>> {
+        adapter::call_on(self.lease.client()?, call).await
+    }
+
     async fn commit(self: Box<Self>) -> Result<()> {
         // A commit after a failed statement is answered as if all were well, although the server rolls back. The
         // statement in front of it fails then, and the commit is never reached.
@@ -101,6 +105,12 @@ impl EnqueueIn<PostgresTransaction> for PostgresTransaction {
     ) -> Result<Vec<Enqueued>> {
         let outbox = PostgresQueue::of(store)?;
         adapter::enqueue_on(Session::Unnamed(self.lease.client()?), outbox.statements(), messages).await
+    }
+}
+
+impl CallIn<PostgresTransaction> for PostgresTransaction {
+    async fn call_in(&mut self, call: &StoreCall) -> Result<Vec<String>> {
+        self.call(call).await
     }
 }
 

@@ -38,11 +38,19 @@
 //! (-9 to 9), `ordering_key`, `hold_on_failure` (0 or 1) and `headers` (a JSON object of texts). Everything else is
 //! Mainstay's. Constraints refuse what would break the rules. An `idempotency_key` is not checked by a plain INSERT: to
 //! have it checked, insert the key into `infra_outbox_idempotency` first, and skip the message if that conflicts.
+//!
+//! A message that came from elsewhere is received into the inbox, once however often it comes, with
+//!
+//! ```sql
+//! INSERT INTO infra_inbox_received (source, message_id, topic, payload) VALUES (?, ?, ?, ?)
+//! ```
 
 mod adapter;
+mod call;
 mod connection;
 mod database;
 mod error;
+mod inbox;
 mod jobs;
 mod lease;
 mod options;
@@ -58,6 +66,7 @@ mod wake;
 mod writer;
 
 pub use adapter::InSqlite;
+pub use inbox::SqliteInbox;
 pub use jobs::SqliteJobs;
 pub use lease::SqliteLeases;
 pub use options::SqliteBuilder;

@@ -8,10 +8,12 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use mainstay_core::Result;
 use mainstay_core::store::{
-    Capabilities, JobStore, LeaseStore, Names, OutboxStore, Provider, Queue, SchemaStore, TimerStore,
+    Capabilities, InboxStore, JobStore, LeaseStore, Names, OutboxStore, Provider, Queue, SchemaStore,
+    TimerStore,
 };
 
 use crate::database::Database;
+use crate::inbox::SqliteInbox;
 use crate::jobs::SqliteJobs;
 use crate::lease::SqliteLeases;
 use crate::options::SqliteBuilder;
@@ -26,6 +28,7 @@ pub struct Sqlite {
     database: Arc<Database>,
     /// In the order of [`Queue::ALL`].
     queues: [Arc<SqliteQueue>; 4],
+    inbox: Arc<SqliteInbox>,
     jobs: Arc<SqliteJobs>,
 }
 
@@ -34,8 +37,9 @@ impl Sqlite {
         let outbox = Arc::new(database.of(Queue::Outbox));
         let queues = Queue::ALL
             .map(|queue| Arc::new(SqliteQueue::new(Arc::new(database.of(queue)), Arc::clone(&outbox))));
+        let inbox = SqliteInbox::new(Arc::new(database.of(Queue::Inbox)), &database.names);
         let jobs = Arc::new(SqliteJobs::new(&database));
-        Self { database: Arc::new(database), queues, jobs }
+        Self { database: Arc::new(database), queues, inbox: Arc::new(inbox), jobs }
     }
 
     /// Opens a file, and creates it if there is none. Creates no table.
@@ -94,6 +98,10 @@ impl Provider for Sqlite {
 
     fn jobs(&self) -> Arc<dyn JobStore> {
         Arc::clone(&self.jobs) as Arc<dyn JobStore>
+    }
+
+    fn inbox(&self) -> Arc<dyn InboxStore> {
+        Arc::clone(&self.inbox) as Arc<dyn InboxStore>
     }
 
     fn schema(&self) -> Arc<dyn SchemaStore> {

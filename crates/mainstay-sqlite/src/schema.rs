@@ -25,7 +25,8 @@ pub const MIGRATIONS: &[Migration] = &[
         over: &[Queue::Inbox, Queue::Timers, Queue::JobRuns],
     },
     Migration::once(3, "lease", include_str!("../migrations/0003_lease.sql")),
-    Migration::once(4, "jobs", include_str!("../migrations/0004_jobs.sql")),
+    Migration::once(4, "inbox", include_str!("../migrations/0004_inbox.sql")),
+    Migration::once(5, "jobs", include_str!("../migrations/0005_jobs.sql")),
 ];
 
 /// The steps taken, by outbox, made by the runner and not by a step. Names of tables are not case-sensitive, so the

@@ -3,19 +3,25 @@
 //! Each block of a file that starts with `-- name:` is a field here. The tests hold the two to each other and prepare
 //! every statement on a real database.
 
+use std::sync::Arc;
+
 use mainstay_core::store::{Names, render};
 
 const QUEUE: &str = include_str!("../queries/queue.sql");
+const INBOX: &str = include_str!("../queries/inbox.sql");
 const JOBS: &str = include_str!("../queries/jobs.sql");
 const LEASE: &str = include_str!("../queries/lease.sql");
 const TIMERS: &str = include_str!("../queries/timers.sql");
+
+/// SQLite's clock, in microseconds, for statements that nobody asks it for first.
+const NOW: &str = "CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) * 1000";
 
 macro_rules! statements {
     ($(#[$doc:meta])* $type:ident from $file:ident { $($name:ident),* $(,)? }) => {
         $(#[$doc])*
         #[derive(Debug)]
         pub(crate) struct $type {
-            $(pub(crate) $name: String,)*
+            $(pub(crate) $name: Arc<str>,)*
         }
 
         impl $type {
@@ -24,14 +30,14 @@ macro_rules! statements {
                 // A name that is not in the file gives an empty statement, which the tests would find.
                 let find = |name: &str| {
                     let block = blocks.iter().find(|(found, _)| *found == name);
-                    block.map(|(_, sql)| render(sql, names)).unwrap_or_default()
+                    block.map(|(_, sql)| render(&sql.replace("{{now}}", NOW), names)).unwrap_or_default()
                 };
-                Self { $($name: find(stringify!($name)),)* }
+                Self { $($name: find(stringify!($name)).into(),)* }
             }
 
             #[cfg(test)]
             fn all(&self) -> Vec<(&'static str, &str)> {
-                vec![$((stringify!($name), self.$name.as_str()),)*]
+                vec![$((stringify!($name), &*self.$name),)*]
             }
         }
     };
@@ -76,6 +82,38 @@ statements! {
         purge_forget,
         purge_remove,
         next_due,
+    }
+}
+
+statements! {
+    /// The statements of the ledger of received messages, ready to prepare.
+    InboxStatements from INBOX {
+        seen,
+        touch,
+        mark_processing,
+        postpone,
+        mark_settled,
+        mark_done_after_all,
+        mark_dead_again,
+        begin,
+        begun,
+        begin_seen,
+        renew,
+        guard_settle,
+        guard_release,
+        hasten,
+        enqueue_before,
+        enqueue,
+        enqueue_after,
+        get,
+        list,
+        list_state,
+        revive_find,
+        revive,
+        stats,
+        forget_select,
+        forget_entry,
+        forget_history,
     }
 }
 
@@ -168,7 +206,14 @@ mod tests {
         let (queue, lease, timers) =
             (Statements::new(&names), LeaseStatements::new(&names), TimerStatements::new(&names));
         let jobs = JobStatements::new(&names);
-        let all = [(queue.all(), QUEUE), (lease.all(), LEASE), (timers.all(), TIMERS), (jobs.all(), JOBS)];
+        let inbox = InboxStatements::new(&names);
+        let all = [
+            (inbox.all(), INBOX),
+            (queue.all(), QUEUE),
+            (lease.all(), LEASE),
+            (timers.all(), TIMERS),
+            (jobs.all(), JOBS),
+        ];
         for (statements, file) in all {
             let listed: Vec<&str> = statements.into_iter().map(|(name, _)| name).collect();
             let found: Vec<&str> = blocks(file).into_iter().map(|(name, _)| name).collect();
@@ -192,6 +237,7 @@ mod tests {
                 prepare(queue.as_str(), Statements::new(&names.of(queue)).all());
             }
             prepare("timers' own", TimerStatements::new(&names).all());
+            prepare("inbox's own", InboxStatements::new(&names).all());
             prepare("leases", LeaseStatements::new(&names).all());
             prepare("jobs", JobStatements::new(&names).all());
         }

@@ -8,11 +8,12 @@ use async_trait::async_trait;
 use mainstay_core::lease::{GuardIn, LeaseClaim};
 use mainstay_core::outbox::{EnqueueIn, Enqueued, PreparedMessage};
 use mainstay_core::queue::{Settled, Settlement};
-use mainstay_core::store::{LeaseStore, OutboxStore, StoreTransaction};
+use mainstay_core::store::{CallIn, LeaseStore, OutboxStore, StoreCall, StoreTransaction};
 use mainstay_core::{Error, OwnerToken, Result};
 use rusqlite::Connection;
 
 use crate::adapter::InSqlite;
+use crate::call::run;
 use crate::database::Database;
 use crate::error::Fault;
 use crate::lease::{GUARD, SqliteLeases, guard};
@@ -122,6 +123,16 @@ impl StoreTransaction for SqliteTransaction {
         self.call(GUARD, move |connection| guard(connection, &all, &sql, &claim)).await
     }
 
+    async fn call(&mut self, call: &StoreCall) -> Result<Vec<String>> {
+        let own = call.origin.downcast_ref::<Database>();
+        if !own.is_some_and(|database| Arc::ptr_eq(&database.writer, &self.writer)) {
+            let reason = format_args!("must be of the database the transaction is of, got {}", call.store);
+            return Err(Error::invalid(call.operation, "store", reason));
+        }
+        let steps = call.steps.clone();
+        self.call(call.operation, move |connection| run(connection, &steps)).await
+    }
+
     async fn commit(self: Box<Self>) -> Result<()> {
         self.check(COMMIT)?;
         self.loan.commit(COMMIT).await
@@ -157,6 +168,12 @@ impl EnqueueIn<InSqlite> for SqliteTransaction {
 impl GuardIn<InSqlite> for SqliteTransaction {
     async fn guard_in(&mut self, store: &dyn LeaseStore, claim: &LeaseClaim) -> Result<()> {
         self.guard(store, claim).await
+    }
+}
+
+impl CallIn<InSqlite> for SqliteTransaction {
+    async fn call_in(&mut self, call: &StoreCall) -> Result<Vec<String>> {
+        StoreTransaction::call(self, call).await
     }
 }
 

@@ -1,12 +1,14 @@
 //! Reliable background work on the database you already run.
 //!
-//! A transactional outbox over embedded SQLite or PostgreSQL: enqueue inside your own transaction, with the driver you
-//! already use, and every message is handled at least once, whatever crashes.
+//! A transactional outbox and an inbox over embedded SQLite or PostgreSQL: enqueue inside your own transaction, with the driver you
+//! already use, and every message is handled at least once, whatever crashes; receive what others send, and handle it once however
+//! often it comes.
 //!
 //! Providers are features: `sqlite`, `postgres`. So are the drivers whose transactions can be enqueued in.
 
 pub use mainstay_core::*;
 
+pub use mainstay_core::inbox::{Begin, Inbox, Incoming};
 pub use mainstay_core::job::{JobDefinition, Jobs, Misfire, Overlap};
 pub use mainstay_core::lease::{Lease, LeaseOptions, Leases};
 pub use mainstay_core::outbox::{Message, Outbox};
@@ -43,4 +45,6 @@ mod guides {
     struct Jobs;
     #[doc = include_str!("../../../docs/guides/timers.md")]
     struct Timers;
+    #[doc = include_str!("../../../docs/guides/inbox.md")]
+    struct Inbox;
 }

@@ -9,11 +9,12 @@ mod support;
 use std::collections::HashSet;
 use std::time::Duration;
 
-use mainstay::id::WorkItemId;
+use futures_util::future::join_all;
+use mainstay::id::{MessageId, WorkItemId};
 use mainstay::job::{JobRun, RunFilter, RunState};
 use mainstay::outbox::{Message, Outbox, OutboxMessage, Page};
 use mainstay::queue::{FailureReason, Status};
-use mainstay::{JobDefinition, Jobs, NewTimer, Timers};
+use mainstay::{Begin, Inbox, Incoming, JobDefinition, Jobs, NewTimer, Timers};
 use mainstay_e2e::Stall;
 use mainstay_tests::eventually;
 use support::{Database, Worker};
@@ -29,13 +30,17 @@ enum Way {
     Timers,
     /// Jobs have missed occurrences, and the workers are schedulers that make up for them.
     Jobs,
+    /// Messages are received, each more than once.
+    Received,
 }
 
 /// A database, and how work gets to the handlers in it.
 struct Scene {
     database: Database,
     way: Way,
+    /// The queue that the handlers take their messages from.
     outbox: Outbox,
+    inbox: Inbox,
     timers: Timers,
     jobs: Jobs,
 }
@@ -53,7 +58,9 @@ impl Scene {
     async fn new(database: Database, way: Way) -> Self {
         let (outbox, timers, jobs) =
             (database.outbox().await, database.timers().await, database.jobs().await);
-        Self { database, way, outbox, timers, jobs }
+        let inbox = database.inbox().await;
+        let outbox = if way == Way::Received { inbox.queue().clone() } else { outbox };
+        Self { database, way, outbox, inbox, timers, jobs }
     }
 
     async fn worker(&self, arguments: &[&str]) -> Worker {
@@ -61,6 +68,7 @@ impl Scene {
             Way::Messages => &[],
             Way::Timers => &["--timers"],
             Way::Jobs => &["--jobs"],
+            Way::Received => &["--inbox"],
         };
         Worker::start(&self.database, &[way, arguments].concat()).await
     }
@@ -74,6 +82,16 @@ impl Scene {
                 let messages = (0..count).map(|n| Message::new(topic, n.to_string())).collect();
                 let enqueued = self.outbox.enqueue_many(messages).await.unwrap();
                 sent.items = enqueued.iter().map(|enqueued| enqueued.work_item).collect();
+            }
+            Way::Received => {
+                let incoming = |_| {
+                    let id = MessageId::new();
+                    Incoming::new("e2e", id.to_string(), Message::new(topic, "").message_id(id))
+                };
+                let incoming: Vec<Incoming> = (0..count).map(incoming).collect();
+                let received = self.inbox.enqueue_many(incoming.clone()).await.unwrap();
+                sent.items = received.iter().filter_map(|received| received.work_item).collect();
+                self.inbox.enqueue_many(incoming).await.unwrap();
             }
             Way::Timers => {
                 let due = |n| Duration::from_millis(n * 1_000 / count);
@@ -123,6 +141,14 @@ impl Scene {
         timers && self.outbox.stats().await.is_ok_and(|stats| stats.open() == 0)
     }
 
+    /// The ledger of received messages says the same as their queue.
+    async fn assert_ledger(&self) {
+        if self.way == Way::Received {
+            let stats = self.inbox.stats().await.unwrap();
+            assert_eq!((stats.ledger.done, stats.ledger.dead), (stats.queue.done, stats.queue.failed));
+        }
+    }
+
     /// The message; none if it is still a timer or a run.
     async fn message(&self, id: WorkItemId) -> Option<OutboxMessage> {
         self.outbox.get(id).await.unwrap()
@@ -170,6 +196,7 @@ async fn killed_workers(scene: Scene) {
     let stats = scene.outbox.stats().await.unwrap();
     assert_eq!((stats.done, stats.failed), (400, 0));
     scene.assert_handled_once(&sent).await;
+    scene.assert_ledger().await;
 }
 
 async fn mst_001_killed_workers_lose_nothing(database: Database) {
@@ -182,6 +209,10 @@ async fn mst_001_killed_workers_lose_no_timer(database: Database) {
 
 async fn mst_001_killed_schedulers_lose_no_run(database: Database) {
     killed_workers(Scene::new(database, Way::Jobs).await).await;
+}
+
+async fn mst_001_killed_workers_lose_no_received_message(database: Database) {
+    killed_workers(Scene::new(database, Way::Received).await).await;
 }
 
 /// MST-004: a process that is killed after it has claimed timers or runs and before it has made messages of them.
@@ -249,6 +280,7 @@ async fn poison(scene: Scene) {
     eventually(DEADLINE, "the others are done", async || scene.is_settled(&others).await).await;
     worker.stop().await;
     assert_eq!(scene.outbox.stats().await.unwrap().done, 5);
+    scene.assert_ledger().await;
     if scene.way == Way::Jobs {
         let run = scene.jobs.run(poison).await.unwrap().unwrap();
         assert_eq!((run.state, run.attempts), (RunState::Failed, 3));
@@ -266,6 +298,10 @@ async fn mst_005_a_poisonous_timer_stops_at_the_limit(database: Database) {
 
 async fn mst_005_a_poisonous_run_stops_at_the_limit(database: Database) {
     poison(Scene::new(database, Way::Jobs).await).await;
+}
+
+async fn mst_005_a_received_poison_message_stops_at_the_limit(database: Database) {
+    poison(Scene::new(database, Way::Received).await).await;
 }
 
 /// MST-002: a graceful stop leaves nothing in progress, not even what a handler would not give up.
@@ -299,6 +335,32 @@ async fn mst_002_a_graceful_stop_leaves_no_timer_in_progress(database: Database)
 
 async fn mst_002_a_graceful_stop_leaves_no_run_in_progress(database: Database) {
     graceful_stop(Scene::new(database, Way::Jobs).await).await;
+}
+
+async fn mst_002_a_graceful_stop_leaves_no_received_message_in_progress(database: Database) {
+    graceful_stop(Scene::new(database, Way::Received).await).await;
+}
+
+/// R14: the winner is killed with SIGKILL; once its reservation has lapsed, exactly one of the next hundred gets the message.
+async fn r14_a_killed_winner_is_followed_by_one(database: Database) {
+    let inbox = database.inbox().await;
+    let mut winner = Worker::spawn(&database, &["--guard", "m", "--lease-ms", "2000"], &[]);
+    winner.line("guarding").await;
+    winner.line("ready").await;
+    assert!(matches!(inbox.begin("e2e", "m").await.unwrap(), Begin::Busy { .. }));
+    winner.kill().await;
+    let started = std::time::Instant::now();
+    let mut next = Vec::new();
+    while next.is_empty() {
+        assert!(started.elapsed() < DEADLINE, "nobody got the message of the dead one");
+        let begins = join_all((0..100).map(|_| inbox.begin("e2e", "m"))).await;
+        next.extend(begins.into_iter().filter_map(|begin| begin.unwrap().into_new()));
+    }
+    assert_eq!(next.len(), 1);
+    let guard = next.remove(0);
+    assert_eq!(guard.attempt(), 2);
+    guard.complete().await.unwrap();
+    assert!(matches!(inbox.begin("e2e", "m").await.unwrap(), Begin::Done));
 }
 
 /// Makes a test of each function for each kind of database.
@@ -342,4 +404,8 @@ on_every_database!(
     mst_005_a_poison_message_stops_at_the_limit["MST-005", "R3"],
     mst_005_a_poisonous_timer_stops_at_the_limit["MST-005", "R3", "R17"],
     mst_005_a_poisonous_run_stops_at_the_limit["MST-005", "R3", "R17"],
+    mst_001_killed_workers_lose_no_received_message["MST-001", "MST-030", "R15"],
+    mst_002_a_graceful_stop_leaves_no_received_message_in_progress["MST-002", "R12"],
+    mst_005_a_received_poison_message_stops_at_the_limit["MST-005", "R3"],
+    r14_a_killed_winner_is_followed_by_one["R14", "MST-001"],
 );

@@ -3,9 +3,11 @@
 pub(crate) mod bench;
 mod content;
 pub(crate) mod demo;
+pub(crate) mod inbox;
 pub(crate) mod jobs;
 pub(crate) mod lease;
 pub(crate) mod leases;
 pub(crate) mod migrate;
 pub(crate) mod outbox;
 pub(crate) mod timers;
+mod verdicts;

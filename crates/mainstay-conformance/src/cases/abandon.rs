@@ -27,7 +27,7 @@ cases! { $ abandon_cases:
     r8_a_release_with_a_delay_waits ["R8"],
 }
 
-async fn obx_037_an_abandon_frees_the_message(fx: &dyn Fixture) {
+pub(super) async fn obx_037_an_abandon_frees_the_message(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let id = world.enqueue(Message::new(TOPIC, "")).await;
     let owner = OwnerToken::new();
@@ -40,7 +40,7 @@ async fn obx_037_an_abandon_frees_the_message(fx: &dyn Fixture) {
     assert!(!row.is_processed());
 }
 
-async fn obx_038_an_abandon_counts_a_retry(fx: &dyn Fixture) {
+pub(super) async fn obx_038_an_abandon_counts_a_retry(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let all = world.enqueue_some(3).await;
     let owner = OwnerToken::new();
@@ -71,7 +71,7 @@ async fn wait_after_abandon(world: &World<'_>, delay: Option<Duration>) -> (Outb
     (row, shortest, longest)
 }
 
-async fn obx_039_the_backoff_doubles_from_one_second_to_sixty(fx: &dyn Fixture) {
+pub(super) async fn obx_039_the_backoff_doubles_from_one_second_to_sixty(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     world.enqueue(Message::new(TOPIC, "")).await;
     for expected in [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0, 60.0] {
@@ -85,7 +85,7 @@ async fn obx_039_the_backoff_doubles_from_one_second_to_sixty(fx: &dyn Fixture) 
     }
 }
 
-async fn obx_040_an_abandon_by_another_owner_changes_nothing(fx: &dyn Fixture) {
+pub(super) async fn obx_040_an_abandon_by_another_owner_changes_nothing(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let id = world.enqueue(Message::new(TOPIC, "")).await;
     let owner = OwnerToken::new();
@@ -97,7 +97,7 @@ async fn obx_040_an_abandon_by_another_owner_changes_nothing(fx: &dyn Fixture) {
     world.assert_nothing_due().await;
 }
 
-async fn obx_041_unknown_ids_are_ignored_by_an_abandon(fx: &dyn Fixture) {
+pub(super) async fn obx_041_unknown_ids_are_ignored_by_an_abandon(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let id = world.enqueue(Message::new(TOPIC, "")).await;
     let owner = OwnerToken::new();
@@ -109,7 +109,7 @@ async fn obx_041_unknown_ids_are_ignored_by_an_abandon(fx: &dyn Fixture) {
     assert_eq!(world.total().await, 1, "an unknown id adds nothing");
 }
 
-async fn obx_042_an_abandoned_message_comes_back_after_the_backoff(fx: &dyn Fixture) {
+pub(super) async fn obx_042_an_abandoned_message_comes_back_after_the_backoff(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let id = world.enqueue(Message::new(TOPIC, "payload")).await;
     let owner = OwnerToken::new();
@@ -129,7 +129,7 @@ async fn obx_042_an_abandoned_message_comes_back_after_the_backoff(fx: &dyn Fixt
     assert_eq!((claimed.id(), claimed.attempt, claimed.payload.as_str()), (id, 7, "payload"));
 }
 
-async fn obx_043_an_abandon_records_the_error(fx: &dyn Fixture) {
+pub(super) async fn obx_043_an_abandon_records_the_error(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let id = world.enqueue(Message::new(TOPIC, "")).await;
     let owner = OwnerToken::new();
@@ -145,7 +145,7 @@ async fn obx_043_an_abandon_records_the_error(fx: &dyn Fixture) {
     assert_eq!(claimed.last_error.as_deref(), Some("connection refused: ünïcode '"));
 }
 
-async fn r6_a_given_delay_wins_over_the_backoff(fx: &dyn Fixture) {
+pub(super) async fn r6_a_given_delay_wins_over_the_backoff(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     world.enqueue(Message::new(TOPIC, "")).await;
     for delay in [Duration::from_millis(1500), Duration::from_secs(7 * 24 * 3600)] {
@@ -156,7 +156,7 @@ async fn r6_a_given_delay_wins_over_the_backoff(fx: &dyn Fixture) {
     }
 }
 
-async fn r6_a_delay_of_zero_is_refused(fx: &dyn Fixture) {
+pub(super) async fn r6_a_delay_of_zero_is_refused(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let id = world.enqueue(Message::new(TOPIC, "")).await;
     let owner = OwnerToken::new();
@@ -173,7 +173,7 @@ async fn r6_a_delay_of_zero_is_refused(fx: &dyn Fixture) {
     assert_eq!(snapshot(&world.row(id).await), before);
 }
 
-async fn r6_a_delay_above_ten_years_is_refused_as_a_whole(fx: &dyn Fixture) {
+pub(super) async fn r6_a_delay_above_ten_years_is_refused_as_a_whole(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let all = world.enqueue_some(4).await;
     let owner = OwnerToken::new();
@@ -205,7 +205,7 @@ async fn r6_a_delay_above_ten_years_is_refused_as_a_whole(fx: &dyn Fixture) {
     world.assert_nothing_due().await;
 }
 
-async fn r6_error_texts_are_bounded_and_clean(fx: &dyn Fixture) {
+pub(super) async fn r6_error_texts_are_bounded_and_clean(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let texts = [
         ("é".repeat(3_000), Some("é".repeat(2_048))),
@@ -226,7 +226,7 @@ async fn r6_error_texts_are_bounded_and_clean(fx: &dyn Fixture) {
     }
 }
 
-async fn r6_an_abandon_without_an_error_keeps_the_earlier_one(fx: &dyn Fixture) {
+pub(super) async fn r6_an_abandon_without_an_error_keeps_the_earlier_one(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let id = world.enqueue(Message::new(TOPIC, "")).await;
     let owner = OwnerToken::new();
@@ -241,7 +241,7 @@ async fn r6_an_abandon_without_an_error_keeps_the_earlier_one(fx: &dyn Fixture) 
     assert_eq!(world.row(id).await.last_error.as_deref(), Some("the real one"));
 }
 
-async fn r12_a_release_gives_back_at_once_and_uncounted(fx: &dyn Fixture) {
+pub(super) async fn r12_a_release_gives_back_at_once_and_uncounted(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let all = world.enqueue_some(3).await;
     let owner = OwnerToken::new();
@@ -258,7 +258,7 @@ async fn r12_a_release_gives_back_at_once_and_uncounted(fx: &dyn Fixture) {
     assert!(claimed.iter().all(|item| item.attempt == 1 && item.handle.generation() == 2));
 }
 
-async fn r8_a_release_with_a_delay_waits(fx: &dyn Fixture) {
+pub(super) async fn r8_a_release_with_a_delay_waits(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let id = world.enqueue(Message::new(TOPIC, "")).await;
     let owner = OwnerToken::new();

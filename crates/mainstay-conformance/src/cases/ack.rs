@@ -24,7 +24,7 @@ cases! { $ ack_cases:
     r11_a_lost_claim_can_not_be_renewed ["R11", "R10"],
 }
 
-async fn obx_030_an_ack_marks_the_message_processed(fx: &dyn Fixture) {
+pub(super) async fn obx_030_an_ack_marks_the_message_processed(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let id = world.enqueue(Message::new(TOPIC, "payload").correlation("c")).await;
     let owner = OwnerToken::new();
@@ -47,7 +47,7 @@ async fn obx_030_an_ack_marks_the_message_processed(fx: &dyn Fixture) {
     assert_eq!(row.created_at, claimed.created_at);
 }
 
-async fn obx_033_an_ack_by_another_owner_changes_nothing(fx: &dyn Fixture) {
+pub(super) async fn obx_033_an_ack_by_another_owner_changes_nothing(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let all = world.enqueue_some(2).await;
     let owner = OwnerToken::new();
@@ -62,7 +62,7 @@ async fn obx_033_an_ack_by_another_owner_changes_nothing(fx: &dyn Fixture) {
     assert_eq!(set(&world.outbox.ack(owner, &claimed).await.unwrap().changed), set(&all));
 }
 
-async fn obx_034_unknown_ids_are_ignored_and_reported(fx: &dyn Fixture) {
+pub(super) async fn obx_034_unknown_ids_are_ignored_and_reported(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let ready = world.enqueue(Message::new("ready", "").due_in(Duration::from_secs(600))).await;
     let id = world.enqueue(Message::new(TOPIC, "")).await;
@@ -76,7 +76,7 @@ async fn obx_034_unknown_ids_are_ignored_and_reported(fx: &dyn Fixture) {
     assert_eq!(world.row(ready).await.status, Status::Ready, "what is not claimed can't be acked");
 }
 
-async fn obx_035_an_acked_message_is_not_claimed_again(fx: &dyn Fixture) {
+pub(super) async fn obx_035_an_acked_message_is_not_claimed_again(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let all = world.enqueue_some(4).await;
     let owner = OwnerToken::new();
@@ -90,7 +90,7 @@ async fn obx_035_an_acked_message_is_not_claimed_again(fx: &dyn Fixture) {
     assert!(again.iter().all(|item| all[2..].contains(&item.id())));
 }
 
-async fn obx_036_an_empty_list_is_a_no_op(fx: &dyn Fixture) {
+pub(super) async fn obx_036_an_empty_list_is_a_no_op(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let id = world.enqueue(Message::new(TOPIC, "")).await;
     let owner = OwnerToken::new();
@@ -113,7 +113,7 @@ async fn obx_036_an_empty_list_is_a_no_op(fx: &dyn Fixture) {
     assert_eq!(world.outbox.store().enqueue(&[]).await.unwrap(), []);
 }
 
-async fn r4_a_settle_returns_exactly_what_changed(fx: &dyn Fixture) {
+pub(super) async fn r4_a_settle_returns_exactly_what_changed(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let all = world.enqueue_some(6).await;
     let (mine, theirs) = (OwnerToken::new(), OwnerToken::new());
@@ -127,7 +127,7 @@ async fn r4_a_settle_returns_exactly_what_changed(fx: &dyn Fixture) {
     assert_eq!((stats.done, stats.in_progress), (3, 3));
 }
 
-async fn r10_a_stale_claim_of_the_same_owner_settles_nothing(fx: &dyn Fixture) {
+pub(super) async fn r10_a_stale_claim_of_the_same_owner_settles_nothing(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let id = world.enqueue(Message::new(TOPIC, "")).await;
     let owner = OwnerToken::new();
@@ -148,7 +148,7 @@ async fn r10_a_stale_claim_of_the_same_owner_settles_nothing(fx: &dyn Fixture) {
     assert_eq!(world.outbox.ack(owner, &[fresh]).await.unwrap().changed, [id]);
 }
 
-async fn r4_a_claim_settled_twice_is_stale_the_second_time(fx: &dyn Fixture) {
+pub(super) async fn r4_a_claim_settled_twice_is_stale_the_second_time(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let id = world.enqueue(Message::new(TOPIC, "")).await;
     let owner = OwnerToken::new();
@@ -162,7 +162,7 @@ async fn r4_a_claim_settled_twice_is_stale_the_second_time(fx: &dyn Fixture) {
     assert_eq!(snapshot(&world.row(id).await), before, "a second processed-at must not replace the first");
 }
 
-async fn r4_one_call_settles_each_claim_its_own_way(fx: &dyn Fixture) {
+pub(super) async fn r4_one_call_settles_each_claim_its_own_way(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let all = world.enqueue_some(4).await;
     let owner = OwnerToken::new();
@@ -186,7 +186,7 @@ async fn r4_one_call_settles_each_claim_its_own_way(fx: &dyn Fixture) {
     assert_eq!(world.claim_one(owner).await.id(), all[2], "only the released one is due at once");
 }
 
-async fn r11_a_renewed_claim_outlives_its_first_lease(fx: &dyn Fixture) {
+pub(super) async fn r11_a_renewed_claim_outlives_its_first_lease(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let id = world.enqueue(Message::new(TOPIC, "")).await;
     let owner = OwnerToken::new();
@@ -205,7 +205,7 @@ async fn r11_a_renewed_claim_outlives_its_first_lease(fx: &dyn Fixture) {
     assert_eq!(world.outbox.ack(owner, &[claimed.handle]).await.unwrap().changed, [id]);
 }
 
-async fn r11_a_lost_claim_can_not_be_renewed(fx: &dyn Fixture) {
+pub(super) async fn r11_a_lost_claim_can_not_be_renewed(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let id = world.enqueue(Message::new(TOPIC, "")).await;
     let (first, second) = (OwnerToken::new(), OwnerToken::new());

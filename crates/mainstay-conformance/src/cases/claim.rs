@@ -37,7 +37,7 @@ cases! { $ claim_cases:
     r10_generations_grow_with_every_claim ["R10"],
 }
 
-async fn obx_017_a_claim_takes_up_to_the_batch(fx: &dyn Fixture) {
+pub(super) async fn obx_017_a_claim_takes_up_to_the_batch(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let all = set(&world.enqueue_some(10).await);
     let owner = OwnerToken::new();
@@ -50,7 +50,7 @@ async fn obx_017_a_claim_takes_up_to_the_batch(fx: &dyn Fixture) {
     world.assert_nothing_due().await;
 }
 
-async fn obx_018_a_claim_takes_what_is_due_and_leaves_the_rest(fx: &dyn Fixture) {
+pub(super) async fn obx_018_a_claim_takes_what_is_due_and_leaves_the_rest(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let later = world.enqueue(Message::new("later", "").due_in(Duration::from_secs(60))).await;
     let now = world.enqueue(Message::new("now", "")).await;
@@ -63,7 +63,7 @@ async fn obx_018_a_claim_takes_what_is_due_and_leaves_the_rest(fx: &dyn Fixture)
     assert_eq!(ids(&claimed), set(&[now, later]));
 }
 
-async fn obx_018_a_past_due_time_does_not_jump_the_queue(fx: &dyn Fixture) {
+pub(super) async fn obx_018_a_past_due_time_does_not_jump_the_queue(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let waiting = world.enqueue(Message::new("waiting", "")).await;
     // So that the order can't depend on the clock's precision.
@@ -83,7 +83,7 @@ async fn obx_018_a_past_due_time_does_not_jump_the_queue(fx: &dyn Fixture) {
     }
 }
 
-async fn obx_019_a_leased_message_is_not_claimed_again(fx: &dyn Fixture) {
+pub(super) async fn obx_019_a_leased_message_is_not_claimed_again(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let all = world.enqueue_some(3).await;
     let owner = OwnerToken::new();
@@ -97,7 +97,7 @@ async fn obx_019_a_leased_message_is_not_claimed_again(fx: &dyn Fixture) {
     }
 }
 
-async fn obx_019_a_lapsed_lease_is_claimed_again_without_a_reap(fx: &dyn Fixture) {
+pub(super) async fn obx_019_a_lapsed_lease_is_claimed_again_without_a_reap(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let id = world.enqueue(Message::new(TOPIC, "x")).await;
     let (first, second) = (OwnerToken::new(), OwnerToken::new());
@@ -110,7 +110,7 @@ async fn obx_019_a_lapsed_lease_is_claimed_again_without_a_reap(fx: &dyn Fixture
     assert_eq!((row.status, row.owner, row.attempts), (Status::InProgress, Some(second), 2));
 }
 
-async fn obx_020_the_lock_holds_for_the_lease_from_the_databases_now(fx: &dyn Fixture) {
+pub(super) async fn obx_020_the_lock_holds_for_the_lease_from_the_databases_now(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     for lease in [Duration::from_secs(1), Duration::from_millis(12_500), Duration::from_secs(24 * 3600)] {
         let id = world.enqueue(Message::new(TOPIC, "")).await;
@@ -127,7 +127,7 @@ async fn obx_020_the_lock_holds_for_the_lease_from_the_databases_now(fx: &dyn Fi
     }
 }
 
-async fn obx_021_the_owner_is_recorded(fx: &dyn Fixture) {
+pub(super) async fn obx_021_the_owner_is_recorded(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let id = world.enqueue(Message::new(TOPIC, "")).await;
     let owner = OwnerToken::new();
@@ -137,7 +137,7 @@ async fn obx_021_the_owner_is_recorded(fx: &dyn Fixture) {
     assert_eq!((row.processed_at, row.processed_by), (None, None));
 }
 
-async fn obx_022_a_claim_returns_exactly_what_it_locked(fx: &dyn Fixture) {
+pub(super) async fn obx_022_a_claim_returns_exactly_what_it_locked(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let all = world.enqueue_some(7).await;
     let owner = OwnerToken::new();
@@ -160,14 +160,14 @@ async fn obx_022_a_claim_returns_exactly_what_it_locked(fx: &dyn Fixture) {
     }
 }
 
-async fn obx_023_nothing_ready_gives_an_empty_claim(fx: &dyn Fixture) {
+pub(super) async fn obx_023_nothing_ready_gives_an_empty_claim(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     world.assert_nothing_due().await;
     world.enqueue(Message::new(TOPIC, "").due_in(Duration::from_secs(3600))).await;
     world.assert_nothing_due().await;
 }
 
-async fn obx_024_done_messages_are_never_claimed(fx: &dyn Fixture) {
+pub(super) async fn obx_024_done_messages_are_never_claimed(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let owner = OwnerToken::new();
     world.enqueue_some(3).await;
@@ -179,7 +179,7 @@ async fn obx_024_done_messages_are_never_claimed(fx: &dyn Fixture) {
     assert_eq!(world.outbox.stats().await.unwrap().done, 3);
 }
 
-async fn obx_025_failed_messages_are_never_claimed(fx: &dyn Fixture) {
+pub(super) async fn obx_025_failed_messages_are_never_claimed(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let owner = OwnerToken::new();
     world.enqueue_some(3).await;
@@ -191,7 +191,7 @@ async fn obx_025_failed_messages_are_never_claimed(fx: &dyn Fixture) {
     assert_eq!(world.outbox.stats().await.unwrap().failed, 3);
 }
 
-async fn obx_027_rejects_a_lease_of_zero_and_one_above_a_day(fx: &dyn Fixture) {
+pub(super) async fn obx_027_rejects_a_lease_of_zero_and_one_above_a_day(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     world.enqueue(Message::new(TOPIC, "")).await;
     let owner = OwnerToken::new();
@@ -205,7 +205,7 @@ async fn obx_027_rejects_a_lease_of_zero_and_one_above_a_day(fx: &dyn Fixture) {
     assert_eq!(world.row(claimed.id()).await.attempts, 1, "what was refused took nothing");
 }
 
-async fn obx_028_rejects_a_batch_of_zero(fx: &dyn Fixture) {
+pub(super) async fn obx_028_rejects_a_batch_of_zero(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let id = world.enqueue(Message::new(TOPIC, "")).await;
     for batch in [0, 100_001] {
@@ -220,7 +220,7 @@ async fn obx_028_rejects_a_batch_of_zero(fx: &dyn Fixture) {
     assert_eq!(world.row(id).await.status, Status::Ready);
 }
 
-async fn obx_029_an_abandoned_message_waits_for_its_next_attempt(fx: &dyn Fixture) {
+pub(super) async fn obx_029_an_abandoned_message_waits_for_its_next_attempt(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let id = world.enqueue(Message::new(TOPIC, "")).await;
     let owner = OwnerToken::new();
@@ -234,7 +234,7 @@ async fn obx_029_an_abandoned_message_waits_for_its_next_attempt(fx: &dyn Fixtur
     assert_eq!(world.claim_one(owner).await.id(), id);
 }
 
-async fn r10_a_nil_owner_is_refused_everywhere(fx: &dyn Fixture) {
+pub(super) async fn r10_a_nil_owner_is_refused_everywhere(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let id = world.enqueue(Message::new(TOPIC, "")).await;
     let nil = OwnerToken::from_uuid(Uuid::nil());
@@ -259,7 +259,7 @@ async fn r10_a_nil_owner_is_refused_everywhere(fx: &dyn Fixture) {
     assert_eq!((row.status, row.owner), (Status::InProgress, Some(owner)));
 }
 
-async fn r3_a_delivery_is_counted_when_it_is_claimed(fx: &dyn Fixture) {
+pub(super) async fn r3_a_delivery_is_counted_when_it_is_claimed(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let id = world.enqueue(Message::new(TOPIC, "")).await;
     let owner = OwnerToken::new();
@@ -280,7 +280,7 @@ async fn r3_a_delivery_is_counted_when_it_is_claimed(fx: &dyn Fixture) {
     assert_eq!(world.row(id).await.attempts, 4);
 }
 
-async fn r3_a_message_at_the_delivery_limit_fails_instead_of_being_handed_out(fx: &dyn Fixture) {
+pub(super) async fn r3_a_message_at_the_delivery_limit_fails_instead_of_being_handed_out(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let id = world.enqueue(Message::new("poison", "")).await;
     let owner = OwnerToken::new();
@@ -307,7 +307,7 @@ async fn r3_a_message_at_the_delivery_limit_fails_instead_of_being_handed_out(fx
     world.assert_nothing_due().await;
 }
 
-async fn r3_a_message_whose_every_delivery_died_fails_at_the_limit(fx: &dyn Fixture) {
+pub(super) async fn r3_a_message_whose_every_delivery_died_fails_at_the_limit(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let id = world.enqueue(Message::new("killer", "")).await;
     let request = |owner| ClaimRequest::new(owner).lease(LEASE);
@@ -326,7 +326,7 @@ async fn r3_a_message_whose_every_delivery_died_fails_at_the_limit(fx: &dyn Fixt
     assert!(row.last_error.unwrap().contains("10"), "the limit is named");
 }
 
-async fn r3_rejected_messages_do_not_hide_the_ready_ones_behind_them(fx: &dyn Fixture) {
+pub(super) async fn r3_rejected_messages_do_not_hide_the_ready_ones_behind_them(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let bad = world.enqueue_some(40).await;
     let owner = OwnerToken::new();
@@ -343,7 +343,7 @@ async fn r3_rejected_messages_do_not_hide_the_ready_ones_behind_them(fx: &dyn Fi
     assert_eq!(rejected, set(&bad));
 }
 
-async fn r8_topics_can_be_chosen_and_left_out(fx: &dyn Fixture) {
+pub(super) async fn r8_topics_can_be_chosen_and_left_out(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let a = world.enqueue(Message::new("a", "")).await;
     let b = world.enqueue(Message::new("b", "")).await;
@@ -360,7 +360,7 @@ async fn r8_topics_can_be_chosen_and_left_out(fx: &dyn Fixture) {
     assert_eq!(world.claim_one(owner).await.id(), a);
 }
 
-async fn r10_generations_grow_with_every_claim(fx: &dyn Fixture) {
+pub(super) async fn r10_generations_grow_with_every_claim(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let id = world.enqueue(Message::new(TOPIC, "")).await;
     let owner = OwnerToken::new();

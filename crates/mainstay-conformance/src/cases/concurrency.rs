@@ -22,7 +22,7 @@ cases! { $ concurrency_cases:
     obx_084_racing_settles_of_one_claim_count_once ["OBX-084", "R4"],
 }
 
-async fn obx_080_a_call_that_fails_part_way_leaves_nothing(fx: &dyn Fixture) {
+pub(super) async fn obx_080_a_call_that_fails_part_way_leaves_nothing(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let taken = world.enqueue(Message::new(TOPIC, "")).await;
     let mut messages: Vec<Message> =
@@ -35,7 +35,7 @@ async fn obx_080_a_call_that_fails_part_way_leaves_nothing(fx: &dyn Fixture) {
     assert!(again.added);
 }
 
-async fn obx_081_what_is_not_committed_is_not_seen(fx: &dyn Fixture) {
+pub(super) async fn obx_081_what_is_not_committed_is_not_seen(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let message = Message::new(TOPIC, "").prepare(&Default::default()).unwrap();
     let mut transaction = world.outbox.store().begin().await.unwrap();
@@ -48,7 +48,7 @@ async fn obx_081_what_is_not_committed_is_not_seen(fx: &dyn Fixture) {
     world.assert_nothing_due().await;
 }
 
-async fn obx_082_settles_in_opposite_orders_do_not_deadlock(fx: &dyn Fixture) {
+pub(super) async fn obx_082_settles_in_opposite_orders_do_not_deadlock(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let second = world.second().await;
     let owner = OwnerToken::new();
@@ -86,7 +86,7 @@ async fn work(outbox: Outbox, batch: u32) -> Vec<WorkItemId> {
     }
 }
 
-async fn obx_083_many_workers_share_the_work(fx: &dyn Fixture) {
+pub(super) async fn obx_083_many_workers_share_the_work(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let second = world.second().await;
     let messages = (0..2_000).map(|n: u32| Message::new(TOPIC, n.to_string())).collect();
@@ -102,7 +102,7 @@ async fn obx_083_many_workers_share_the_work(fx: &dyn Fixture) {
     assert_eq!((stats.done, stats.open(), stats.failed), (2_000, 0, 0));
 }
 
-async fn obx_084_concurrent_claims_are_disjoint(fx: &dyn Fixture) {
+pub(super) async fn obx_084_concurrent_claims_are_disjoint(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let second = world.second().await;
     for _ in 0..5 {
@@ -135,7 +135,7 @@ async fn obx_084_concurrent_claims_are_disjoint(fx: &dyn Fixture) {
     }
 }
 
-async fn obx_084_a_lapsed_message_is_taken_over_by_one_worker_only(fx: &dyn Fixture) {
+pub(super) async fn obx_084_a_lapsed_message_is_taken_over_by_one_worker_only(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let second = world.second().await;
     let id = world.enqueue(Message::new(TOPIC, "")).await;
@@ -152,7 +152,7 @@ async fn obx_084_a_lapsed_message_is_taken_over_by_one_worker_only(fx: &dyn Fixt
     }
 }
 
-async fn obx_084_racing_settles_of_one_claim_count_once(fx: &dyn Fixture) {
+pub(super) async fn obx_084_racing_settles_of_one_claim_count_once(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let second = world.second().await;
     let owner = OwnerToken::new();

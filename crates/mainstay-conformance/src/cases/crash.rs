@@ -18,7 +18,7 @@ cases! { $ crash_cases:
     r12_a_closed_provider_says_so ["R12"],
 }
 
-async fn mst_001_a_worker_that_vanishes_after_a_claim_loses_nothing(fx: &dyn Fixture) {
+pub(super) async fn mst_001_a_worker_that_vanishes_after_a_claim_loses_nothing(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let all = world.enqueue_some(5).await;
     {
@@ -38,7 +38,7 @@ async fn mst_001_a_worker_that_vanishes_after_a_claim_loses_nothing(fx: &dyn Fix
     assert_eq!(world.outbox.stats().await.unwrap().done, 5);
 }
 
-async fn mst_001_a_dropped_enqueue_adds_all_or_nothing(fx: &dyn Fixture) {
+pub(super) async fn mst_001_a_dropped_enqueue_adds_all_or_nothing(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     for polls in 0..30 {
         let key = format!("call {polls}");
@@ -56,7 +56,7 @@ async fn mst_001_a_dropped_enqueue_adds_all_or_nothing(fx: &dyn Fixture) {
     world.enqueue(Message::new(TOPIC, "")).await;
 }
 
-async fn mst_001_a_dropped_claim_or_settle_loses_nothing(fx: &dyn Fixture) {
+pub(super) async fn mst_001_a_dropped_claim_or_settle_loses_nothing(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let all = world.enqueue_some(40).await;
     let owner = OwnerToken::new();
@@ -85,7 +85,7 @@ async fn mst_001_a_dropped_claim_or_settle_loses_nothing(fx: &dyn Fixture) {
     assert!(world.rows(&all).await.iter().all(|row| row.status == Status::Done));
 }
 
-async fn mst_005_a_message_that_kills_every_worker_stops_at_the_limit(fx: &dyn Fixture) {
+pub(super) async fn mst_005_a_message_that_kills_every_worker_stops_at_the_limit(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let killer = world.enqueue(Message::new("killer", "")).await;
     let mut deliveries = 0;
@@ -105,7 +105,7 @@ async fn mst_005_a_message_that_kills_every_worker_stops_at_the_limit(fx: &dyn F
     assert_eq!((stats.done, stats.failed, stats.open()), (6, 1, 0));
 }
 
-async fn r12_a_closed_provider_says_so(fx: &dyn Fixture) {
+pub(super) async fn r12_a_closed_provider_says_so(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let id = world.enqueue(Message::new(TOPIC, "")).await;
     world.provider.close().await;

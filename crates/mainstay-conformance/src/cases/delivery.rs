@@ -34,7 +34,7 @@ cases! { $ delivery_cases:
     r26_handlers_are_measured ["R26"],
 }
 
-async fn obx_087_a_handlers_start_is_logged_at_info(fx: &dyn Fixture) {
+pub(super) async fn obx_087_a_handlers_start_is_logged_at_info(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let enqueued = world.outbox.enqueue(Message::new("order.paid", "")).await.unwrap();
     let logs = Logs::capture();
@@ -48,7 +48,7 @@ async fn obx_087_a_handlers_start_is_logged_at_info(fx: &dyn Fixture) {
     assert_eq!(lines[0].field("store"), world.outbox.store().identifier());
 }
 
-async fn obx_088_a_handlers_error_is_logged_at_error(fx: &dyn Fixture) {
+pub(super) async fn obx_088_a_handlers_error_is_logged_at_error(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let enqueued = world.outbox.enqueue(Message::new("retried", "")).await.unwrap();
     let given_up = world.outbox.enqueue(Message::new("given up", "")).await.unwrap();
@@ -72,7 +72,7 @@ async fn obx_088_a_handlers_error_is_logged_at_error(fx: &dyn Fixture) {
     }
 }
 
-async fn obx_106_workers_never_log_a_payload(fx: &dyn Fixture) {
+pub(super) async fn obx_106_workers_never_log_a_payload(fx: &dyn Fixture) {
     const SECRET: &str = "s3cr3t-p4yl0ad";
     let world = World::open(fx).await;
     let logs = Logs::capture();
@@ -97,7 +97,7 @@ async fn obx_106_workers_never_log_a_payload(fx: &dyn Fixture) {
     assert!(rows.iter().all(|row| !row.last_error.as_deref().unwrap_or_default().contains(SECRET)));
 }
 
-async fn mst_006_a_lost_claim_cancels_its_handler(fx: &dyn Fixture) {
+pub(super) async fn mst_006_a_lost_claim_cancels_its_handler(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let id = world.enqueue(Message::new(TOPIC, "")).await;
     let (reporter, mut reports) = Reports::new();
@@ -153,7 +153,7 @@ fn handing_over(reporter: Reporter<Delivery>) -> impl Fn(Context) -> BoxFuture<'
 
 type Delivery = (Context, oneshot::Sender<()>);
 
-async fn mst_030_a_handler_commits_its_writes_with_its_ack(fx: &dyn Fixture) {
+pub(super) async fn mst_030_a_handler_commits_its_writes_with_its_ack(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let (reporter, mut reports) = Reports::new();
     let running = world.work(|outbox| outbox.raw_handler(TOPIC, handing_over(reporter))).await;
@@ -169,7 +169,7 @@ async fn mst_030_a_handler_commits_its_writes_with_its_ack(fx: &dyn Fixture) {
     assert!(stats.topics.iter().any(|topic| topic.topic == "follow-up"), "{:?}", stats.topics);
 }
 
-async fn mst_030_a_handler_that_lost_its_claim_commits_nothing(fx: &dyn Fixture) {
+pub(super) async fn mst_030_a_handler_that_lost_its_claim_commits_nothing(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let (reporter, mut reports) = Reports::new();
     let patience = |options: &mut DispatcherOptions| options.grace = Duration::from_millis(10);
@@ -195,7 +195,7 @@ async fn mst_030_a_handler_that_lost_its_claim_commits_nothing(fx: &dyn Fixture)
     assert_eq!(world.row(id).await.owner, Some(thief));
 }
 
-async fn mst_032_the_trace_goes_on_in_the_handler(fx: &dyn Fixture) {
+pub(super) async fn mst_032_the_trace_goes_on_in_the_handler(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let logs = Logs::capture();
     let root = TraceContext::root();
@@ -235,7 +235,7 @@ async fn mst_032_the_trace_goes_on_in_the_handler(fx: &dyn Fixture) {
     assert!(span.field("parent_span_id").contains(&root.span_id()));
 }
 
-async fn mst_040_workers_handle_a_key_in_order(fx: &dyn Fixture) {
+pub(super) async fn mst_040_workers_handle_a_key_in_order(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let (reporter, mut reports) = Reports::new();
     let mut crew = Vec::new();
@@ -266,7 +266,7 @@ async fn mst_040_workers_handle_a_key_in_order(fx: &dyn Fixture) {
     assert_eq!(world.outbox.stats().await.unwrap().done, 15);
 }
 
-async fn mst_042_a_handler_never_sees_an_expired_message(fx: &dyn Fixture) {
+pub(super) async fn mst_042_a_handler_never_sees_an_expired_message(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let past = world.now().await - Duration::from_secs(1);
     let expired = world.enqueue(Message::new(TOPIC, "expired").expires_at(past)).await;
@@ -280,7 +280,7 @@ async fn mst_042_a_handler_never_sees_an_expired_message(fx: &dyn Fixture) {
     assert_eq!(world.row(expired).await.reason, Some(FailureReason::Expired));
 }
 
-async fn r26_handlers_are_measured(fx: &dyn Fixture) {
+pub(super) async fn r26_handlers_are_measured(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let meter = Meter::new();
     let guard = meter.install();

@@ -24,7 +24,7 @@ fn prepared(payload: &str) -> [PreparedMessage; 1] {
     [Message::new("follow-up", payload).prepare(&Limits::default()).unwrap()]
 }
 
-async fn mst_030_writes_and_ack_commit_together(fx: &dyn Fixture) {
+pub(super) async fn mst_030_writes_and_ack_commit_together(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let id = world.enqueue(Message::new(TOPIC, "")).await;
     let owner = OwnerToken::new();
@@ -39,7 +39,7 @@ async fn mst_030_writes_and_ack_commit_together(fx: &dyn Fixture) {
     assert_eq!((row.status, row.processed_by), (Status::Done, Some(owner)));
 }
 
-async fn mst_030_a_rollback_undoes_writes_and_ack(fx: &dyn Fixture) {
+pub(super) async fn mst_030_a_rollback_undoes_writes_and_ack(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let id = world.enqueue(Message::new(TOPIC, "")).await;
     let owner = OwnerToken::new();
@@ -61,7 +61,7 @@ async fn mst_030_a_rollback_undoes_writes_and_ack(fx: &dyn Fixture) {
     );
 }
 
-async fn mst_030_a_dropped_transaction_rolls_back(fx: &dyn Fixture) {
+pub(super) async fn mst_030_a_dropped_transaction_rolls_back(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let id = world.enqueue(Message::new(TOPIC, "")).await;
     let owner = OwnerToken::new();
@@ -77,7 +77,7 @@ async fn mst_030_a_dropped_transaction_rolls_back(fx: &dyn Fixture) {
     assert!(fx.notes().await.is_empty());
 }
 
-async fn mst_030_a_lost_claim_is_seen_before_the_commit(fx: &dyn Fixture) {
+pub(super) async fn mst_030_a_lost_claim_is_seen_before_the_commit(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let id = world.enqueue(Message::new(TOPIC, "")).await;
     let owner = OwnerToken::new();
@@ -95,7 +95,7 @@ async fn mst_030_a_lost_claim_is_seen_before_the_commit(fx: &dyn Fixture) {
     assert_eq!(fresh.attempt, 2);
 }
 
-async fn mst_031_an_enqueue_rides_on_the_transaction(fx: &dyn Fixture) {
+pub(super) async fn mst_031_an_enqueue_rides_on_the_transaction(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let owner = OwnerToken::new();
     let id = world.enqueue(Message::new(TOPIC, "")).await;

@@ -39,7 +39,7 @@ cases! { $ enqueue_cases:
     r5_every_option_round_trips ["R5"],
 }
 
-async fn obx_001_an_enqueued_message_is_durable(fx: &dyn Fixture) {
+pub(super) async fn obx_001_an_enqueued_message_is_durable(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let id = world.enqueue(Message::new("order.created", r#"{"order":7}"#)).await;
     // Another instance has connections of its own and sees only what is committed.
@@ -51,7 +51,7 @@ async fn obx_001_an_enqueued_message_is_durable(fx: &dyn Fixture) {
     assert_eq!(world.total().await, 1);
 }
 
-async fn obx_002_a_standalone_enqueue_commits_by_itself(fx: &dyn Fixture) {
+pub(super) async fn obx_002_a_standalone_enqueue_commits_by_itself(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let ids = world.enqueue_some(3).await;
     let other = world.second().await;
@@ -60,7 +60,7 @@ async fn obx_002_a_standalone_enqueue_commits_by_itself(fx: &dyn Fixture) {
     assert_eq!(set(&listed), set(&ids));
 }
 
-async fn obx_002_many_messages_are_enqueued_all_or_none(fx: &dyn Fixture) {
+pub(super) async fn obx_002_many_messages_are_enqueued_all_or_none(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let taken = world.enqueue(Message::new(TOPIC, "first")).await;
     let messages = (0..5).map(|number| Message::new(TOPIC, number.to_string()));
@@ -81,7 +81,7 @@ async fn obx_002_many_messages_are_enqueued_all_or_none(fx: &dyn Fixture) {
     assert_eq!(world.total().await, 6);
 }
 
-async fn obx_003_an_enqueue_in_a_transaction_is_there_once_it_commits(fx: &dyn Fixture) {
+pub(super) async fn obx_003_an_enqueue_in_a_transaction_is_there_once_it_commits(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let messages = vec![Message::new("a", "1"), Message::new("b", "2")];
     let enqueued = fx.transact(&world.outbox, "kept", messages, End::Commit).await.unwrap();
@@ -93,7 +93,7 @@ async fn obx_003_an_enqueue_in_a_transaction_is_there_once_it_commits(fx: &dyn F
     assert_eq!(world.claim(OwnerToken::new(), 50).await.len(), 2);
 }
 
-async fn obx_003_an_enqueue_in_a_transaction_goes_when_it_rolls_back(fx: &dyn Fixture) {
+pub(super) async fn obx_003_an_enqueue_in_a_transaction_goes_when_it_rolls_back(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     fx.transact(&world.outbox, "kept", vec![], End::Commit).await.unwrap();
     let gone = vec![Message::new(TOPIC, "gone").idempotency_key("gone")];
@@ -107,7 +107,7 @@ async fn obx_003_an_enqueue_in_a_transaction_goes_when_it_rolls_back(fx: &dyn Fi
     assert_ne!(again.work_item, enqueued[0].work_item);
 }
 
-async fn obx_004_rejects_an_empty_topic(fx: &dyn Fixture) {
+pub(super) async fn obx_004_rejects_an_empty_topic(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let error = world.enqueue_error(Message::new("", "payload")).await;
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
@@ -121,7 +121,7 @@ async fn obx_004_rejects_an_empty_topic(fx: &dyn Fixture) {
     assert_eq!(world.total().await, 0, "nothing is written");
 }
 
-async fn obx_005_a_payload_is_required_by_the_database_too(fx: &dyn Fixture) {
+pub(super) async fn obx_005_a_payload_is_required_by_the_database_too(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     // In Rust a message can't be made without a payload. What is left is that none comes back without one.
     let id = world.enqueue(Message::new(TOPIC, "")).await;
@@ -134,7 +134,7 @@ async fn obx_005_a_payload_is_required_by_the_database_too(fx: &dyn Fixture) {
     assert_eq!(world.total().await, 1);
 }
 
-async fn obx_006_accepts_an_empty_payload(fx: &dyn Fixture) {
+pub(super) async fn obx_006_accepts_an_empty_payload(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let id = world.enqueue(Message::new(TOPIC, "")).await;
     assert_eq!(world.row(id).await.payload, Some(String::new()));
@@ -142,7 +142,7 @@ async fn obx_006_accepts_an_empty_payload(fx: &dyn Fixture) {
     assert_eq!((claimed.id(), claimed.payload.as_str()), (id, ""));
 }
 
-async fn obx_007_rejects_a_topic_above_255_characters(fx: &dyn Fixture) {
+pub(super) async fn obx_007_rejects_a_topic_above_255_characters(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     // Characters, not bytes: each of these has four bytes.
     let longest = "\u{1F680}".repeat(255);
@@ -157,7 +157,7 @@ async fn obx_007_rejects_a_topic_above_255_characters(fx: &dyn Fixture) {
     assert_eq!(world.total().await, 1);
 }
 
-async fn obx_008_an_empty_correlation_id_becomes_null(fx: &dyn Fixture) {
+pub(super) async fn obx_008_an_empty_correlation_id_becomes_null(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let empty = world.enqueue(Message::new("empty", "").correlation("")).await;
     let none = world.enqueue(Message::new("none", "")).await;
@@ -175,7 +175,7 @@ async fn obx_008_an_empty_correlation_id_becomes_null(fx: &dyn Fixture) {
     }
 }
 
-async fn obx_009_rejects_a_correlation_id_above_255_characters(fx: &dyn Fixture) {
+pub(super) async fn obx_009_rejects_a_correlation_id_above_255_characters(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let longest = "ü".repeat(255);
     let id = world.enqueue(Message::new(TOPIC, "").correlation(longest.clone())).await;
@@ -186,7 +186,7 @@ async fn obx_009_rejects_a_correlation_id_above_255_characters(fx: &dyn Fixture)
     assert_eq!(world.total().await, 1);
 }
 
-async fn obx_010_topics_are_case_sensitive(fx: &dyn Fixture) {
+pub(super) async fn obx_010_topics_are_case_sensitive(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let upper = world.enqueue(Message::new("Order.Created", "")).await;
     let lower = world.enqueue(Message::new("order.created", "")).await;
@@ -199,7 +199,7 @@ async fn obx_010_topics_are_case_sensitive(fx: &dyn Fixture) {
     assert_eq!(claimed.items[0].topic, "Order.Created");
 }
 
-async fn obx_011_the_payload_format_is_not_checked(fx: &dyn Fixture) {
+pub(super) async fn obx_011_the_payload_format_is_not_checked(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     for payload in
         ["{not json", "<xml/>", "'; drop table x; --", "\u{feff}\r\n\t ", "{\"a\":1} trailing", "∅\u{10FFFF}"]
@@ -213,7 +213,7 @@ async fn obx_011_the_payload_format_is_not_checked(fx: &dyn Fixture) {
     }
 }
 
-async fn obx_012_a_future_due_time_is_not_claimable_before(fx: &dyn Fixture) {
+pub(super) async fn obx_012_a_future_due_time_is_not_claimable_before(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let now = world.now().await;
     let absolute = world.enqueue(Message::new("absolute", "").due_at(now + Duration::from_secs(600))).await;
@@ -228,7 +228,7 @@ async fn obx_012_a_future_due_time_is_not_claimable_before(fx: &dyn Fixture) {
     assert_eq!(ids(&claimed), set(&[absolute, relative]));
 }
 
-async fn obx_013_no_or_a_past_due_time_is_claimable_at_once(fx: &dyn Fixture) {
+pub(super) async fn obx_013_no_or_a_past_due_time_is_claimable_at_once(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let now = world.now().await;
     let none = world.enqueue(Message::new("none", "")).await;
@@ -241,7 +241,7 @@ async fn obx_013_no_or_a_past_due_time_is_claimable_at_once(fx: &dyn Fixture) {
     assert_eq!(world.row(long_past).await.due_at, Some(Timestamp::UNIX_EPOCH));
 }
 
-async fn obx_014_each_message_gets_a_unique_id(fx: &dyn Fixture) {
+pub(super) async fn obx_014_each_message_gets_a_unique_id(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let messages: Vec<Message> = (0..200).map(|_| Message::new(TOPIC, "same")).collect();
     let mut enqueued = world.outbox.enqueue_many(messages).await.unwrap();
@@ -260,7 +260,7 @@ async fn obx_014_each_message_gets_a_unique_id(fx: &dyn Fixture) {
     assert_eq!(world.total().await, 220);
 }
 
-async fn obx_015_created_at_is_the_databases_clock(fx: &dyn Fixture) {
+pub(super) async fn obx_015_created_at_is_the_databases_clock(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let before = world.now().await;
     let id = world.enqueue(Message::new(TOPIC, "").due_in(Duration::from_secs(600))).await;
@@ -273,7 +273,7 @@ async fn obx_015_created_at_is_the_databases_clock(fx: &dyn Fixture) {
     assert!(before + Duration::from_secs(600) <= due && due <= after + Duration::from_secs(600));
 }
 
-async fn obx_016_a_new_message_has_no_retries_and_is_not_processed(fx: &dyn Fixture) {
+pub(super) async fn obx_016_a_new_message_has_no_retries_and_is_not_processed(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let id = world.enqueue(Message::new(TOPIC, "x")).await;
     let row = world.row(id).await;
@@ -285,7 +285,7 @@ async fn obx_016_a_new_message_has_no_retries_and_is_not_processed(fx: &dyn Fixt
     assert_eq!(row.next_attempt_at, row.created_at);
 }
 
-async fn r5_given_ids_are_kept(fx: &dyn Fixture) {
+pub(super) async fn r5_given_ids_are_kept(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let (item, message) = (WorkItemId::new(), MessageId::new());
     let given = Message::new(TOPIC, "").work_item_id(item).message_id(message);
@@ -296,7 +296,7 @@ async fn r5_given_ids_are_kept(fx: &dyn Fixture) {
     assert_eq!((claimed.id(), claimed.message_id), (item, message));
 }
 
-async fn r5_an_id_that_is_taken_is_refused_and_changes_nothing(fx: &dyn Fixture) {
+pub(super) async fn r5_an_id_that_is_taken_is_refused_and_changes_nothing(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let id = world.enqueue(Message::new("first", "first")).await;
     world.enqueue_error(Message::new("second", "second").work_item_id(id)).await;
@@ -307,7 +307,7 @@ async fn r5_an_id_that_is_taken_is_refused_and_changes_nothing(fx: &dyn Fixture)
     assert_eq!(world.total().await, 2);
 }
 
-async fn r5_the_same_idempotency_key_returns_the_first_ids(fx: &dyn Fixture) {
+pub(super) async fn r5_the_same_idempotency_key_returns_the_first_ids(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let keyed = |payload: &str| Message::new(TOPIC, payload).idempotency_key("order-7");
     let first = world.outbox.enqueue(keyed("first")).await.unwrap();
@@ -324,7 +324,7 @@ async fn r5_the_same_idempotency_key_returns_the_first_ids(fx: &dyn Fixture) {
     }
 }
 
-async fn r5_idempotency_holds_within_one_call_and_after_the_message_is_settled(fx: &dyn Fixture) {
+pub(super) async fn r5_idempotency_holds_within_one_call_and_after_the_message_is_settled(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let keyed = |payload: &str| Message::new(TOPIC, payload).idempotency_key("k");
     let plain = || Message::new(TOPIC, "plain");
@@ -345,7 +345,7 @@ async fn r5_idempotency_holds_within_one_call_and_after_the_message_is_settled(f
     world.assert_nothing_due().await;
 }
 
-async fn r5_concurrent_enqueues_with_one_key_add_one_message(fx: &dyn Fixture) {
+pub(super) async fn r5_concurrent_enqueues_with_one_key_add_one_message(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let second = world.second().await;
     let enqueues = (0..16).map(|number: u32| {
@@ -361,7 +361,7 @@ async fn r5_concurrent_enqueues_with_one_key_add_one_message(fx: &dyn Fixture) {
     assert_eq!(world.total().await, 1);
 }
 
-async fn r5_every_option_round_trips(fx: &dyn Fixture) {
+pub(super) async fn r5_every_option_round_trips(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let now = world.now().await;
     let message = Message::new("order.paid", "payload")

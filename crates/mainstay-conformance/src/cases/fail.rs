@@ -20,7 +20,7 @@ cases! { $ fail_cases:
     r1_only_a_waiting_message_can_be_cancelled ["R1"],
 }
 
-async fn obx_044_a_fail_ends_the_message_for_good(fx: &dyn Fixture) {
+pub(super) async fn obx_044_a_fail_ends_the_message_for_good(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let id = world.enqueue(Message::new(TOPIC, "payload")).await;
     let owner = OwnerToken::new();
@@ -44,7 +44,7 @@ async fn obx_044_a_fail_ends_the_message_for_good(fx: &dyn Fixture) {
     assert_eq!(snapshot(&world.row(id).await), settled_before);
 }
 
-async fn obx_045_a_fail_records_the_error(fx: &dyn Fixture) {
+pub(super) async fn obx_045_a_fail_records_the_error(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let with = world.enqueue(Message::new("with", "")).await;
     let without = world.enqueue(Message::new("without", "")).await;
@@ -57,7 +57,7 @@ async fn obx_045_a_fail_records_the_error(fx: &dyn Fixture) {
     assert_eq!(world.row(without).await.last_error, None);
 }
 
-async fn obx_046_a_fail_by_another_owner_changes_nothing(fx: &dyn Fixture) {
+pub(super) async fn obx_046_a_fail_by_another_owner_changes_nothing(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let id = world.enqueue(Message::new(TOPIC, "")).await;
     let claim = [world.claim_one(OwnerToken::new()).await.handle];
@@ -67,7 +67,7 @@ async fn obx_046_a_fail_by_another_owner_changes_nothing(fx: &dyn Fixture) {
     assert_eq!(snapshot(&world.row(id).await), before);
 }
 
-async fn obx_047_unknown_ids_are_ignored_by_a_fail(fx: &dyn Fixture) {
+pub(super) async fn obx_047_unknown_ids_are_ignored_by_a_fail(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let id = world.enqueue(Message::new(TOPIC, "")).await;
     let owner = OwnerToken::new();
@@ -78,7 +78,7 @@ async fn obx_047_unknown_ids_are_ignored_by_a_fail(fx: &dyn Fixture) {
     assert_eq!(world.total().await, 1);
 }
 
-async fn obx_048_a_failed_message_is_not_claimed_again(fx: &dyn Fixture) {
+pub(super) async fn obx_048_a_failed_message_is_not_claimed_again(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let all = world.enqueue_some(4).await;
     let owner = OwnerToken::new();
@@ -90,7 +90,7 @@ async fn obx_048_a_failed_message_is_not_claimed_again(fx: &dyn Fixture) {
     assert_eq!(crate::world::ids(&again), set(&all[2..]));
 }
 
-async fn r1_a_waiting_message_can_be_cancelled(fx: &dyn Fixture) {
+pub(super) async fn r1_a_waiting_message_can_be_cancelled(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let due = world.enqueue(Message::new("due", "")).await;
     let later = world.enqueue(Message::new("later", "").due_in(Duration::from_secs(60))).await;
@@ -111,7 +111,7 @@ async fn r1_a_waiting_message_can_be_cancelled(fx: &dyn Fixture) {
     assert_eq!(world.claim_one(OwnerToken::new()).await.id(), kept);
 }
 
-async fn r1_only_a_waiting_message_can_be_cancelled(fx: &dyn Fixture) {
+pub(super) async fn r1_only_a_waiting_message_can_be_cancelled(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let all = world.enqueue_some(3).await;
     let owner = OwnerToken::new();

@@ -28,7 +28,7 @@ cases! { $ handlers_cases:
     obx_060_concurrency_is_bounded ["OBX-060"],
 }
 
-async fn obx_054_a_message_goes_to_the_handler_of_its_topic(fx: &dyn Fixture) {
+pub(super) async fn obx_054_a_message_goes_to_the_handler_of_its_topic(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     for topic in ["order.paid", "Order.Paid", "order.paid", "order"] {
         world.enqueue(Message::new(topic, topic)).await;
@@ -59,7 +59,7 @@ async fn obx_054_a_message_goes_to_the_handler_of_its_topic(fx: &dyn Fixture) {
     assert_eq!(world.outbox.stats().await.unwrap().done, 4);
 }
 
-async fn obx_055_a_message_without_a_handler_is_put_back_uncounted(fx: &dyn Fixture) {
+pub(super) async fn obx_055_a_message_without_a_handler_is_put_back_uncounted(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let id = world.enqueue(Message::new("nobody", "")).await;
     let (logs, meter) = (Logs::capture(), Meter::new());
@@ -89,7 +89,7 @@ async fn obx_055_a_message_without_a_handler_is_put_back_uncounted(fx: &dyn Fixt
     assert_eq!(world.row(id).await.status, Status::Done);
 }
 
-async fn obx_056_a_handlers_error_leads_to_a_retry(fx: &dyn Fixture) {
+pub(super) async fn obx_056_a_handlers_error_leads_to_a_retry(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let id = world.enqueue(Message::new(TOPIC, "")).await;
     let fine = world.enqueue(Message::new("fine", "")).await;
@@ -106,7 +106,7 @@ async fn obx_056_a_handlers_error_leads_to_a_retry(fx: &dyn Fixture) {
     assert_eq!(world.row(fine).await.status, Status::Done, "the worker goes on");
 }
 
-async fn obx_056_a_handlers_panic_leads_to_a_retry(fx: &dyn Fixture) {
+pub(super) async fn obx_056_a_handlers_panic_leads_to_a_retry(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let id = world.enqueue(Message::new(TOPIC, "")).await;
     let panicking = async |context: Context| -> HandlerResult { panic!("on delivery {}", context.attempt()) };
@@ -125,7 +125,7 @@ async fn obx_056_a_handlers_panic_leads_to_a_retry(fx: &dyn Fixture) {
     running.stop().await.unwrap();
 }
 
-async fn obx_056_an_endless_delay_is_bounded_and_harms_no_other(fx: &dyn Fixture) {
+pub(super) async fn obx_056_an_endless_delay_is_bounded_and_harms_no_other(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let retried = world.enqueue(Message::new("retry", "")).await;
     let snoozed = world.enqueue(Message::new("snooze", "")).await;
@@ -161,7 +161,7 @@ async fn obx_056_an_endless_delay_is_bounded_and_harms_no_other(fx: &dyn Fixture
     }
 }
 
-async fn obx_057_a_handler_gets_the_whole_message(fx: &dyn Fixture) {
+pub(super) async fn obx_057_a_handler_gets_the_whole_message(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let message = Message::new(TOPIC, "payload")
         .correlation("request-1")
@@ -182,7 +182,7 @@ async fn obx_057_a_handler_gets_the_whole_message(fx: &dyn Fixture) {
     assert!(context.stopping().is_cancelled(), "the signal it was given tells of the stop");
 }
 
-async fn obx_058_a_message_keeps_its_id_over_all_deliveries(fx: &dyn Fixture) {
+pub(super) async fn obx_058_a_message_keeps_its_id_over_all_deliveries(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let enqueued = world.outbox.enqueue(Message::new(TOPIC, "")).await.unwrap();
     let (reporter, mut reports) = Reports::new();
@@ -201,7 +201,7 @@ async fn obx_058_a_message_keeps_its_id_over_all_deliveries(fx: &dyn Fixture) {
     assert_eq!((row.status, row.attempts, row.retry_count()), (Status::Done, 3, 2));
 }
 
-async fn obx_059_a_long_handler_keeps_its_message(fx: &dyn Fixture) {
+pub(super) async fn obx_059_a_long_handler_keeps_its_message(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let id = world.enqueue(Message::new(TOPIC, "")).await;
     let (reporter, mut reports) = Reports::new();
@@ -245,7 +245,7 @@ async fn obx_059_a_long_handler_keeps_its_message(fx: &dyn Fixture) {
     assert_eq!(world.row(id).await.status, Status::Done);
 }
 
-async fn obx_060_different_messages_are_handled_at_the_same_time(fx: &dyn Fixture) {
+pub(super) async fn obx_060_different_messages_are_handled_at_the_same_time(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     world.enqueue_some(4).await;
     // Each waits for the other three: only all at once can they get on.
@@ -262,7 +262,7 @@ async fn obx_060_different_messages_are_handled_at_the_same_time(fx: &dyn Fixtur
     assert_eq!(world.outbox.stats().await.unwrap().done, 4);
 }
 
-async fn obx_060_concurrency_is_bounded(fx: &dyn Fixture) {
+pub(super) async fn obx_060_concurrency_is_bounded(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     world.enqueue_some(12).await;
     for _ in 0..12 {

@@ -35,7 +35,7 @@ const HOSTILE: [&str; 14] = [
     "\u{1}\u{7f}\u{80}\u{feff}\u{ffff}\u{10ffff}",
 ];
 
-async fn mst_021_any_unicode_round_trips_everywhere(fx: &dyn Fixture) {
+pub(super) async fn mst_021_any_unicode_round_trips_everywhere(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let owner = OwnerToken::new();
     for text in HOSTILE {
@@ -65,7 +65,7 @@ async fn mst_021_any_unicode_round_trips_everywhere(fx: &dyn Fixture) {
     assert!(world.row(id).await.payload == Some(every));
 }
 
-async fn mst_021_a_nul_in_a_payload_is_stored_or_clearly_refused(fx: &dyn Fixture) {
+pub(super) async fn mst_021_a_nul_in_a_payload_is_stored_or_clearly_refused(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let message = || Message::new(TOPIC, "before\0after");
     if world.provider.capabilities().nul_in_payload {
@@ -84,7 +84,7 @@ async fn mst_021_a_nul_in_a_payload_is_stored_or_clearly_refused(fx: &dyn Fixtur
     assert_eq!(world.total().await, 0, "nothing was written");
 }
 
-async fn mst_021_a_nul_in_a_name_is_refused_before_anything_is_written(fx: &dyn Fixture) {
+pub(super) async fn mst_021_a_nul_in_a_name_is_refused_before_anything_is_written(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let fine = || Message::new(TOPIC, "");
     let bad = [
@@ -102,7 +102,7 @@ async fn mst_021_a_nul_in_a_name_is_refused_before_anything_is_written(fx: &dyn 
     assert_eq!(world.total().await, 0);
 }
 
-async fn mst_022_hostile_texts_never_change_a_statement(fx: &dyn Fixture) {
+pub(super) async fn mst_022_hostile_texts_never_change_a_statement(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let bystander = world.enqueue(Message::new("bystander", "kept").due_in(LEASE * 100)).await;
     let owner = OwnerToken::new();
@@ -130,7 +130,7 @@ async fn mst_022_hostile_texts_never_change_a_statement(fx: &dyn Fixture) {
     assert_eq!(world.total().await, 1 + HOSTILE.len() as u64);
 }
 
-async fn mst_022_hostile_schema_and_table_names_work(fx: &dyn Fixture) {
+pub(super) async fn mst_022_hostile_schema_and_table_names_work(fx: &dyn Fixture) {
     let reference = World::open(fx).await;
     let kept = reference.enqueue(Message::new(TOPIC, "kept")).await;
     let pairs = [

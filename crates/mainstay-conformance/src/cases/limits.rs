@@ -20,7 +20,7 @@ cases! { $ limits_cases:
     obx_097_any_lease_within_bounds_is_taken ["OBX-097"],
 }
 
-async fn obx_096_large_payloads_round_trip(fx: &dyn Fixture) {
+pub(super) async fn obx_096_large_payloads_round_trip(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let owner = OwnerToken::new();
     for size in [1, 8_000, 8_192, 1 << 20, 5 << 20] {
@@ -35,7 +35,7 @@ async fn obx_096_large_payloads_round_trip(fx: &dyn Fixture) {
     }
 }
 
-async fn mst_021_a_payload_of_64_mib_round_trips_and_a_larger_one_is_refused(fx: &dyn Fixture) {
+pub(super) async fn mst_021_a_payload_of_64_mib_round_trips_and_a_larger_one_is_refused(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let largest = "64 bytes of text, again and again, till there are 64 MiB of it.\n".repeat(1 << 20);
     assert_eq!(largest.len(), 64 << 20);
@@ -55,7 +55,7 @@ async fn mst_021_a_payload_of_64_mib_round_trips_and_a_larger_one_is_refused(fx:
     assert_eq!(error.field(), Some("payload"), "the bound can be lowered");
 }
 
-async fn mst_021_headers_are_bounded(fx: &dyn Fixture) {
+pub(super) async fn mst_021_headers_are_bounded(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let largest = "h".repeat((64 << 10) - 1);
     let id = world.enqueue(Message::new(TOPIC, "").header("x", largest.clone())).await;
@@ -67,7 +67,7 @@ async fn mst_021_headers_are_bounded(fx: &dyn Fixture) {
     assert_eq!(world.total().await, 1);
 }
 
-async fn mst_020_repeated_ids_are_tolerated(fx: &dyn Fixture) {
+pub(super) async fn mst_020_repeated_ids_are_tolerated(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let all = world.enqueue_some(4).await;
     let owner = OwnerToken::new();
@@ -92,7 +92,7 @@ async fn mst_020_repeated_ids_are_tolerated(fx: &dyn Fixture) {
     assert_eq!((settled.changed, settled.stale), (vec![id], vec![]));
 }
 
-async fn mst_020_a_hundred_thousand_ids_in_one_call_work(fx: &dyn Fixture) {
+pub(super) async fn mst_020_a_hundred_thousand_ids_in_one_call_work(fx: &dyn Fixture) {
     const MANY: usize = 100_000;
     let world = World::open(fx).await;
     let real = world.enqueue_some(3).await;
@@ -114,7 +114,7 @@ async fn mst_020_a_hundred_thousand_ids_in_one_call_work(fx: &dyn Fixture) {
     assert_eq!(world.total().await, 3);
 }
 
-async fn obx_099_a_claim_of_ten_thousand_works(fx: &dyn Fixture) {
+pub(super) async fn obx_099_a_claim_of_ten_thousand_works(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let messages = (0..10_000).map(|n: u32| Message::new(TOPIC, n.to_string())).collect();
     let enqueued = world.outbox.enqueue_many(messages).await.unwrap();
@@ -130,7 +130,7 @@ async fn obx_099_a_claim_of_ten_thousand_works(fx: &dyn Fixture) {
     assert_eq!(world.outbox.list(&MessageFilter::all(), page).await.unwrap().len(), 1_000);
 }
 
-async fn obx_097_any_lease_within_bounds_is_taken(fx: &dyn Fixture) {
+pub(super) async fn obx_097_any_lease_within_bounds_is_taken(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     for lease in [Duration::from_millis(1), Duration::from_secs(10), Duration::from_secs(300)] {
         world.enqueue(Message::new(TOPIC, "")).await;

@@ -57,7 +57,7 @@ async fn broken(_: Context) -> HandlerResult {
     Err(HandlerError::retry("it broke"))
 }
 
-async fn obx_056_code_of_the_application_that_panics_fails_one_attempt(fx: &dyn Fixture) {
+pub(super) async fn obx_056_code_of_the_application_that_panics_fails_one_attempt(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let topics =
         ["policy", "policy with a bomb", "handler with a bomb", "dropped at its end", "dropped at its limit"];
@@ -102,7 +102,7 @@ async fn obx_056_code_of_the_application_that_panics_fails_one_attempt(fx: &dyn 
     }
 }
 
-async fn obx_056_a_panicking_backoff_does_not_lift_the_limit(fx: &dyn Fixture) {
+pub(super) async fn obx_056_a_panicking_backoff_does_not_lift_the_limit(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let id = world.enqueue(Message::new(TOPIC, "")).await;
     let policy = with_backoff(|_| panic!("no delay for you")).attempts(2);
@@ -120,7 +120,7 @@ async fn obx_056_a_panicking_backoff_does_not_lift_the_limit(fx: &dyn Fixture) {
     assert_eq!((row.attempts, row.reason), (2, Some(FailureReason::DeliveryLimit)));
 }
 
-async fn obx_055_limits_of_this_worker_are_not_for_the_topics_of_others(fx: &dyn Fixture) {
+pub(super) async fn obx_055_limits_of_this_worker_are_not_for_the_topics_of_others(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let id = world.enqueue(Message::new("theirs", "")).await;
     for _ in 0..3 {
@@ -148,7 +148,7 @@ async fn obx_055_limits_of_this_worker_are_not_for_the_topics_of_others(fx: &dyn
     assert_eq!(row.last_error.as_deref(), Some("not yet"));
 }
 
-async fn obx_060_a_bounded_topic_starves_no_other(fx: &dyn Fixture) {
+pub(super) async fn obx_060_a_bounded_topic_starves_no_other(fx: &dyn Fixture) {
     const SLOW: usize = 60;
     let overheard = Arc::new(Overheard::new(fx.provider().await));
     let world = World::over(fx, overheard.clone(), Names::default());
@@ -202,7 +202,7 @@ async fn obx_060_a_bounded_topic_starves_no_other(fx: &dyn Fixture) {
     }
 }
 
-async fn mst_042_what_expires_before_a_handler_is_free_is_not_handled(fx: &dyn Fixture) {
+pub(super) async fn mst_042_what_expires_before_a_handler_is_free_is_not_handled(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let gate = Arc::new(Semaphore::new(0));
     let (reporter, mut reports) = Reports::new();
@@ -292,7 +292,9 @@ async fn complete_within(
     (id, had, completed)
 }
 
-async fn mst_030_a_completion_that_is_given_up_happened_as_a_whole_or_not_at_all(fx: &dyn Fixture) {
+pub(super) async fn mst_030_a_completion_that_is_given_up_happened_as_a_whole_or_not_at_all(
+    fx: &dyn Fixture,
+) {
     let world = World::open(fx).await;
     let (reporter, mut reports) = Reports::new();
     let soon = TopicPolicy::default().backoff(Backoff::fixed(Duration::from_millis(1)));
@@ -328,7 +330,7 @@ async fn mst_030_a_completion_that_is_given_up_happened_as_a_whole_or_not_at_all
     assert!(given_up > 0, "none was given up in time");
 }
 
-async fn mst_006_a_claim_found_lost_by_its_handler_is_stale_once(fx: &dyn Fixture) {
+pub(super) async fn mst_006_a_claim_found_lost_by_its_handler_is_stale_once(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let meter = Meter::new();
     let guard = meter.install();
@@ -363,7 +365,7 @@ async fn mst_006_a_claim_found_lost_by_its_handler_is_stale_once(fx: &dyn Fixtur
     drop(guard);
 }
 
-async fn r10_a_refused_outcome_loses_no_other(fx: &dyn Fixture) {
+pub(super) async fn r10_a_refused_outcome_loses_no_other(fx: &dyn Fixture) {
     const MANY: usize = 6;
     let overheard = Arc::new(Overheard::new(fx.provider().await));
     let world = World::over(fx, overheard.clone(), Names::default());

@@ -8,12 +8,17 @@ mod ack;
 mod claim;
 mod concurrency;
 mod crash;
+mod dedupe;
 mod delivery;
 mod effects;
 mod enqueue;
 mod fail;
+mod forget;
 mod fuzz;
+mod guard;
 mod handlers;
+mod inbox_engine;
+mod inbox_service;
 mod input;
 mod job_runs;
 mod jobs;
@@ -25,6 +30,7 @@ mod mishaps;
 mod observability;
 mod ordering;
 mod reap;
+mod receive;
 mod replay;
 mod retention;
 mod retry;
@@ -47,12 +53,17 @@ pub fn all() -> Vec<Case> {
         claim::CASES,
         concurrency::CASES,
         crash::CASES,
+        dedupe::CASES,
         delivery::CASES,
         effects::CASES,
         enqueue::CASES,
         fail::CASES,
+        forget::CASES,
         fuzz::CASES,
+        guard::CASES,
         handlers::CASES,
+        inbox_engine::CASES,
+        inbox_service::CASES,
         input::CASES,
         job_runs::CASES,
         jobs::CASES,
@@ -64,6 +75,7 @@ pub fn all() -> Vec<Case> {
         observability::CASES,
         ordering::CASES,
         reap::CASES,
+        receive::CASES,
         replay::CASES,
         retention::CASES,
         retry::CASES,

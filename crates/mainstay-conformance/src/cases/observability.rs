@@ -26,7 +26,7 @@ cases! { $ observability_cases:
     r26_the_backlog_counts_like_the_stats_without_the_history ["R26"],
 }
 
-async fn obx_085_an_enqueue_is_logged_at_info(fx: &dyn Fixture) {
+pub(super) async fn obx_085_an_enqueue_is_logged_at_info(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let logs = Logs::capture();
     let id = world.enqueue(Message::new("order.paid", "").correlation("request-81")).await;
@@ -48,7 +48,7 @@ async fn obx_085_an_enqueue_is_logged_at_info(fx: &dyn Fixture) {
     assert_eq!(topics, expected);
 }
 
-async fn obx_086_a_claim_is_logged_at_debug(fx: &dyn Fixture) {
+pub(super) async fn obx_086_a_claim_is_logged_at_debug(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     world.enqueue_some(3).await;
     let logs = Logs::capture();
@@ -60,7 +60,7 @@ async fn obx_086_a_claim_is_logged_at_debug(fx: &dyn Fixture) {
     assert_eq!(counts, ["2", "1", "0"]);
 }
 
-async fn obx_089_a_reap_is_logged_at_info(fx: &dyn Fixture) {
+pub(super) async fn obx_089_a_reap_is_logged_at_info(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     world.enqueue_some(2).await;
     world.claim(OwnerToken::new(), 50).await;
@@ -72,7 +72,7 @@ async fn obx_089_a_reap_is_logged_at_info(fx: &dyn Fixture) {
     assert_eq!(lines[0].field("count"), "2");
 }
 
-async fn obx_090_every_line_names_its_store(fx: &dyn Fixture) {
+pub(super) async fn obx_090_every_line_names_its_store(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let identifier = world.outbox.store().identifier().to_owned();
     assert!(!identifier.is_empty());
@@ -136,7 +136,7 @@ async fn work_of_all_kinds(world: &World<'_>, logs: &Logs) -> Vec<Line> {
     logs.all().into_iter().filter(is_own).collect()
 }
 
-async fn r4_a_stale_settle_is_logged_and_counted(fx: &dyn Fixture) {
+pub(super) async fn r4_a_stale_settle_is_logged_and_counted(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let id = world.enqueue(Message::new(TOPIC, "")).await;
     let owner = OwnerToken::new();
@@ -155,7 +155,7 @@ async fn r4_a_stale_settle_is_logged_and_counted(fx: &dyn Fixture) {
     assert_eq!(counted.get("mainstay_outbox_settled_total outcome=ack"), None, "it was not acked");
 }
 
-async fn r26_counters_count_rows_that_really_changed(fx: &dyn Fixture) {
+pub(super) async fn r26_counters_count_rows_that_really_changed(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let meter = Meter::new();
     let guard = meter.install();
@@ -199,7 +199,7 @@ async fn r26_counters_count_rows_that_really_changed(fx: &dyn Fixture) {
     }
 }
 
-async fn r26_the_gauges_are_those_of_the_database(fx: &dyn Fixture) {
+pub(super) async fn r26_the_gauges_are_those_of_the_database(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     world.enqueue_some(3).await;
     world.enqueue(Message::new(TOPIC, "").due_in(LEASE * 99)).await;
@@ -220,7 +220,7 @@ async fn r26_the_gauges_are_those_of_the_database(fx: &dyn Fixture) {
     assert!((15..300).contains(&oldest), "{oldest} s since it was due");
 }
 
-async fn r26_stats_say_what_stands_where(fx: &dyn Fixture) {
+pub(super) async fn r26_stats_say_what_stands_where(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let empty = world.outbox.stats().await.unwrap();
     assert_eq!((empty.open(), empty.done, empty.failed, empty.held_keys), (0, 0, 0, 0));
@@ -250,7 +250,7 @@ async fn r26_stats_say_what_stands_where(fx: &dyn Fixture) {
     assert_eq!(topics, [("a", 2, 1, 0, 0), ("b", 0, 0, 1, 1)]);
 }
 
-async fn r26_the_backlog_counts_like_the_stats_without_the_history(fx: &dyn Fixture) {
+pub(super) async fn r26_the_backlog_counts_like_the_stats_without_the_history(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     assert_eq!(world.outbox.backlog().await.unwrap(), world.outbox.stats().await.unwrap(), "empty");
     let owner = OwnerToken::new();

@@ -37,7 +37,7 @@ fn keyed(key: &str, payload: impl ToString) -> Message {
     Message::new(TOPIC, payload.to_string()).ordering_key(key)
 }
 
-async fn mst_040_one_of_a_key_at_a_time_in_order(fx: &dyn Fixture) {
+pub(super) async fn mst_040_one_of_a_key_at_a_time_in_order(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let mut all = Vec::new();
     for number in 0..5 {
@@ -53,7 +53,7 @@ async fn mst_040_one_of_a_key_at_a_time_in_order(fx: &dyn Fixture) {
     world.assert_nothing_due().await;
 }
 
-async fn mst_040_a_retry_keeps_its_place(fx: &dyn Fixture) {
+pub(super) async fn mst_040_a_retry_keeps_its_place(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let first = world.enqueue(keyed("k", 1)).await;
     let second = world.enqueue(keyed("k", 2)).await;
@@ -68,7 +68,7 @@ async fn mst_040_a_retry_keeps_its_place(fx: &dyn Fixture) {
     assert_eq!(world.claim_one(owner).await.id(), second);
 }
 
-async fn mst_040_keys_do_not_wait_for_each_other(fx: &dyn Fixture) {
+pub(super) async fn mst_040_keys_do_not_wait_for_each_other(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let a1 = world.enqueue(keyed("a", 1)).await;
     let _a2 = world.enqueue(keyed("a", 2)).await;
@@ -82,7 +82,7 @@ async fn mst_040_keys_do_not_wait_for_each_other(fx: &dyn Fixture) {
     world.assert_nothing_due().await;
 }
 
-async fn mst_040_a_failed_message_lets_the_next_one_go(fx: &dyn Fixture) {
+pub(super) async fn mst_040_a_failed_message_lets_the_next_one_go(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     world.enqueue(keyed("k", 1)).await;
     let second = world.enqueue(keyed("k", 2)).await;
@@ -93,7 +93,7 @@ async fn mst_040_a_failed_message_lets_the_next_one_go(fx: &dyn Fixture) {
     assert_eq!(world.outbox.stats().await.unwrap().held_keys, 0);
 }
 
-async fn mst_040_a_failed_message_holds_its_key_when_told_to(fx: &dyn Fixture) {
+pub(super) async fn mst_040_a_failed_message_holds_its_key_when_told_to(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let first = world.enqueue(keyed("k", 1).on_failure(OnFailure::Hold)).await;
     let second = world.enqueue(keyed("k", 2)).await;
@@ -117,7 +117,7 @@ async fn mst_040_a_failed_message_holds_its_key_when_told_to(fx: &dyn Fixture) {
     assert_eq!(world.outbox.stats().await.unwrap().held_keys, 0);
 }
 
-async fn mst_040_a_held_key_goes_on_when_released(fx: &dyn Fixture) {
+pub(super) async fn mst_040_a_held_key_goes_on_when_released(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     world.enqueue(keyed("k", 1).on_failure(OnFailure::Hold)).await;
     let second = world.enqueue(keyed("k", 2)).await;
@@ -131,7 +131,7 @@ async fn mst_040_a_held_key_goes_on_when_released(fx: &dyn Fixture) {
     assert_eq!(world.claim_one(owner).await.id(), second);
 }
 
-async fn mst_040_a_lapsed_claim_goes_before_the_rest_of_its_key(fx: &dyn Fixture) {
+pub(super) async fn mst_040_a_lapsed_claim_goes_before_the_rest_of_its_key(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let first = world.enqueue(keyed("k", 1)).await;
     let second = world.enqueue(keyed("k", 2)).await;
@@ -144,7 +144,9 @@ async fn mst_040_a_lapsed_claim_goes_before_the_rest_of_its_key(fx: &dyn Fixture
     assert_eq!(world.claim_one(owner).await.id(), second);
 }
 
-async fn mst_040_a_requeued_message_and_a_dead_workers_claim_do_not_block_each_other(fx: &dyn Fixture) {
+pub(super) async fn mst_040_a_requeued_message_and_a_dead_workers_claim_do_not_block_each_other(
+    fx: &dyn Fixture,
+) {
     let world = World::open(fx).await;
     let first = world.enqueue(keyed("k", 1)).await;
     let second = world.enqueue(keyed("k", 2)).await;
@@ -165,7 +167,7 @@ async fn mst_040_a_requeued_message_and_a_dead_workers_claim_do_not_block_each_o
     assert_eq!(set(&order), set(&[first, second]), "neither waits for the other for ever");
 }
 
-async fn mst_040_a_late_renewal_does_not_run_two_of_a_key(fx: &dyn Fixture) {
+pub(super) async fn mst_040_a_late_renewal_does_not_run_two_of_a_key(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     // More urgent, so that a claim of one finds it without coming past the other.
     let first = world.enqueue(keyed("k", 1).priority(9)).await;
@@ -189,7 +191,7 @@ async fn mst_040_a_late_renewal_does_not_run_two_of_a_key(fx: &dyn Fixture) {
     assert_eq!(world.outbox.ack(quick, &[running.handle]).await.unwrap().changed, [first]);
 }
 
-async fn mst_040_many_workers_keep_the_order_of_every_key(fx: &dyn Fixture) {
+pub(super) async fn mst_040_many_workers_keep_the_order_of_every_key(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let second = world.second().await;
     const KEYS: usize = 5;
@@ -227,7 +229,7 @@ async fn mst_040_many_workers_keep_the_order_of_every_key(fx: &dyn Fixture) {
     }
 }
 
-async fn mst_040_rejects_an_empty_and_an_over_long_key(fx: &dyn Fixture) {
+pub(super) async fn mst_040_rejects_an_empty_and_an_over_long_key(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     for key in [String::new(), "k".repeat(256)] {
         let error = world.enqueue_error(keyed(&key, "")).await;
@@ -240,7 +242,7 @@ async fn mst_040_rejects_an_empty_and_an_over_long_key(fx: &dyn Fixture) {
     assert_eq!(world.row(id).await.ordering_key, Some(longest));
 }
 
-async fn mst_041_higher_priority_goes_first(fx: &dyn Fixture) {
+pub(super) async fn mst_041_higher_priority_goes_first(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let mut by_level = BTreeMap::new();
     for level in [0, -9, 9, 3, -2] {
@@ -252,7 +254,7 @@ async fn mst_041_higher_priority_goes_first(fx: &dyn Fixture) {
     assert_eq!(claimed.iter().map(|item| item.priority).collect::<Vec<_>>(), [9, 3, 0, -2, -9]);
 }
 
-async fn mst_041_nothing_starves_in_small_batches(fx: &dyn Fixture) {
+pub(super) async fn mst_041_nothing_starves_in_small_batches(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let low = world.enqueue(Message::new(TOPIC, "").priority(-9)).await;
     let owner = OwnerToken::new();
@@ -272,7 +274,7 @@ async fn mst_041_nothing_starves_in_small_batches(fx: &dyn Fixture) {
     panic!("the low message was never handed out");
 }
 
-async fn mst_041_nothing_starves_in_large_batches(fx: &dyn Fixture) {
+pub(super) async fn mst_041_nothing_starves_in_large_batches(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let urgent: Vec<Message> = (0..200).map(|_| Message::new(TOPIC, "").priority(5)).collect();
     world.outbox.enqueue_many(urgent).await.unwrap();
@@ -285,7 +287,7 @@ async fn mst_041_nothing_starves_in_large_batches(fx: &dyn Fixture) {
     assert!(low <= 10, "and the urgent level has most of it, not {}", 50 - low);
 }
 
-async fn mst_041_rejects_a_priority_out_of_range(fx: &dyn Fixture) {
+pub(super) async fn mst_041_rejects_a_priority_out_of_range(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     for level in [-10, 10, i16::MIN, i16::MAX] {
         let error = world.enqueue_error(Message::new(TOPIC, "").priority(level)).await;
@@ -294,7 +296,7 @@ async fn mst_041_rejects_a_priority_out_of_range(fx: &dyn Fixture) {
     assert_eq!(world.total().await, 0);
 }
 
-async fn mst_042_an_expired_message_is_never_handed_out(fx: &dyn Fixture) {
+pub(super) async fn mst_042_an_expired_message_is_never_handed_out(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let id = world.enqueue(Message::new("quote", "").expires_in(Duration::from_secs(60))).await;
     let owner = OwnerToken::new();
@@ -314,7 +316,7 @@ async fn mst_042_an_expired_message_is_never_handed_out(fx: &dyn Fixture) {
     world.assert_nothing_due().await;
 }
 
-async fn mst_042_an_expiry_in_the_past_fails_at_the_first_claim(fx: &dyn Fixture) {
+pub(super) async fn mst_042_an_expiry_in_the_past_fails_at_the_first_claim(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let past = world.now().await - Duration::from_secs(5);
     let id = world.enqueue(Message::new(TOPIC, "").expires_at(past)).await;
@@ -325,7 +327,7 @@ async fn mst_042_an_expiry_in_the_past_fails_at_the_first_claim(fx: &dyn Fixture
     assert_eq!((row.status, row.attempts), (Status::Failed, 0), "it was never delivered");
 }
 
-async fn mst_042_expired_messages_do_not_hide_the_ready_ones(fx: &dyn Fixture) {
+pub(super) async fn mst_042_expired_messages_do_not_hide_the_ready_ones(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let past = world.now().await - Duration::from_secs(5);
     let expired = (0..40).map(|_| Message::new(TOPIC, "").expires_at(past)).collect();
@@ -337,7 +339,7 @@ async fn mst_042_expired_messages_do_not_hide_the_ready_ones(fx: &dyn Fixture) {
     assert_eq!(world.outbox.stats().await.unwrap().failed, 40);
 }
 
-async fn mst_042_an_expired_head_lets_its_key_go_on(fx: &dyn Fixture) {
+pub(super) async fn mst_042_an_expired_head_lets_its_key_go_on(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let past = world.now().await - Duration::from_secs(5);
     let head = world.enqueue(keyed("k", 1).expires_at(past)).await;

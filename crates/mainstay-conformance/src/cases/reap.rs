@@ -19,7 +19,7 @@ cases! { $ reap_cases:
     r2_many_lapsed_leases_are_all_reaped ["R2", "OBX-049"],
 }
 
-async fn obx_049_a_reap_takes_all_lapsed_leases_and_only_those(fx: &dyn Fixture) {
+pub(super) async fn obx_049_a_reap_takes_all_lapsed_leases_and_only_those(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let lapsed = world.enqueue_some(3).await;
     let owner = OwnerToken::new();
@@ -44,7 +44,7 @@ async fn obx_049_a_reap_takes_all_lapsed_leases_and_only_those(fx: &dyn Fixture)
     assert_eq!((stats.in_progress, stats.lapsed), (1, 0));
 }
 
-async fn obx_050_a_reap_frees_the_message(fx: &dyn Fixture) {
+pub(super) async fn obx_050_a_reap_frees_the_message(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let id = world.enqueue(Message::new(TOPIC, "")).await;
     let owner = OwnerToken::new();
@@ -57,7 +57,7 @@ async fn obx_050_a_reap_frees_the_message(fx: &dyn Fixture) {
     assert_eq!(row.generation, 1);
 }
 
-async fn obx_051_a_reaped_message_is_claimable_at_once(fx: &dyn Fixture) {
+pub(super) async fn obx_051_a_reaped_message_is_claimable_at_once(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let all = world.enqueue_some(2).await;
     world.claim(OwnerToken::new(), 50).await;
@@ -68,7 +68,7 @@ async fn obx_051_a_reaped_message_is_claimable_at_once(fx: &dyn Fixture) {
     assert!(claimed.iter().all(|item| item.attempt == 2));
 }
 
-async fn obx_052_a_reap_leaves_settled_messages_alone(fx: &dyn Fixture) {
+pub(super) async fn obx_052_a_reap_leaves_settled_messages_alone(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let all: Vec<WorkItemId> = world.enqueue_some(3).await;
     let owner = OwnerToken::new();
@@ -83,7 +83,7 @@ async fn obx_052_a_reap_leaves_settled_messages_alone(fx: &dyn Fixture) {
     assert_eq!(before, after);
 }
 
-async fn r2_a_reap_makes_the_old_claim_stale(fx: &dyn Fixture) {
+pub(super) async fn r2_a_reap_makes_the_old_claim_stale(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let id = world.enqueue(Message::new(TOPIC, "")).await;
     let owner = OwnerToken::new();
@@ -97,7 +97,7 @@ async fn r2_a_reap_makes_the_old_claim_stale(fx: &dyn Fixture) {
     world.claim_one(OwnerToken::new()).await;
 }
 
-async fn r2_many_lapsed_leases_are_all_reaped(fx: &dyn Fixture) {
+pub(super) async fn r2_many_lapsed_leases_are_all_reaped(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let messages: Vec<Message> = (0..2_500).map(|_| Message::new(TOPIC, "")).collect();
     world.outbox.enqueue_many(messages).await.unwrap();

@@ -29,7 +29,7 @@ async fn failed(world: &World<'_>, topic: &str) -> WorkItemId {
     id
 }
 
-async fn r16_a_failed_message_can_be_requeued(fx: &dyn Fixture) {
+pub(super) async fn r16_a_failed_message_can_be_requeued(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let id = failed(&world, "order").await;
     let before = world.row(id).await;
@@ -47,7 +47,7 @@ async fn r16_a_failed_message_can_be_requeued(fx: &dyn Fixture) {
     assert_eq!(world.total().await, 1);
 }
 
-async fn r16_only_failed_messages_are_requeued(fx: &dyn Fixture) {
+pub(super) async fn r16_only_failed_messages_are_requeued(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let owner = OwnerToken::new();
     let done = world.enqueue(Message::new("done", "")).await;
@@ -64,7 +64,7 @@ async fn r16_only_failed_messages_are_requeued(fx: &dyn Fixture) {
     assert_eq!(before, after);
 }
 
-async fn r16_a_requeued_message_has_all_its_attempts_again(fx: &dyn Fixture) {
+pub(super) async fn r16_a_requeued_message_has_all_its_attempts_again(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let id = world.enqueue(Message::new(TOPIC, "")).await;
     let request = ClaimRequest::new(OwnerToken::new()).delivery_limit(2).lease(LEASE);
@@ -81,7 +81,7 @@ async fn r16_a_requeued_message_has_all_its_attempts_again(fx: &dyn Fixture) {
     }
 }
 
-async fn r16_an_expired_message_loses_its_expiry(fx: &dyn Fixture) {
+pub(super) async fn r16_an_expired_message_loses_its_expiry(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let id = world.enqueue(Message::new(TOPIC, "").expires_in(LEASE)).await;
     world.advance(LEASE * 2).await;
@@ -91,7 +91,7 @@ async fn r16_an_expired_message_loses_its_expiry(fx: &dyn Fixture) {
     assert_eq!(world.claim_one(OwnerToken::new()).await.id(), id);
 }
 
-async fn r16_messages_are_requeued_by_filter(fx: &dyn Fixture) {
+pub(super) async fn r16_messages_are_requeued_by_filter(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let a = failed(&world, "a").await;
     let b = failed(&world, "b").await;
@@ -114,7 +114,7 @@ async fn r16_messages_are_requeued_by_filter(fx: &dyn Fixture) {
     assert_eq!(ids(&claimed), set(&[a, b, cancelled, recent]));
 }
 
-async fn r16_a_requeue_by_filter_is_bounded_and_oldest_first(fx: &dyn Fixture) {
+pub(super) async fn r16_a_requeue_by_filter_is_bounded_and_oldest_first(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let mut all = Vec::new();
     for _ in 0..4 {
@@ -129,7 +129,7 @@ async fn r16_a_requeue_by_filter_is_bounded_and_oldest_first(fx: &dyn Fixture) {
     assert_eq!((error.kind(), error.field()), (ErrorKind::InvalidArgument, Some("limit")));
 }
 
-async fn r16_listings_filter_and_page(fx: &dyn Fixture) {
+pub(super) async fn r16_listings_filter_and_page(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let mut all = world.enqueue_some(7).await;
     let owner = OwnerToken::new();

@@ -35,7 +35,7 @@ async fn exists(world: &World<'_>, id: WorkItemId) -> bool {
     world.outbox.get(id).await.unwrap().is_some()
 }
 
-async fn r29_old_done_messages_go_and_the_rest_stays(fx: &dyn Fixture) {
+pub(super) async fn r29_old_done_messages_go_and_the_rest_stays(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let old = finish(&world, 3).await;
     world.advance(10 * DAY).await;
@@ -52,7 +52,7 @@ async fn r29_old_done_messages_go_and_the_rest_stays(fx: &dyn Fixture) {
     assert_eq!(world.outbox.purge(&Retention::default().done(None)).await.unwrap(), 0, "none keeps for ever");
 }
 
-async fn r29_failed_messages_are_kept_until_told_otherwise(fx: &dyn Fixture) {
+pub(super) async fn r29_failed_messages_are_kept_until_told_otherwise(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let failed = world.enqueue(Message::new("failed", "")).await;
     let owner = OwnerToken::new();
@@ -68,7 +68,7 @@ async fn r29_failed_messages_are_kept_until_told_otherwise(fx: &dyn Fixture) {
     assert!(!exists(&world, failed).await && !exists(&world, cancelled).await);
 }
 
-async fn r29_what_is_not_terminal_is_never_deleted(fx: &dyn Fixture) {
+pub(super) async fn r29_what_is_not_terminal_is_never_deleted(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let ready = world.enqueue(Message::new("ready", "")).await;
     let running = world.enqueue(Message::new("running", "")).await;
@@ -85,7 +85,7 @@ async fn r29_what_is_not_terminal_is_never_deleted(fx: &dyn Fixture) {
     }
 }
 
-async fn r29_each_transaction_deletes_one_batch(fx: &dyn Fixture) {
+pub(super) async fn r29_each_transaction_deletes_one_batch(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     finish(&world, 7).await;
     world.advance(40 * DAY).await;
@@ -101,7 +101,7 @@ async fn r29_each_transaction_deletes_one_batch(fx: &dyn Fixture) {
     assert_eq!(world.outbox.purge(&retention).await.unwrap(), 7, "the client goes on until none is left");
 }
 
-async fn r29_the_idempotency_key_goes_with_its_message(fx: &dyn Fixture) {
+pub(super) async fn r29_the_idempotency_key_goes_with_its_message(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let keyed = || Message::new(TOPIC, "").idempotency_key("order-7");
     let first = world.enqueue(keyed()).await;
@@ -116,7 +116,7 @@ async fn r29_the_idempotency_key_goes_with_its_message(fx: &dyn Fixture) {
     assert_ne!(again.work_item, first);
 }
 
-async fn r29_the_default_is_thirty_days(fx: &dyn Fixture) {
+pub(super) async fn r29_the_default_is_thirty_days(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let id = finish(&world, 1).await[0];
     world.advance(29 * DAY).await;
@@ -126,7 +126,7 @@ async fn r29_the_default_is_thirty_days(fx: &dyn Fixture) {
     assert_eq!(world.outbox.purge(&Retention::default()).await.unwrap(), 1);
 }
 
-async fn prim_api_003_options_out_of_bounds_are_refused(fx: &dyn Fixture) {
+pub(super) async fn prim_api_003_options_out_of_bounds_are_refused(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     finish(&world, 1).await;
     world.advance(40 * DAY).await;

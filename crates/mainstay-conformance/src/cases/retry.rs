@@ -52,7 +52,7 @@ async fn broken(_: Context) -> HandlerResult {
     Err(HandlerError::retry("it broke"))
 }
 
-async fn obx_061_workers_back_off_exponentially(fx: &dyn Fixture) {
+pub(super) async fn obx_061_workers_back_off_exponentially(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let id = world.enqueue(Message::new(TOPIC, "")).await;
     // Waits below the time a loaded machine takes for one round would be over before they are looked at.
@@ -73,7 +73,7 @@ async fn obx_061_workers_back_off_exponentially(fx: &dyn Fixture) {
     assert!(world.row(id).await.attempts >= 8);
 }
 
-async fn obx_063_the_backoff_is_replaceable_per_topic(fx: &dyn Fixture) {
+pub(super) async fn obx_063_the_backoff_is_replaceable_per_topic(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let custom = world.enqueue(Message::new("custom", "")).await;
     let policy = || {
@@ -93,7 +93,7 @@ async fn obx_063_the_backoff_is_replaceable_per_topic(fx: &dyn Fixture) {
     assert!(longest >= 500.0 && shortest <= 1500.0, "{shortest} to {longest}");
 }
 
-async fn obx_064_a_message_out_of_attempts_fails(fx: &dyn Fixture) {
+pub(super) async fn obx_064_a_message_out_of_attempts_fails(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let id = world.enqueue(Message::new(TOPIC, "kept")).await;
     let at_once = || TopicPolicy::default().attempts(3).backoff(Backoff::fixed(Duration::from_millis(1)));
@@ -107,7 +107,7 @@ async fn obx_064_a_message_out_of_attempts_fails(fx: &dyn Fixture) {
     world.assert_nothing_due().await;
 }
 
-async fn obx_065_the_number_of_attempts_is_configurable(fx: &dyn Fixture) {
+pub(super) async fn obx_065_the_number_of_attempts_is_configurable(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let fast = || TopicPolicy::default().backoff(Backoff::fixed(Duration::from_millis(1)));
     let ten = world.enqueue(Message::new("default", "")).await;
@@ -134,7 +134,7 @@ async fn obx_065_the_number_of_attempts_is_configurable(fx: &dyn Fixture) {
     assert_eq!(world.row(four).await.attempts, 4, "the worker's limit");
 }
 
-async fn obx_056_each_answer_of_a_handler_has_its_effect(fx: &dyn Fixture) {
+pub(super) async fn obx_056_each_answer_of_a_handler_has_its_effect(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     const HOUR: Duration = Duration::from_secs(3600);
     let topics = ["ok", "retry", "retry after", "snooze", "fail", "any error"];
@@ -175,7 +175,7 @@ async fn obx_056_each_answer_of_a_handler_has_its_effect(fx: &dyn Fixture) {
     }
 }
 
-async fn obx_056_a_handler_that_takes_too_long_is_retried(fx: &dyn Fixture) {
+pub(super) async fn obx_056_a_handler_that_takes_too_long_is_retried(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let id = world.enqueue(Message::new(TOPIC, "")).await;
     let policy = TopicPolicy::default().timeout(Duration::from_millis(50)).attempts(1);
@@ -186,7 +186,7 @@ async fn obx_056_a_handler_that_takes_too_long_is_retried(fx: &dyn Fixture) {
     assert!(world.row(id).await.last_error.unwrap().contains("did not end within 50ms"));
 }
 
-async fn prim_api_003_a_worker_set_up_wrongly_is_refused(fx: &dyn Fixture) {
+pub(super) async fn prim_api_003_a_worker_set_up_wrongly_is_refused(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let refused = |field: &str, set_up: &dyn Fn(OutboxBuilder) -> OutboxBuilder| {
         let built = Mainstay::builder_over(world.provider.clone()).outbox(set_up).build();

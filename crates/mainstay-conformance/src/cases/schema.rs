@@ -7,7 +7,7 @@ use mainstay_core::ErrorKind;
 use mainstay_core::OwnerToken;
 use mainstay_core::outbox::{Message, Outbox};
 use mainstay_core::queue::{ClaimRequest, Outcome, Settled, Settlement};
-use mainstay_core::store::{Names, SchemaStatus};
+use mainstay_core::store::{Names, Queue, SchemaStatus};
 
 use crate::case::{Verdict, cases};
 use crate::fixture::Fixture;
@@ -33,7 +33,7 @@ fn schema_of(name: &str) -> Names {
     Names::default().with_schema(name).unwrap()
 }
 
-async fn obx_091_deployment_creates_what_is_missing(fx: &dyn Fixture) {
+pub(super) async fn obx_091_deployment_creates_what_is_missing(fx: &dyn Fixture) {
     let names = schema_of("fresh");
     let provider = fx.with_names(names.clone()).await;
     let schema = provider.schema();
@@ -48,7 +48,7 @@ async fn obx_091_deployment_creates_what_is_missing(fx: &dyn Fixture) {
     assert_eq!(world.claim_one(OwnerToken::new()).await.id(), id);
 }
 
-async fn obx_092_without_deployment_nothing_is_created(fx: &dyn Fixture) {
+pub(super) async fn obx_092_without_deployment_nothing_is_created(fx: &dyn Fixture) {
     let names = schema_of("untouched");
     let provider = fx.with_names(names.clone()).await;
     let error = provider.schema().require().await.unwrap_err();
@@ -74,7 +74,7 @@ async fn obx_092_without_deployment_nothing_is_created(fx: &dyn Fixture) {
     assert!(matches!(elsewhere.schema().status().await.unwrap(), SchemaStatus::Missing { .. }));
 }
 
-async fn obx_093_deployment_is_idempotent_and_keeps_the_rows(fx: &dyn Fixture) {
+pub(super) async fn obx_093_deployment_is_idempotent_and_keeps_the_rows(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let ids = world.enqueue_some(3).await;
     let before = fx.objects(&Names::default()).await;
@@ -88,7 +88,7 @@ async fn obx_093_deployment_is_idempotent_and_keeps_the_rows(fx: &dyn Fixture) {
     assert_eq!(world.total().await, 3);
 }
 
-async fn obx_094_the_table_and_its_indexes_exist(fx: &dyn Fixture) {
+pub(super) async fn obx_094_the_table_and_its_indexes_exist(fx: &dyn Fixture) {
     World::open(fx).await;
     let objects = fx.objects(&Names::default()).await;
     for table in ["table outbox", "table outbox_history", "table mainstay_migration"] {
@@ -99,7 +99,7 @@ async fn obx_094_the_table_and_its_indexes_exist(fx: &dyn Fixture) {
     assert!(indexes.count() >= 2, "the indexes of the outbox are missing in {objects:?}");
 }
 
-async fn obx_100_a_claim_reads_what_it_takes_and_not_the_table(fx: &dyn Fixture) {
+pub(super) async fn obx_100_a_claim_reads_what_it_takes_and_not_the_table(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let names = Names::default();
     // Due and not due, of several priorities, and with ordering keys that have few messages each.
@@ -116,11 +116,11 @@ async fn obx_100_a_claim_reads_what_it_takes_and_not_the_table(fx: &dyn Fixture)
     }
     // And others' work, with a lease that holds; a claim may have to pass it, since it is never much.
     assert_eq!(world.claim(OwnerToken::new(), 50).await.len(), 50);
-    assert_eq!(fx.scans_of_a_claim(&names).await, Vec::<String>::new());
+    assert_eq!(fx.scans_of_a_claim(&names, Queue::Outbox).await, Vec::<String>::new());
     assert_eq!(world.outbox.stats().await.unwrap().in_progress, 50, "looking changed nothing");
 }
 
-async fn obx_095_the_functions_exist(fx: &dyn Fixture) -> Verdict {
+pub(super) async fn obx_095_the_functions_exist(fx: &dyn Fixture) -> Verdict {
     let world = World::open(fx).await;
     if !world.provider.capabilities().functions {
         let objects = fx.objects(&Names::default()).await;
@@ -160,7 +160,7 @@ async fn obx_095_the_functions_exist(fx: &dyn Fixture) -> Verdict {
     Verdict::Passed
 }
 
-async fn obx_101_a_claim_and_a_settle_are_one_round_trip_each(fx: &dyn Fixture) {
+pub(super) async fn obx_101_a_claim_and_a_settle_are_one_round_trip_each(fx: &dyn Fixture) {
     World::open(fx).await;
     let metered = fx.metered().await;
     let world = World::over(fx, metered.provider, Names::default());
@@ -209,7 +209,7 @@ async fn obx_101_a_claim_and_a_settle_are_one_round_trip_each(fx: &dyn Fixture) 
     assert_one("a claim of nothing");
 }
 
-async fn prim_schema_002_custom_names_place_everything_there(fx: &dyn Fixture) {
+pub(super) async fn prim_schema_002_custom_names_place_everything_there(fx: &dyn Fixture) {
     let names = Names::default().with_schema("billing").unwrap().with_outbox("mail").unwrap();
     let reference = World::open(fx).await;
     let default_before = fx.objects(&Names::default()).await;
@@ -229,7 +229,7 @@ async fn prim_schema_002_custom_names_place_everything_there(fx: &dyn Fixture) {
     assert!(reference.outbox.get(id).await.unwrap().is_none());
 }
 
-async fn r28_many_instances_deploy_at_once(fx: &dyn Fixture) {
+pub(super) async fn r28_many_instances_deploy_at_once(fx: &dyn Fixture) {
     let names = schema_of("crowd");
     let mut instances = Vec::new();
     for _ in 0..8 {
@@ -247,7 +247,7 @@ async fn r28_many_instances_deploy_at_once(fx: &dyn Fixture) {
     world.claim_one(OwnerToken::new()).await;
 }
 
-async fn r28_the_script_is_the_whole_schema(fx: &dyn Fixture) {
+pub(super) async fn r28_the_script_is_the_whole_schema(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let script = world.provider.schema().script();
     for object in fx.objects(&Names::default()).await {
@@ -263,7 +263,7 @@ async fn r28_the_script_is_the_whole_schema(fx: &dyn Fixture) {
     assert!(!script.contains("{{") && !other.contains("{{"), "no placeholder is left");
 }
 
-async fn r28_outboxes_of_two_names_are_apart(fx: &dyn Fixture) {
+pub(super) async fn r28_outboxes_of_two_names_are_apart(fx: &dyn Fixture) {
     let first = World::named(fx, schema_of("first")).await;
     let second =
         World::named(fx, Names::default().with_schema("first").unwrap().with_outbox("other").unwrap());
@@ -288,7 +288,7 @@ async fn assert_refused(world: &World<'_>, told: &str) {
     assert_eq!(world.total().await, 1);
 }
 
-async fn r28_a_newer_schema_is_left_alone(fx: &dyn Fixture) {
+pub(super) async fn r28_a_newer_schema_is_left_alone(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     world.enqueue(Message::new(TOPIC, "")).await;
     fx.record_step(&Names::default(), 999, "of a later version").await;
@@ -297,7 +297,7 @@ async fn r28_a_newer_schema_is_left_alone(fx: &dyn Fixture) {
     assert_refused(&world, "update this program").await;
 }
 
-async fn r28_an_edited_step_is_noticed(fx: &dyn Fixture) {
+pub(super) async fn r28_an_edited_step_is_noticed(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     world.enqueue(Message::new(TOPIC, "")).await;
     fx.record_step(&Names::default(), 1, "of another text").await;

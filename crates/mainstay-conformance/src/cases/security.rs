@@ -18,7 +18,7 @@ cases! { $ security_cases:
     obx_107_connections_can_be_encrypted ["OBX-107"],
 }
 
-async fn obx_104_the_documented_rights_are_enough(fx: &dyn Fixture) -> Result<(), Lacking> {
+pub(super) async fn obx_104_the_documented_rights_are_enough(fx: &dyn Fixture) -> Result<(), Lacking> {
     World::open(fx).await;
     let provider = fx.least_privilege().await?;
     assert!(provider.capabilities().roles, "then declare the capability");
@@ -46,7 +46,7 @@ async fn obx_104_the_documented_rights_are_enough(fx: &dyn Fixture) -> Result<()
     Ok(())
 }
 
-async fn obx_104_a_role_without_rights_is_told_so(fx: &dyn Fixture) -> Result<(), Lacking> {
+pub(super) async fn obx_104_a_role_without_rights_is_told_so(fx: &dyn Fixture) -> Result<(), Lacking> {
     World::open(fx).await;
     let provider = fx.without_rights().await?;
     let outbox = Outbox::new(provider.outbox());
@@ -66,7 +66,7 @@ async fn obx_104_a_role_without_rights_is_told_so(fx: &dyn Fixture) -> Result<()
 /// Stands in every payload and header below, and must stand nowhere else.
 const SECRET: &str = "s3cr3t-p4yl0ad";
 
-async fn obx_106_a_payload_is_never_logged(fx: &dyn Fixture) {
+pub(super) async fn obx_106_a_payload_is_never_logged(fx: &dyn Fixture) {
     let logs = Logs::capture();
     let world = World::open(fx).await;
     let owner = OwnerToken::new();
@@ -89,7 +89,7 @@ async fn obx_106_a_payload_is_never_logged(fx: &dyn Fixture) {
     assert!(!logs.text().contains(SECRET), "at any level, by any path");
 }
 
-async fn obx_106_errors_hold_no_payload(fx: &dyn Fixture) {
+pub(super) async fn obx_106_errors_hold_no_payload(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let id = world.enqueue(Message::new(TOPIC, "")).await;
     let secret = || Message::new(TOPIC, SECRET).header("h", SECRET);
@@ -116,7 +116,7 @@ async fn obx_106_errors_hold_no_payload(fx: &dyn Fixture) {
     assert!(!shown.contains(SECRET));
 }
 
-async fn obx_107_connections_can_be_encrypted(fx: &dyn Fixture) -> Result<(), Lacking> {
+pub(super) async fn obx_107_connections_can_be_encrypted(fx: &dyn Fixture) -> Result<(), Lacking> {
     World::open(fx).await;
     let (provider, encrypted) = fx.encrypted().await?;
     assert!(encrypted, "the server must say so itself");

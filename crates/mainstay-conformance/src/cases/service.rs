@@ -30,7 +30,7 @@ cases! { $ service_cases:
     obx_103_an_idle_worker_polls_less_and_less ["OBX-103"],
 }
 
-async fn mst_002_a_graceful_stop_leaves_nothing_in_progress(fx: &dyn Fixture) {
+pub(super) async fn mst_002_a_graceful_stop_leaves_nothing_in_progress(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let all = world.enqueue_some(60).await;
     let (reporter, mut reports) = Reports::new();
@@ -48,7 +48,7 @@ async fn mst_002_a_graceful_stop_leaves_nothing_in_progress(fx: &dyn Fixture) {
     }
 }
 
-async fn mst_002_a_stop_lets_running_handlers_finish(fx: &dyn Fixture) {
+pub(super) async fn mst_002_a_stop_lets_running_handlers_finish(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let id = world.enqueue(Message::new(TOPIC, "")).await;
     let (reporter, mut reports) = Reports::new();
@@ -70,7 +70,7 @@ async fn mst_002_a_stop_lets_running_handlers_finish(fx: &dyn Fixture) {
     assert_ne!(world.row(late).await.status, Status::InProgress);
 }
 
-async fn mst_002_a_stop_releases_what_does_not_finish_in_time(fx: &dyn Fixture) {
+pub(super) async fn mst_002_a_stop_releases_what_does_not_finish_in_time(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let id = world.enqueue(Message::new(TOPIC, "")).await;
     let (reporter, mut reports) = Reports::new();
@@ -93,7 +93,7 @@ async fn mst_002_a_stop_releases_what_does_not_finish_in_time(fx: &dyn Fixture) 
     assert_eq!(world.claim_one(OwnerToken::new()).await.id(), id);
 }
 
-async fn mst_001_a_worker_dropped_at_any_moment_loses_nothing(fx: &dyn Fixture) {
+pub(super) async fn mst_001_a_worker_dropped_at_any_moment_loses_nothing(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let all = world.enqueue_some(30).await;
     // Time is moved while workers run, so their leases lapse more often than they would; that must not count here.
@@ -122,7 +122,7 @@ async fn mst_001_a_worker_dropped_at_any_moment_loses_nothing(fx: &dyn Fixture) 
     assert!(world.rows(&all).await.iter().all(|row| row.status == Status::Done));
 }
 
-async fn obx_053_leases_are_reaped_periodically(fx: &dyn Fixture) {
+pub(super) async fn obx_053_leases_are_reaped_periodically(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let id = world.enqueue(Message::new(TOPIC, "")).await;
     let claimed = world.claim_one(OwnerToken::new()).await;
@@ -138,7 +138,7 @@ async fn obx_053_leases_are_reaped_periodically(fx: &dyn Fixture) {
     assert_eq!(world.row(id).await.generation, claimed.handle.generation());
 }
 
-async fn r29_retention_runs_periodically(fx: &dyn Fixture) {
+pub(super) async fn r29_retention_runs_periodically(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let all = world.enqueue_some(5).await;
     let owner = OwnerToken::new();
@@ -153,7 +153,7 @@ async fn r29_retention_runs_periodically(fx: &dyn Fixture) {
     assert_eq!(set(&kept.iter().map(|row| row.id).collect::<Vec<_>>()), set(&all[4..]));
 }
 
-async fn r26_gauges_are_published_periodically(fx: &dyn Fixture) {
+pub(super) async fn r26_gauges_are_published_periodically(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     world.enqueue_some(2).await;
     let meter = Meter::new();
@@ -166,7 +166,7 @@ async fn r26_gauges_are_published_periodically(fx: &dyn Fixture) {
     drop(guard);
 }
 
-async fn obx_092_a_worker_does_not_start_without_its_schema(fx: &dyn Fixture) {
+pub(super) async fn obx_092_a_worker_does_not_start_without_its_schema(fx: &dyn Fixture) {
     let provider = fx.undeployed().await;
     let build = |deploy: bool| {
         let builder = Mainstay::builder_over(provider.clone()).deploy_schema(deploy);
@@ -180,7 +180,7 @@ async fn obx_092_a_worker_does_not_start_without_its_schema(fx: &dyn Fixture) {
     build(false).start().await.expect("now it is there").stop().await.unwrap();
 }
 
-async fn obx_103_an_idle_worker_hears_of_new_work(fx: &dyn Fixture) {
+pub(super) async fn obx_103_an_idle_worker_hears_of_new_work(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let second = world.second().await;
     let (reporter, mut reports) = Reports::new();
@@ -205,7 +205,7 @@ async fn obx_103_an_idle_worker_hears_of_new_work(fx: &dyn Fixture) {
     running.stop().await.unwrap();
 }
 
-async fn obx_103_an_idle_worker_polls_less_and_less(fx: &dyn Fixture) {
+pub(super) async fn obx_103_an_idle_worker_polls_less_and_less(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let overheard = Arc::new(Overheard::new(world.provider.clone()));
     let (shortest, longest) = (Duration::from_millis(2), Duration::from_millis(100));

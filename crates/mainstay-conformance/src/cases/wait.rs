@@ -22,7 +22,7 @@ cases! { $ wait_cases:
 /// Much longer than any of the waits below take: only a wait that misses its reason gets there.
 const LONG: Duration = Duration::from_secs(120);
 
-async fn obx_103_work_that_is_due_ends_a_wait_at_once(fx: &dyn Fixture) {
+pub(super) async fn obx_103_work_that_is_due_ends_a_wait_at_once(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     world.enqueue(Message::new(TOPIC, "")).await;
     let woken = world.outbox.store().wait(&WaitRequest::new(OwnerToken::new()).timeout(LONG)).await.unwrap();
@@ -34,7 +34,7 @@ async fn obx_103_work_that_is_due_ends_a_wait_at_once(fx: &dyn Fixture) {
     assert_ne!(woken, Wake::TimedOut);
 }
 
-async fn obx_103_a_wait_is_woken_by_an_enqueue(fx: &dyn Fixture) {
+pub(super) async fn obx_103_a_wait_is_woken_by_an_enqueue(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let second = world.second().await;
     let hears = fx.hears_of_enqueues();
@@ -60,7 +60,7 @@ async fn obx_103_a_wait_is_woken_by_an_enqueue(fx: &dyn Fixture) {
     }
 }
 
-async fn obx_103_a_wait_ends_when_a_message_becomes_due(fx: &dyn Fixture) {
+pub(super) async fn obx_103_a_wait_ends_when_a_message_becomes_due(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let id = world.enqueue(Message::new(TOPIC, "").due_in(Duration::from_millis(200))).await;
     let owner = OwnerToken::new();
@@ -78,7 +78,7 @@ async fn obx_103_a_wait_ends_when_a_message_becomes_due(fx: &dyn Fixture) {
     }
 }
 
-async fn obx_103_a_wait_without_work_times_out(fx: &dyn Fixture) {
+pub(super) async fn obx_103_a_wait_without_work_times_out(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     world.enqueue(Message::new(TOPIC, "").due_in(LONG)).await;
     let owner = OwnerToken::new();
@@ -112,7 +112,7 @@ async fn times_out(world: &World<'_>, request: &WaitRequest) -> bool {
     false
 }
 
-async fn obx_103_a_wait_is_for_the_topics_asked_for(fx: &dyn Fixture) {
+pub(super) async fn obx_103_a_wait_is_for_the_topics_asked_for(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let request = WaitRequest::new(OwnerToken::new());
     let topics = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();

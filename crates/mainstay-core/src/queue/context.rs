@@ -10,8 +10,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{MessageId, OwnerToken, WorkItemId};
+use crate::inbox::{MESSAGE_ID, SOURCE};
 use crate::job::{CurrentRun, Jobs};
-use crate::outbox::{Enqueued, Headers, Message, Outbox, PreparedMessage};
+use crate::outbox::{Enqueued, Headers, Message, Outbox, PreparedMessage, RESERVED_HEADER};
 use crate::store::StoreTransaction;
 use crate::telemetry;
 use crate::trace::TraceContext;
@@ -89,6 +90,18 @@ impl Context {
     /// The correlation id.
     pub fn correlation_id(&self) -> Option<&str> {
         self.0.claimed.correlation_id.as_deref()
+    }
+    /// Where a received message comes from; none for others.
+    pub fn source(&self) -> Option<&str> {
+        self.reserved(SOURCE)
+    }
+    /// What its source calls a received message; none for others.
+    pub fn received_id(&self) -> Option<&str> {
+        self.reserved(MESSAGE_ID)
+    }
+    /// What Mainstay itself says of the message.
+    fn reserved(&self, name: &str) -> Option<&str> {
+        self.headers().get(&format!("{RESERVED_HEADER}{name}")).map(String::as_str)
     }
     /// Which delivery this is, from 1.
     pub fn attempt(&self) -> u32 {

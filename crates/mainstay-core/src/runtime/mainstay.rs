@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures_util::future::select_all;
 
 use crate::error::Result;
+use crate::inbox::Inbox;
 use crate::job::{JobDefinition, Jobs};
 use crate::lease::Leases;
 use crate::outbox::Outbox;
@@ -28,6 +29,7 @@ pub struct Mainstay(Arc<Inner>);
 pub(super) struct Inner {
     pub(super) provider: Arc<dyn Provider>,
     pub(super) outbox: Outbox,
+    pub(super) inbox: Inbox,
     pub(super) leases: Leases,
     pub(super) timers: Timers,
     pub(super) jobs: Jobs,
@@ -55,6 +57,11 @@ impl Mainstay {
     /// The outbox.
     pub fn outbox(&self) -> &Outbox {
         &self.0.outbox
+    }
+
+    /// The inbox.
+    pub fn inbox(&self) -> &Inbox {
+        &self.0.inbox
     }
 
     /// The leases.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use crate::error::Result;
+use crate::inbox::{Inbox, InboxRetention};
 use crate::job::Jobs;
 use crate::outbox::{Outbox, OutboxStats, Retention};
 use crate::telemetry;
@@ -96,6 +97,33 @@ impl Service for RetentionSweep {
     }
 }
 
+/// Forgets settled messages of an inbox past their age (R29).
+#[derive(Debug)]
+pub struct InboxSweep {
+    inbox: Inbox,
+    retention: InboxRetention,
+}
+
+impl InboxSweep {
+    /// Sweeps `inbox` as `retention` says.
+    pub fn new(inbox: Inbox, retention: InboxRetention) -> Self {
+        Self { inbox, retention }
+    }
+}
+
+#[async_trait]
+impl Service for InboxSweep {
+    fn name(&self) -> &'static str {
+        "inbox retention"
+    }
+
+    async fn run(&self, lifecycle: Lifecycle) -> Result<()> {
+        let store = self.inbox.store().identifier();
+        let chore = || async { self.inbox.forget(&self.retention).await.map(drop) };
+        every(self.retention.interval, store, "forget", lifecycle, chore).await
+    }
+}
+
 /// Forgets runs of jobs that ended longer ago than they are kept (R29).
 #[derive(Debug)]
 pub struct RunRetention {
@@ -135,6 +163,13 @@ impl Gauges {
     /// Publishes the gauges of `outbox` every `interval`.
     pub fn new(outbox: Outbox, interval: Duration) -> Self {
         Self { outbox, interval, publish: |store, stats| telemetry::gauges(store, &stats) }
+    }
+
+    /// Publishes those of an inbox's queue instead.
+    #[must_use]
+    pub fn of_inbox(mut self) -> Self {
+        self.publish = |store, stats| telemetry::inbox_gauges(store, &stats);
+        self
     }
 
     /// Publishes those of timers every `interval`.

@@ -6,14 +6,16 @@ mod lifecycle;
 mod mainstay;
 mod maintenance;
 pub(crate) mod pause;
+mod queue;
 mod timers;
 mod watch;
 
-pub use builder::{MainstayBuilder, OutboxBuilder};
+pub use builder::MainstayBuilder;
 pub use jobs::JobsBuilder;
 pub use lifecycle::{Lifecycle, Running, Service, start};
 pub use mainstay::{Mainstay, RunningMainstay};
 pub(crate) use maintenance::every;
-pub use maintenance::{Gauges, Reaper, RetentionSweep, RunRetention};
+pub use maintenance::{Gauges, InboxSweep, Reaper, RetentionSweep, RunRetention};
+pub use queue::{InboxBuilder, OutboxBuilder, QueueBuilder};
 pub use timers::TimersBuilder;
 pub(crate) use watch::{Turn, Waited, Watch};

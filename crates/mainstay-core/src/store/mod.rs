@@ -3,7 +3,9 @@
 //! Arguments are validated before they get here. Every method is one transaction, uses the database's
 //! clock, and is safe to drop at any await: it then happened as a whole or not at all.
 
+mod call;
 mod capabilities;
+mod inbox;
 mod job;
 mod lease;
 mod migration;
@@ -14,7 +16,9 @@ mod queue;
 mod timer;
 mod transaction;
 
+pub use call::{Argument, CallIn, CallInBlocking, Step, StoreCall};
 pub use capabilities::Capabilities;
+pub use inbox::InboxStore;
 pub use job::{Advance, Advanced, Dispatched, DueJobs, EndedRun, JobStore, Occurrence};
 pub use lease::LeaseStore;
 pub use migration::{Applied, Migration, MigrationPlan, SchemaStatus, checksum, made, plan_migrations};

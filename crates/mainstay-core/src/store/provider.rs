@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use crate::error::{Error, ErrorKind, Result};
 
-use super::{Capabilities, JobStore, LeaseStore, OutboxStore, Queue, SchemaStatus, TimerStore};
+use super::{Capabilities, InboxStore, JobStore, LeaseStore, OutboxStore, Queue, SchemaStatus, TimerStore};
 
 /// A database with Mainstay's tables in it.
 #[async_trait]
@@ -28,11 +28,15 @@ pub trait Provider: Send + Sync + 'static {
 
     /// The leases.
     fn leases(&self) -> Arc<dyn LeaseStore>;
+
     /// What timers have of their own.
     fn timers(&self) -> Arc<dyn TimerStore>;
 
     /// The jobs.
     fn jobs(&self) -> Arc<dyn JobStore>;
+
+    /// The ledger of received messages.
+    fn inbox(&self) -> Arc<dyn InboxStore>;
 
     /// The schema.
     fn schema(&self) -> Arc<dyn SchemaStore>;

@@ -10,7 +10,7 @@ use crate::lease::LeaseClaim;
 use crate::outbox::{Enqueued, PreparedMessage};
 use crate::queue::{Settled, Settlement};
 
-use super::LeaseStore;
+use super::{LeaseStore, StoreCall};
 
 /// A transaction of a provider. Dropping it rolls back.
 #[async_trait]
@@ -24,6 +24,9 @@ pub trait StoreTransaction: Send + 'static {
     /// Fails with `LeaseLost` unless the claim holds, and keeps everybody else from getting the lease until the transaction has
     /// ended. The leases must be of the same database.
     async fn guard(&mut self, leases: &dyn LeaseStore, claim: &LeaseClaim) -> Result<()>;
+
+    /// Runs what a store of the same database does within the transaction. The answers, in order.
+    async fn call(&mut self, call: &StoreCall) -> Result<Vec<String>>;
 
     /// Commits.
     async fn commit(self: Box<Self>) -> Result<()>;

@@ -4,9 +4,9 @@ use deadpool_postgres::{ClientWrapper, Object, Transaction};
 use mainstay_core::Result;
 use mainstay_core::lease::{GuardIn, LeaseClaim};
 use mainstay_core::outbox::{EnqueueIn, Enqueued, PreparedMessage};
-use mainstay_core::store::{LeaseStore, OutboxStore};
+use mainstay_core::store::{CallIn, LeaseStore, OutboxStore, StoreCall};
 
-use super::{enqueue_on, guard_on};
+use super::{call_on, enqueue_on, guard_on};
 use crate::queue::PostgresQueue;
 use crate::session::Session;
 
@@ -62,5 +62,23 @@ impl GuardIn<Deadpool> for ClientWrapper {
 impl GuardIn<Deadpool> for Object {
     async fn guard_in(&mut self, store: &dyn LeaseStore, claim: &LeaseClaim) -> Result<()> {
         guard_on(self, store, claim).await
+    }
+}
+
+impl CallIn<Deadpool> for Transaction<'_> {
+    async fn call_in(&mut self, call: &StoreCall) -> Result<Vec<String>> {
+        call_on(self.client(), call).await
+    }
+}
+
+impl CallIn<Deadpool> for ClientWrapper {
+    async fn call_in(&mut self, call: &StoreCall) -> Result<Vec<String>> {
+        call_on(self, call).await
+    }
+}
+
+impl CallIn<Deadpool> for Object {
+    async fn call_in(&mut self, call: &StoreCall) -> Result<Vec<String>> {
+        call_on(self, call).await
     }
 }

@@ -9,10 +9,10 @@ use diesel::sql_types::{Array, Bool, Nullable, Text};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use mainstay_core::lease::{GuardIn, LeaseClaim};
 use mainstay_core::outbox::{EnqueueIn, Enqueued, PreparedMessage};
-use mainstay_core::store::{LeaseStore, OutboxStore};
+use mainstay_core::store::{CallIn, LeaseStore, OutboxStore, StoreCall};
 use mainstay_core::{Error, ErrorKind, Result};
 
-use super::{ENQUEUE, GUARD, enqueued};
+use super::{ENQUEUE, GUARD, enqueued, steps};
 use crate::error::from_server;
 use crate::lease::PostgresLeases;
 use crate::parameters::many_as_text;
@@ -60,6 +60,29 @@ impl GuardIn<DieselAsync> for AsyncPgConnection {
             .bind::<Text, _>(&claim.owner)
             .bind::<Text, _>(claim.epoch.to_string());
         query.execute(self).await.map(drop).map_err(|error| failed(GUARD, &error))
+    }
+}
+
+#[derive(QueryableByName)]
+#[diesel(check_for_backend(diesel::pg::Pg))]
+struct AnswerRow {
+    #[diesel(sql_type = Text)]
+    answer: String,
+}
+
+impl CallIn<DieselAsync> for AsyncPgConnection {
+    async fn call_in(&mut self, call: &StoreCall) -> Result<Vec<String>> {
+        let mut answers = Vec::new();
+        for (sql, arguments) in steps(call)? {
+            let mut query = diesel::sql_query(sql).into_boxed();
+            for text in arguments {
+                query = query.bind::<Nullable<Text>, _>(text);
+            }
+            let rows: Vec<AnswerRow> =
+                query.get_results(self).await.map_err(|error| failed(call.operation, &error))?;
+            answers.extend(rows.into_iter().map(|row| row.answer));
+        }
+        Ok(answers)
     }
 }
 

@@ -2,17 +2,17 @@
 
 use mainstay_core::lease::{GuardIn, LeaseClaim};
 use mainstay_core::outbox::{EnqueueIn, Enqueued, PreparedMessage};
-use mainstay_core::store::{LeaseStore, OutboxStore};
+use mainstay_core::store::{CallIn, LeaseStore, OutboxStore, StoreCall};
 use mainstay_core::{Error, ErrorKind, Result};
 use sea_orm::{
     ConnectionTrait, DatabaseTransaction, DbBackend, DbErr, QueryResult, RuntimeErr, SqlxError, Statement,
     Value,
 };
 
-use super::{ENQUEUE, GUARD, enqueued};
+use super::{ENQUEUE, GUARD, enqueued, steps};
 use crate::error::from_server;
 use crate::lease::PostgresLeases;
-use crate::parameters::many_as_text;
+use crate::parameters::{array, many_as_text};
 use crate::queue::PostgresQueue;
 
 /// Marks the types of SeaORM.
@@ -28,7 +28,11 @@ impl EnqueueIn<SeaOrm> for DatabaseTransaction {
         let outbox = PostgresQueue::of(store)?;
         let backend = postgres(self, ENQUEUE)?;
         let sql = &outbox.statements().enqueue_many_as_text;
-        let statement = Statement::from_sql_and_values(backend, sql, many_as_text(messages).map(array));
+        let statement = Statement::from_sql_and_values(
+            backend,
+            sql,
+            many_as_text(messages).map(|column| Value::String(array(column))),
+        );
         let rows = self.query_all_raw(statement).await.map_err(|error| failed(ENQUEUE, &error))?;
         let read = |row: &QueryResult| {
             let text =
@@ -39,16 +43,6 @@ impl EnqueueIn<SeaOrm> for DatabaseTransaction {
     }
 }
 
-/// The column as PostgreSQL writes arrays: an array of SeaORM's can't have nulls in it.
-fn array(column: Option<Vec<Option<String>>>) -> Value {
-    let element = |text: Option<String>| match text {
-        None => "NULL".to_owned(),
-        Some(text) => format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"")),
-    };
-    let elements = |texts: Vec<_>| texts.into_iter().map(element).collect::<Vec<_>>().join(",");
-    Value::String(column.map(|texts| format!("{{{}}}", elements(texts))))
-}
-
 impl GuardIn<SeaOrm> for DatabaseTransaction {
     async fn guard_in(&mut self, store: &dyn LeaseStore, claim: &LeaseClaim) -> Result<()> {
         let sql = &PostgresLeases::of(store)?.statements().guard_as_text;
@@ -56,6 +50,22 @@ impl GuardIn<SeaOrm> for DatabaseTransaction {
         let values = [text(&claim.name), text(&claim.owner), text(&claim.epoch.to_string())];
         let statement = Statement::from_sql_and_values(postgres(self, GUARD)?, sql, values);
         self.query_one_raw(statement).await.map(drop).map_err(|error| failed(GUARD, &error))
+    }
+}
+
+impl CallIn<SeaOrm> for DatabaseTransaction {
+    async fn call_in(&mut self, call: &StoreCall) -> Result<Vec<String>> {
+        let backend = postgres(self, call.operation)?;
+        let fail = |error| failed(call.operation, &error);
+        let mut answers = Vec::new();
+        for (sql, arguments) in steps(call)? {
+            let statement =
+                Statement::from_sql_and_values(backend, sql, arguments.into_iter().map(Value::String));
+            for row in self.query_all_raw(statement).await.map_err(fail)? {
+                answers.push(row.try_get_by_index(0).map_err(fail)?);
+            }
+        }
+        Ok(answers)
     }
 }
 
@@ -85,18 +95,5 @@ fn failed(operation: &'static str, error: &DbErr) -> Error {
             }
         },
         other => Error::new(ErrorKind::Internal, operation, other.to_string()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn arrays_are_written_as_postgresql_reads_them() {
-        let column = vec![Some("a,b".to_owned()), None, Some(r#"\ " NULL"#.to_owned()), Some(String::new())];
-        let expected = r#"{"a,b",NULL,"\\ \" NULL",""}"#;
-        assert_eq!(array(Some(column)), Value::String(Some(expected.to_owned())));
-        assert_eq!(array(None), Value::String(None));
     }
 }

@@ -2,11 +2,11 @@
 
 use mainstay_core::lease::{GuardIn, LeaseClaim};
 use mainstay_core::outbox::{EnqueueIn, Enqueued, PreparedMessage};
-use mainstay_core::store::{LeaseStore, OutboxStore};
+use mainstay_core::store::{CallIn, LeaseStore, OutboxStore, StoreCall};
 use mainstay_core::{Error, ErrorKind, Result};
 use sqlx::{AssertSqlSafe, PgConnection, Row, Transaction};
 
-use super::{ENQUEUE, GUARD, enqueued};
+use super::{ENQUEUE, GUARD, enqueued, steps};
 use crate::error::from_server;
 use crate::lease::PostgresLeases;
 use crate::parameters::many_as_text;
@@ -75,6 +75,31 @@ async fn guard_on(connection: &mut PgConnection, store: &dyn LeaseStore, claim: 
     let query = sqlx::query(statement).bind(&claim.name).bind(&claim.owner).bind(claim.epoch.to_string());
     let guarded = query.persistent(false).fetch_one(connection).await;
     guarded.map(drop).map_err(|error| failed(GUARD, &error))
+}
+
+impl CallIn<Sqlx> for Transaction<'_, sqlx::Postgres> {
+    async fn call_in(&mut self, call: &StoreCall) -> Result<Vec<String>> {
+        call_on(self, call).await
+    }
+}
+
+impl CallIn<Sqlx> for PgConnection {
+    async fn call_in(&mut self, call: &StoreCall) -> Result<Vec<String>> {
+        call_on(self, call).await
+    }
+}
+
+async fn call_on(connection: &mut PgConnection, call: &StoreCall) -> Result<Vec<String>> {
+    let fail = |error| failed(call.operation, &error);
+    let mut answers = Vec::new();
+    for (sql, arguments) in steps(call)? {
+        let query =
+            arguments.into_iter().fold(sqlx::query(AssertSqlSafe(sql)), |query, text| query.bind(text));
+        for row in query.persistent(false).fetch_all(&mut *connection).await.map_err(fail)? {
+            answers.push(row.try_get(0).map_err(fail)?);
+        }
+    }
+    Ok(answers)
 }
 
 fn failed(operation: &'static str, error: &sqlx::Error) -> Error {

@@ -3,14 +3,17 @@
 use mainstay_core::Result;
 use mainstay_core::lease::{GuardIn, LeaseClaim};
 use mainstay_core::outbox::{EnqueueIn, Enqueued, PreparedMessage};
-use mainstay_core::store::{LeaseStore, OutboxStore};
-use tokio_postgres::types::Type;
+use mainstay_core::store::{CallIn, LeaseStore, OutboxStore, StoreCall};
+use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Transaction};
 
+use super::steps;
 use crate::addition::Addition;
 use crate::error::from_driver;
 use crate::lease::PostgresLeases;
+use crate::pool::Parameter;
 use crate::queue::PostgresQueue;
+use crate::rows;
 use crate::session::Session;
 use crate::statements::QueueStatements;
 
@@ -60,6 +63,31 @@ pub(crate) async fn guard_on(client: &Client, store: &dyn LeaseStore, claim: &Le
         )
         .await;
     guarded.map(drop).map_err(|error| from_driver("lease.guard", error))
+}
+
+impl CallIn<TokioPostgres> for Transaction<'_> {
+    async fn call_in(&mut self, call: &StoreCall) -> Result<Vec<String>> {
+        call_on(self.client(), call).await
+    }
+}
+
+impl CallIn<TokioPostgres> for Client {
+    async fn call_in(&mut self, call: &StoreCall) -> Result<Vec<String>> {
+        call_on(self, call).await
+    }
+}
+
+/// Runs what a store does in whatever transaction the connection is in.
+pub(crate) async fn call_on(client: &Client, call: &StoreCall) -> Result<Vec<String>> {
+    let mut answers = Vec::new();
+    for (sql, arguments) in steps(call)? {
+        let parameters: Vec<Parameter<'_>> =
+            arguments.iter().map(|argument| (argument as &(dyn ToSql + Sync), Type::TEXT)).collect();
+        let rows = client.query_typed(sql, &parameters).await;
+        let rows = rows.map_err(|error| from_driver(call.operation, error))?;
+        answers.extend(rows::answers(call.operation, &rows)?);
+    }
+    Ok(answers)
 }
 
 /// Enqueues in whatever transaction the connection is in.

@@ -4,14 +4,38 @@
 use std::time::Duration;
 
 use mainstay_core::ErrorKind;
+use mainstay_core::inbox::{Inbox, Incoming, ReceivedOutcome};
 use mainstay_core::outbox::{EnqueueIn, Message, MessageFilter, Outbox, Page};
-use mainstay_core::store::Provider;
+use mainstay_core::store::{CallIn, Provider};
 use mainstay_postgres::Postgres;
 
 use crate::support::Fixture;
 
-/// Enqueues one message alone and two together, with everything a message can have.
-async fn enqueue<Tx: EnqueueIn<Marker>, Marker>(outbox: &Outbox, tx: &mut Tx) {
+/// What is used in the drivers' transactions.
+struct Stores {
+    outbox: Outbox,
+    inbox: Inbox,
+}
+
+impl Stores {
+    fn of(fixture: &Fixture) -> Self {
+        Self { outbox: fixture.outbox.clone(), inbox: Inbox::new(&fixture.postgres) }
+    }
+}
+
+/// Enqueues one message alone and two together, with everything a message can have; receives two, and completes a guard.
+async fn enqueue<Tx: EnqueueIn<Marker> + CallIn<Marker>, Marker>(stores: &Stores, tx: &mut Tx) {
+    let Stores { outbox, inbox } = stores;
+    let odd =
+        Message::new("received", "päyload \\ \" ' {NULL,}").header("h", "\\\"").due_at(jiff::Timestamp::MIN);
+    let incoming =
+        vec![Incoming::new("a", "m", odd), Incoming::new("b\\\"", "m", Message::new("received", ""))];
+    let received = inbox.enqueue_many_in(tx, incoming).await.unwrap();
+    assert!(received.iter().all(|one| one.outcome == ReceivedOutcome::Added && !one.hash_mismatch));
+    // On another connection, before the transaction ends. Its own name each time: one of a rollback lapses by itself.
+    let guarded = uuid::Uuid::now_v7().to_string();
+    let guard = inbox.begin("guarded", &guarded).await.unwrap().into_new().unwrap();
+    guard.complete_in(tx).await.unwrap();
     let full = Message::new("full", "päyload \\ \" '")
         .correlation("c")
         .ordering_key("o")
@@ -31,6 +55,8 @@ async fn enqueue<Tx: EnqueueIn<Marker>, Marker>(outbox: &Outbox, tx: &mut Tx) {
 async fn assert_there(fixture: &Fixture, there: bool) {
     let messages = fixture.outbox.list(&MessageFilter::all(), Page::default()).await.unwrap();
     assert_eq!(messages.len(), if there { 2 } else { 0 });
+    let stats = Inbox::new(&fixture.postgres).stats().await.unwrap();
+    assert_eq!((stats.queue.ready, stats.ledger.done), if there { (2, 1) } else { (0, 0) });
     let rows = fixture.database.client().await.query("select from business", &[]).await.unwrap().len();
     assert_eq!(rows, usize::from(there));
     if there {
@@ -57,7 +83,7 @@ const BUSINESS: &str = "insert into business values (1)";
 async fn tokio_postgres_transactions() {
     let fixture = fixture().await;
     for commit in [false, true] {
-        let (outbox, mut client) = (fixture.outbox.clone(), fixture.database.client().await);
+        let (outbox, mut client) = (Stores::of(&fixture), fixture.database.client().await);
         let work = async move {
             let mut tx = client.transaction().await.unwrap();
             tx.execute(BUSINESS, &[]).await.unwrap();
@@ -73,7 +99,7 @@ async fn tokio_postgres_transactions() {
 async fn tokio_postgres_clients() {
     let fixture = fixture().await;
     for end in ["rollback", "commit"] {
-        let (outbox, mut client) = (fixture.outbox.clone(), fixture.database.client().await);
+        let (outbox, mut client) = (Stores::of(&fixture), fixture.database.client().await);
         let work = async move {
             client.batch_execute(&format!("begin; {BUSINESS}")).await.unwrap();
             enqueue(&outbox, &mut client).await;
@@ -88,7 +114,7 @@ async fn tokio_postgres_clients() {
 async fn deadpool_transactions() {
     let fixture = fixture().await;
     for commit in [false, true] {
-        let (outbox, pool) = (fixture.outbox.clone(), fixture.postgres.pool().clone());
+        let (outbox, pool) = (Stores::of(&fixture), fixture.postgres.pool().clone());
         let work = async move {
             let mut client = pool.get().await.unwrap();
             let mut tx = client.transaction().await.unwrap();
@@ -105,7 +131,7 @@ async fn deadpool_transactions() {
 async fn deadpool_clients() {
     let fixture = fixture().await;
     for end in ["rollback", "commit"] {
-        let (outbox, pool) = (fixture.outbox.clone(), fixture.postgres.pool().clone());
+        let (outbox, pool) = (Stores::of(&fixture), fixture.postgres.pool().clone());
         let work = async move {
             let mut client = pool.get().await.unwrap();
             client.batch_execute(&format!("begin; {BUSINESS}")).await.unwrap();
@@ -125,7 +151,7 @@ async fn deadpool_clients() {
 async fn handlers_transactions() {
     let fixture = fixture().await;
     for commit in [false, true] {
-        let (outbox, store) = (fixture.outbox.clone(), fixture.store.clone());
+        let (outbox, store) = (Stores::of(&fixture), fixture.store.clone());
         let work = async move {
             let mut tx = store.begin().await.unwrap();
             let own = tx.as_any_mut().downcast_mut::<mainstay_postgres::PostgresTransaction>().unwrap();
@@ -145,7 +171,7 @@ async fn sqlx_transactions_and_connections() {
 
     let fixture = fixture().await;
     for commit in [false, true] {
-        let (outbox, url) = (fixture.outbox.clone(), fixture.database.url());
+        let (outbox, url) = (Stores::of(&fixture), fixture.database.url());
         let work = async move {
             let mut connection = sqlx::PgConnection::connect(&url).await.unwrap();
             let mut tx = connection.begin().await.unwrap();
@@ -175,7 +201,7 @@ async fn diesel_transactions() {
 
     let fixture = fixture().await;
     for end in ["rollback", "commit"] {
-        let (outbox, url) = (fixture.outbox.clone(), fixture.database.url());
+        let (outbox, url) = (Stores::of(&fixture), fixture.database.url());
         let work = async move {
             let mut connection = AsyncPgConnection::establish(&url).await.unwrap();
             let result = connection
@@ -200,7 +226,7 @@ async fn sea_orm_transactions() {
 
     let fixture = fixture().await;
     for commit in [false, true] {
-        let (outbox, url) = (fixture.outbox.clone(), fixture.database.url());
+        let (outbox, url) = (Stores::of(&fixture), fixture.database.url());
         let work = async move {
             let database = Database::connect(url).await.unwrap();
             let mut tx = database.begin().await.unwrap();

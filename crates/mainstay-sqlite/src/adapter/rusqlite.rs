@@ -3,15 +3,15 @@
 use mainstay_core::Result;
 use mainstay_core::lease::{GuardInBlocking, LeaseClaim};
 use mainstay_core::outbox::{EnqueueInBlocking, Enqueued, PreparedMessage};
-use mainstay_core::store::{LeaseStore, OutboxStore};
+use mainstay_core::store::{CallInBlocking, LeaseStore, OutboxStore, StoreCall};
 use rusqlite::{Connection, Transaction};
 
+use crate::call::run;
 use crate::error::Fault;
 use crate::lease::{GUARD, SqliteLeases, guard, no_transaction};
 use crate::queue::enqueue;
-use crate::statements::Statements;
 
-use super::{InSqlite, database_of};
+use super::{InSqlite, database_of, database_of_call};
 
 /// On a connection: within the transaction that is open on it, or in one of its own if none is.
 impl EnqueueInBlocking<InSqlite> for Connection {
@@ -32,22 +32,38 @@ fn add(
     messages: &[PreparedMessage],
 ) -> Result<Vec<Enqueued>> {
     let database = database_of(store)?;
-    let enqueued = within_savepoint(connection, &database.statements, messages)
+    let enqueued = within_savepoint(connection, || enqueue(connection, &database.statements, messages))
         .map_err(|fault| database.location.place().error("outbox.enqueue_in", fault))?;
     // Committed already, if no transaction was open. Otherwise waiters find it when the application commits.
     database.signal.tell_if(connection.is_autocommit());
     Ok(enqueued)
 }
 
-fn within_savepoint(
-    connection: &Connection,
-    sql: &Statements,
-    messages: &[PreparedMessage],
-) -> Result<Vec<Enqueued>, Fault> {
+impl CallInBlocking<InSqlite> for Connection {
+    fn call_in(&mut self, call: &StoreCall) -> Result<Vec<String>> {
+        run_call(self, call)
+    }
+}
+
+impl CallInBlocking<InSqlite> for Transaction<'_> {
+    fn call_in(&mut self, call: &StoreCall) -> Result<Vec<String>> {
+        run_call(self, call)
+    }
+}
+
+fn run_call(connection: &Connection, call: &StoreCall) -> Result<Vec<String>> {
+    let database = database_of_call(call)?;
+    let answers = within_savepoint(connection, || run(connection, &call.steps))
+        .map_err(|fault| database.location.place().error(call.operation, fault))?;
+    database.signal.tell_if(connection.is_autocommit());
+    Ok(answers)
+}
+
+fn within_savepoint<T>(connection: &Connection, work: impl FnOnce() -> Result<T, Fault>) -> Result<T, Fault> {
     connection.execute_batch("SAVEPOINT mainstay_enqueue")?;
-    let result = enqueue(connection, sql, messages).and_then(|enqueued| {
+    let result = work().and_then(|done| {
         connection.execute_batch("RELEASE mainstay_enqueue")?;
-        Ok(enqueued)
+        Ok(done)
     });
     // After some errors SQLite has rolled back the whole transaction, and the savepoint with it.
     if result.is_err() && !connection.is_autocommit() {

@@ -2,9 +2,9 @@
 
 use mainstay_core::lease::{GuardIn, LeaseClaim};
 use mainstay_core::outbox::{EnqueueIn, Enqueued, PreparedMessage};
-use mainstay_core::store::{LeaseStore, OutboxStore};
+use mainstay_core::store::{Argument, CallIn, LeaseStore, OutboxStore, StoreCall};
 use mainstay_core::{Error, ErrorKind, Result};
-use sqlx::{AssertSqlSafe, Connection, Sqlite, SqliteConnection, Transaction};
+use sqlx::{AssertSqlSafe, Connection, Row, Sqlite, SqliteConnection, Transaction};
 use uuid::Uuid;
 
 use crate::database::Database;
@@ -13,7 +13,7 @@ use crate::lease::{GUARD, SqliteLeases, lost, no_transaction};
 use crate::queue::{ENQUEUE, id_taken, known_as, when};
 use crate::statements::Statements;
 
-use super::{InSqlite, database_of};
+use super::{InSqlite, database_of, database_of_call};
 
 const ENQUEUE_IN: &str = "outbox.enqueue_in";
 
@@ -36,6 +36,39 @@ impl EnqueueIn<InSqlite> for Transaction<'_, Sqlite> {
     ) -> Result<Vec<Enqueued>> {
         add_all(self, database_of(store)?, messages).await
     }
+}
+
+impl CallIn<InSqlite> for SqliteConnection {
+    async fn call_in(&mut self, call: &StoreCall) -> Result<Vec<String>> {
+        run_call(self, call).await
+    }
+}
+
+impl CallIn<InSqlite> for Transaction<'_, Sqlite> {
+    async fn call_in(&mut self, call: &StoreCall) -> Result<Vec<String>> {
+        run_call(self, call).await
+    }
+}
+
+async fn run_call(connection: &mut SqliteConnection, call: &StoreCall) -> Result<Vec<String>> {
+    let place = database_of_call(call)?.location.place();
+    let fail = |error| error_from(place, call.operation, error);
+    let mut savepoint = connection.begin().await.map_err(fail)?;
+    let mut answers = Vec::new();
+    for step in &call.steps {
+        let query =
+            step.arguments.iter().fold(sqlx::query(safe(&step.sql)), |query, argument| match argument {
+                Argument::Null => query.bind(None::<i64>),
+                Argument::Integer(number) => query.bind(*number),
+                Argument::Text(text) => query.bind(text.as_str()),
+                Argument::Bytes(bytes) => query.bind(bytes.as_slice()),
+            });
+        for row in query.fetch_all(&mut *savepoint).await.map_err(fail)? {
+            answers.push(row.try_get(0).map_err(fail)?);
+        }
+    }
+    savepoint.commit().await.map_err(fail)?;
+    Ok(answers)
 }
 
 async fn add_all(

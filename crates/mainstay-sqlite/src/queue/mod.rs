@@ -25,12 +25,11 @@ use crate::transaction::SqliteTransaction;
 use crate::wake;
 use crate::writer::Ticket;
 
-pub(crate) use admin::cancel;
+pub(crate) use admin::{cancel, requeue};
 pub(crate) use claim::Topics;
-pub(crate) use enqueue::enqueue;
-pub(crate) use enqueue::when;
 #[cfg(feature = "sqlx")]
 pub(crate) use enqueue::{ENQUEUE, id_taken, known_as};
+pub(crate) use enqueue::{enqueue, when};
 pub(crate) use forward::forward;
 pub(crate) use settle::{SettleResult, settle};
 

@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use clap::Parser;
 use mainstay::backoff::Backoff;
-use mainstay::{Context, HandlerError, Mainstay, TopicPolicy};
+use mainstay::inbox::GuardOptions;
+use mainstay::runtime::QueueBuilder;
+use mainstay::{Begin, Context, HandlerError, Mainstay, TopicPolicy};
 use tokio::signal::unix::{SignalKind, signal};
 
 #[derive(Parser)]
@@ -28,6 +30,32 @@ struct Arguments {
     /// Is a scheduler of jobs too.
     #[arg(long)]
     jobs: bool,
+    /// Handle what the inbox receives, and not the outbox's messages.
+    #[arg(long)]
+    inbox: bool,
+    /// Reserve this message of the source `e2e` first, say so, and never let go of it.
+    #[arg(long)]
+    guard: Option<String>,
+}
+
+/// The handlers and what they run under, whichever queue it is.
+fn set_up<R>(queue: QueueBuilder<R>, arguments: &Arguments) -> QueueBuilder<R> {
+    let soon = || TopicPolicy::default().backoff(Backoff::fixed(Duration::from_millis(20)));
+    queue
+        .raw_handler_with("record", soon(), record)
+        .raw_handler_with("die", soon(), die)
+        .raw_handler_with("hang", soon(), hang)
+        // Nothing may depend on somebody calling reap.
+        .reap_every(None)
+        .gauges_every(None)
+        .options(|options| {
+            options.lease = Duration::from_millis(arguments.lease_ms);
+            options.delivery_limit = arguments.delivery_limit;
+            options.poll_max = Duration::from_millis(250);
+            options.grace = Duration::from_millis(200);
+            options.batch = 10;
+            options.prefetch = 20;
+        })
 }
 
 /// Leaves an effect exactly once.
@@ -50,25 +78,11 @@ async fn hang(_: Context) -> Result<(), HandlerError> {
 async fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
     tracing_subscriber::fmt().with_writer(std::io::stderr).with_env_filter("warn").init();
-    let soon = || TopicPolicy::default().backoff(Backoff::fixed(Duration::from_millis(20)));
     let provider = mainstay_e2e::open(&arguments.database).await?;
-    let mut builder = Mainstay::builder_over(provider).outbox(|outbox| {
-        outbox
-            .raw_handler_with("record", soon(), record)
-            .raw_handler_with("die", soon(), die)
-            .raw_handler_with("hang", soon(), hang)
-            // Nothing may depend on somebody calling reap.
-            .reap_every(None)
-            .gauges_every(None)
-            .options(|options| {
-                options.lease = Duration::from_millis(arguments.lease_ms);
-                options.delivery_limit = arguments.delivery_limit;
-                options.poll_max = Duration::from_millis(250);
-                options.grace = Duration::from_millis(200);
-                options.batch = 10;
-                options.prefetch = 20;
-            })
-    });
+    let mut builder = match arguments.inbox {
+        false => Mainstay::builder_over(provider).outbox(|outbox| set_up(outbox, &arguments)),
+        true => Mainstay::builder_over(provider).inbox(|inbox| set_up(inbox, &arguments)),
+    };
     if arguments.timers {
         builder = builder.timers(|timers| {
             timers.reap_every(None).gauges_every(None).options(|options| {
@@ -86,11 +100,19 @@ async fn main() -> anyhow::Result<()> {
         });
     }
     let mainstay = builder.build()?;
+    let mut held = None;
+    if let Some(message) = &arguments.guard {
+        let options = GuardOptions::default().lease(Duration::from_millis(arguments.lease_ms));
+        let begin = mainstay.inbox().begin_with("e2e", message, &options).await?;
+        println!("{}", if matches!(begin, Begin::New(_)) { "guarding" } else { "not mine" });
+        held = Some(begin);
+    }
     let mut terminate = signal(SignalKind::terminate())?;
     let running = mainstay.start().await?;
     println!("ready");
     terminate.recv().await;
     running.stop().await?;
+    drop(held);
     println!("stopped");
     Ok(())
 }

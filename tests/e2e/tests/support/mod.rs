@@ -6,7 +6,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use mainstay::outbox::Outbox;
-use mainstay::{Jobs, Timers};
+use mainstay::{Inbox, Jobs, Timers};
 use mainstay_conformance::results::{self, CaseResult, Outcome};
 use mainstay_tests::TestDatabase;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
@@ -65,6 +65,10 @@ impl Database {
         Outbox::new(mainstay_e2e::open(&self.url).await.unwrap().outbox())
     }
 
+    pub async fn inbox(&self) -> Inbox {
+        Inbox::new(mainstay_e2e::open(&self.url).await.unwrap().as_ref())
+    }
+
     pub async fn jobs(&self) -> Jobs {
         Jobs::new(mainstay_e2e::open(&self.url).await.unwrap().jobs())
     }
@@ -87,6 +91,13 @@ impl Worker {
     }
 
     pub async fn start_with(database: &Database, arguments: &[&str], environment: &[(&str, &str)]) -> Self {
+        let mut worker = Self::spawn(database, arguments, environment);
+        worker.line("ready").await;
+        worker
+    }
+
+    /// Starts one without waiting; what it says is still to be read.
+    pub fn spawn(database: &Database, arguments: &[&str], environment: &[(&str, &str)]) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_worker"))
             .arg(database.url())
             .args(arguments)
@@ -96,9 +107,7 @@ impl Worker {
             .spawn()
             .unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let mut worker = Self { child, lines };
-        worker.line("ready").await;
-        worker
+        Self { child, lines }
     }
 
     /// Waits for a line.

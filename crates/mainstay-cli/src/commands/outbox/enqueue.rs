@@ -14,7 +14,7 @@ use crate::output;
 use crate::settings::Settings;
 use crate::text::{parse_duration, parse_positive_duration, parse_timestamp};
 
-const EXAMPLES: &str = "\
+pub(super) const EXAMPLES: &str = "\
 Examples:
   mainstay outbox enqueue order.paid '{\"order\":7}'
   mainstay outbox enqueue report.wanted --payload-file wanted.json --due-in 5m
@@ -25,7 +25,7 @@ Without a payload the message has an empty one. Prints the ids of work item and 
 
 /// Enqueue a message
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES, allow_negative_numbers = true)]
+#[command(allow_negative_numbers = true)]
 pub(crate) struct EnqueueArgs {
     #[command(flatten)]
     content: ContentArgs,
@@ -42,7 +42,7 @@ pub(crate) struct EnqueueArgs {
 
 impl EnqueueArgs {
     /// The message, checked.
-    pub(super) fn message(&self) -> anyhow::Result<Message> {
+    pub(crate) fn message(&self) -> anyhow::Result<Message> {
         let mut message = self.content.message()?;
         if let Some(delay) = self.due_in {
             message = message.due_in(delay);

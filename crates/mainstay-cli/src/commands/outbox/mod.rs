@@ -8,7 +8,6 @@ mod requeue;
 pub(super) mod show;
 pub(super) mod stats;
 
-use std::collections::HashSet;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -16,17 +15,16 @@ use anyhow::Context;
 use clap::Subcommand;
 use mainstay::store::Provider;
 use mainstay::{Outbox, WorkItemId};
-use serde::Serialize;
 
+use crate::commands::verdicts;
 use crate::database::IfMissing;
-use crate::failure::FAILED;
-use crate::output;
 use crate::settings::Settings;
 
 /// Enqueue, look at and mend messages
 #[derive(Debug, Subcommand)]
 pub(crate) enum OutboxCommand {
     /// Enqueue a message
+    #[command(after_help = enqueue::EXAMPLES)]
     Enqueue(enqueue::EnqueueArgs),
     /// List messages, newest first
     List(list::ListArgs),
@@ -82,16 +80,7 @@ impl Opened {
     }
 }
 
-/// What a command did to one of the ids it was given.
-#[derive(Serialize)]
-struct Verdict {
-    id: WorkItemId,
-    changed: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    why: Option<String>,
-}
-
-/// Tells of each id whether it changed, and if not, why. Anything left unchanged is exit code 1.
+/// Tells of each id whether it changed, and if not, why.
 pub(super) async fn tell_verdicts(
     outbox: &Outbox,
     asked: &[WorkItemId],
@@ -99,30 +88,13 @@ pub(super) async fn tell_verdicts(
     (noun, verb): (&str, &str),
     settings: &Settings,
 ) -> anyhow::Result<ExitCode> {
-    let changed: HashSet<_> = changed.iter().copied().collect();
-    let mut verdicts = Vec::with_capacity(asked.len());
-    for id in asked {
-        let why = match changed.contains(id) {
-            true => None,
-            false => Some(match outbox.get(*id).await? {
-                None => format!("there is no such {noun}"),
-                Some(message) => format!("it is {}", message.status),
-            }),
-        };
-        verdicts.push(Verdict { id: *id, changed: why.is_none(), why });
-    }
-    let all = verdicts.iter().all(|verdict| verdict.changed);
-    if settings.json {
-        output::json(&verdicts)?;
-    } else {
-        for Verdict { id, why, .. } in &verdicts {
-            match why {
-                None => output::line(format_args!("{id} {verb}"))?,
-                Some(why) => eprintln!("{id} not {verb}: {why}"),
-            }
-        }
-    }
-    Ok(if all { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })
+    let why_not = async |id: &WorkItemId| {
+        Ok(match outbox.get(*id).await? {
+            None => format!("there is no such {noun}"),
+            Some(message) => format!("it is {}", message.status),
+        })
+    };
+    verdicts::tell(asked, changed, verb, settings, why_not).await
 }
 
 pub(super) fn parse_id(text: &str) -> Result<WorkItemId, String> {

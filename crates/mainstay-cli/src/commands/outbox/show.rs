@@ -53,17 +53,23 @@ pub(crate) fn tell(
     if settings.json {
         output::json(message)?;
     } else if arguments.payload {
-        let payload = message.payload.as_deref();
-        let payload =
-            payload.ok_or_else(|| Failure::new(format!("the payload of this {noun} is no longer kept")))?;
-        std::io::Write::write_all(&mut std::io::stdout(), payload.as_bytes())?;
+        print_payload(message, noun)?;
     } else {
-        tell_rows(message)?;
+        tell_message(message)?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn tell_rows(message: &OutboxMessage) -> anyhow::Result<()> {
+/// The payload alone, byte for byte.
+pub(crate) fn print_payload(message: &OutboxMessage, noun: &str) -> anyhow::Result<()> {
+    let payload = message.payload.as_deref();
+    let payload =
+        payload.ok_or_else(|| Failure::new(format!("the payload of this {noun} is no longer kept")))?;
+    Ok(std::io::Write::write_all(&mut std::io::stdout(), payload.as_bytes())?)
+}
+
+/// A message for people, its payload included.
+pub(crate) fn tell_message(message: &OutboxMessage) -> anyhow::Result<()> {
     let mut rows = vec![
         ("id", message.id.to_string()),
         ("message id", message.message_id.to_string()),
@@ -90,10 +96,7 @@ fn tell_rows(message: &OutboxMessage) -> anyhow::Result<()> {
     for (name, value) in &message.headers {
         output_row(&mut rows, name, value);
     }
-    let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or_default();
-    for (name, value) in rows {
-        output::line(format_args!("{name:width$}  {}", harmless(&value)))?;
-    }
+    tell_rows(&rows)?;
     match &message.payload {
         None => output::line("the payload is no longer kept"),
         Some(payload) if payload.is_empty() => output::line("the payload is empty"),
@@ -103,6 +106,15 @@ fn tell_rows(message: &OutboxMessage) -> anyhow::Result<()> {
             output::line(format_args!("\n{}", lines.join("\n")))
         }
     }
+}
+
+/// Names and values, one pair in a line.
+pub(crate) fn tell_rows(rows: &[(&str, String)]) -> anyhow::Result<()> {
+    let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or_default();
+    for (name, value) in rows {
+        output::line(format_args!("{name:width$}  {}", harmless(value)))?;
+    }
+    Ok(())
 }
 
 fn output_row(rows: &mut Vec<(&'static str, String)>, name: &str, value: &str) {

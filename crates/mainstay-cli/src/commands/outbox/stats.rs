@@ -4,8 +4,8 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use mainstay::Outbox;
-use mainstay::outbox::TopicStats;
-use serde_json::json;
+use mainstay::outbox::{OutboxStats, TopicStats};
+use serde_json::{Value, json};
 
 use crate::output::{self, number};
 use crate::settings::Settings;
@@ -14,19 +14,30 @@ use crate::text::{age, count, shorten};
 pub(super) async fn run(outbox: &Outbox, settings: &Settings) -> anyhow::Result<ExitCode> {
     let stats = outbox.stats().await.context("the messages can't be counted")?;
     if settings.json {
-        output::json(&json!({
-            "ready": stats.ready,
-            "scheduled": stats.scheduled,
-            "in_progress": stats.in_progress,
-            "lapsed": stats.lapsed,
-            "done": stats.done,
-            "failed": stats.failed,
-            "held_keys": stats.held_keys,
-            "oldest_ready_seconds": stats.oldest_ready.map(|age| age.as_secs_f64()),
-            "topics": stats.topics,
-        }))?;
-        return Ok(ExitCode::SUCCESS);
+        output::json(&in_json(&stats))?;
+    } else {
+        tell(&stats)?;
     }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A queue's counts for programs.
+pub(crate) fn in_json(stats: &OutboxStats) -> Value {
+    json!({
+        "ready": stats.ready,
+        "scheduled": stats.scheduled,
+        "in_progress": stats.in_progress,
+        "lapsed": stats.lapsed,
+        "done": stats.done,
+        "failed": stats.failed,
+        "held_keys": stats.held_keys,
+        "oldest_ready_seconds": stats.oldest_ready.map(|age| age.as_secs_f64()),
+        "topics": stats.topics,
+    })
+}
+
+/// A queue's counts for people.
+pub(crate) fn tell(stats: &OutboxStats) -> anyhow::Result<()> {
     let mut table = output::table(["", "messages"]);
     for (name, messages) in [
         ("ready", stats.ready),
@@ -43,8 +54,7 @@ pub(super) async fn run(outbox: &Outbox, settings: &Settings) -> anyhow::Result<
     if let Some(waiting) = stats.oldest_ready {
         output::line(format_args!("the oldest ready message has been waiting for {}", age(waiting)))?;
     }
-    tell_topics(&stats.topics, ["topic", "ready", "scheduled", "in progress", "failed"])?;
-    Ok(ExitCode::SUCCESS)
+    tell_topics(&stats.topics, ["topic", "ready", "scheduled", "in progress", "failed"])
 }
 
 /// The counts by topic, if there are any.

@@ -1,0 +1,118 @@
+//! What the inbox has from the engine: the outbox's own cases, run over the inbox's queue with messages received through the ledger.
+
+use crate::case::cases;
+use crate::fixture::Fixture;
+use crate::through_inbox::ThroughInbox;
+
+use super::{
+    abandon, ack, claim, concurrency, crash, delivery, enqueue, fail, handlers, input, limits, ordering,
+    reap, replay, retry, schema, security, service, wait,
+};
+
+/// Registers a case under a requirement of the inbox and makes it of one of the outbox's.
+macro_rules! through_the_inbox {
+    ($d:tt $group:ident: $($name:ident [$($id:literal),+ $(,)?] = $case:path),+ $(,)?) => {
+        cases! { $d $group: $($name [$($id),+]),+ }
+
+        $(async fn $name(fx: &dyn Fixture) -> $crate::case::Verdict {
+            $crate::case::IntoVerdict::into_verdict($case(&ThroughInbox(fx)).await)
+        })+
+    };
+}
+
+through_the_inbox! { $ inbox_engine_cases:
+    ibx_030_a_claim_takes_up_to_the_batch ["IBX-030", "IBX-039"] = claim::obx_017_a_claim_takes_up_to_the_batch,
+    ibx_030_concurrent_claims_are_disjoint ["IBX-030"] = concurrency::obx_084_concurrent_claims_are_disjoint,
+    ibx_032_a_claim_takes_what_is_due_and_leaves_the_rest ["IBX-032"] = claim::obx_018_a_claim_takes_what_is_due_and_leaves_the_rest,
+    ibx_033_a_leased_message_is_not_claimed_again ["IBX-033"] = claim::obx_019_a_leased_message_is_not_claimed_again,
+    ibx_033_a_lapsed_lease_is_claimed_again_without_a_reap ["IBX-033"] = claim::obx_019_a_lapsed_lease_is_claimed_again_without_a_reap,
+    ibx_034_the_lock_holds_for_the_lease_from_the_databases_now ["IBX-034"] = claim::obx_020_the_lock_holds_for_the_lease_from_the_databases_now,
+    ibx_035_the_owner_is_recorded ["IBX-035"] = claim::obx_021_the_owner_is_recorded,
+    ibx_036_a_claim_returns_exactly_what_it_locked ["IBX-036"] = claim::obx_022_a_claim_returns_exactly_what_it_locked,
+    ibx_037_nothing_ready_gives_an_empty_claim ["IBX-037"] = claim::obx_023_nothing_ready_gives_an_empty_claim,
+    ibx_038_done_messages_are_never_claimed ["IBX-038"] = claim::obx_024_done_messages_are_never_claimed,
+    ibx_038_dead_messages_are_never_claimed ["IBX-038"] = claim::obx_025_failed_messages_are_never_claimed,
+    ibx_040_rejects_a_lease_of_zero_and_one_above_a_day ["IBX-040"] = claim::obx_027_rejects_a_lease_of_zero_and_one_above_a_day,
+    ibx_041_rejects_a_batch_of_zero ["IBX-041"] = claim::obx_028_rejects_a_batch_of_zero,
+    ibx_042_an_abandoned_message_waits_for_its_next_attempt ["IBX-042"] = claim::obx_029_an_abandoned_message_waits_for_its_next_attempt,
+    ibx_043_a_nil_owner_is_refused_everywhere ["IBX-043"] = claim::r10_a_nil_owner_is_refused_everywhere,
+    ibx_044_an_ack_marks_the_message_done ["IBX-044", "IBX-045"] = ack::obx_030_an_ack_marks_the_message_processed,
+    ibx_046_an_ack_by_another_owner_changes_nothing ["IBX-046", "PRIM-INBOX-005"] = ack::obx_033_an_ack_by_another_owner_changes_nothing,
+    ibx_046_a_stale_claim_of_the_same_owner_settles_nothing ["IBX-046"] = ack::r10_a_stale_claim_of_the_same_owner_settles_nothing,
+    ibx_047_unknown_ids_are_ignored_and_reported ["IBX-047"] = ack::obx_034_unknown_ids_are_ignored_and_reported,
+    ibx_048_an_acked_message_is_not_claimed_again ["IBX-048"] = ack::obx_035_an_acked_message_is_not_claimed_again,
+    ibx_049_an_empty_list_is_a_no_op ["IBX-049", "IBX-067"] = ack::obx_036_an_empty_list_is_a_no_op,
+    ibx_050_an_abandon_frees_the_message ["IBX-050"] = abandon::obx_037_an_abandon_frees_the_message,
+    ibx_051_an_abandon_counts_an_attempt ["IBX-051"] = abandon::obx_038_an_abandon_counts_a_retry,
+    ibx_052_the_backoff_doubles_from_one_second_to_sixty ["IBX-052", "IBX-080", "IBX-081"] = abandon::obx_039_the_backoff_doubles_from_one_second_to_sixty,
+    ibx_053_a_given_delay_wins_over_the_backoff ["IBX-053"] = abandon::r6_a_given_delay_wins_over_the_backoff,
+    ibx_054_a_delay_of_zero_is_refused ["IBX-054"] = abandon::r6_a_delay_of_zero_is_refused,
+    ibx_055_an_abandon_by_another_owner_changes_nothing ["IBX-055", "PRIM-INBOX-005"] = abandon::obx_040_an_abandon_by_another_owner_changes_nothing,
+    ibx_056_unknown_ids_are_ignored_by_an_abandon ["IBX-056"] = abandon::obx_041_unknown_ids_are_ignored_by_an_abandon,
+    ibx_057_an_abandoned_message_comes_back_after_the_backoff ["IBX-057"] = abandon::obx_042_an_abandoned_message_comes_back_after_the_backoff,
+    ibx_058_an_abandon_records_the_error ["IBX-058"] = abandon::obx_043_an_abandon_records_the_error,
+    ibx_059_an_abandon_without_an_error_keeps_the_earlier_one ["IBX-059"] = abandon::r6_an_abandon_without_an_error_keeps_the_earlier_one,
+    ibx_060_a_fail_ends_the_message_for_good ["IBX-060", "IBX-062", "IBX-066"] = fail::obx_044_a_fail_ends_the_message_for_good,
+    ibx_061_a_fail_records_the_error ["IBX-061"] = fail::obx_045_a_fail_records_the_error,
+    ibx_063_a_fail_by_another_owner_changes_nothing ["IBX-063", "PRIM-INBOX-005"] = fail::obx_046_a_fail_by_another_owner_changes_nothing,
+    ibx_064_unknown_ids_are_ignored_by_a_fail ["IBX-064"] = fail::obx_047_unknown_ids_are_ignored_by_a_fail,
+    ibx_065_a_dead_message_is_not_claimed_again ["IBX-065"] = fail::obx_048_a_failed_message_is_not_claimed_again,
+    ibx_068_a_reap_takes_all_lapsed_leases_and_only_those ["IBX-068"] = reap::obx_049_a_reap_takes_all_lapsed_leases_and_only_those,
+    ibx_069_a_reap_frees_the_message ["IBX-069"] = reap::obx_050_a_reap_frees_the_message,
+    ibx_070_a_reaped_message_is_claimable_at_once ["IBX-070"] = reap::obx_051_a_reaped_message_is_claimable_at_once,
+    ibx_071_a_reap_leaves_settled_messages_alone ["IBX-071"] = reap::obx_052_a_reap_leaves_settled_messages_alone,
+    ibx_072_leases_are_reaped_periodically ["IBX-072"] = service::obx_053_leases_are_reaped_periodically,
+    ibx_073_a_message_goes_to_the_handler_of_its_topic ["IBX-073"] = handlers::obx_054_a_message_goes_to_the_handler_of_its_topic,
+    ibx_074_a_message_without_a_handler_is_put_back_uncounted ["IBX-074"] = handlers::obx_055_a_message_without_a_handler_is_put_back_uncounted,
+    ibx_075_a_handlers_error_leads_to_a_retry ["IBX-075"] = handlers::obx_056_a_handlers_error_leads_to_a_retry,
+    ibx_075_each_answer_of_a_handler_has_its_effect ["IBX-075"] = retry::obx_056_each_answer_of_a_handler_has_its_effect,
+    ibx_076_a_handler_gets_the_whole_message ["IBX-076"] = handlers::obx_057_a_handler_gets_the_whole_message,
+    ibx_077_a_message_keeps_its_id_over_all_deliveries ["IBX-077"] = handlers::obx_058_a_message_keeps_its_id_over_all_deliveries,
+    ibx_078_a_long_handler_keeps_its_message ["IBX-078"] = handlers::obx_059_a_long_handler_keeps_its_message,
+    ibx_079_different_messages_are_handled_at_the_same_time ["IBX-079"] = handlers::obx_060_different_messages_are_handled_at_the_same_time,
+    ibx_080_workers_back_off_exponentially ["IBX-080", "IBX-081"] = retry::obx_061_workers_back_off_exponentially,
+    ibx_082_the_backoff_is_replaceable_per_topic ["IBX-082"] = retry::obx_063_the_backoff_is_replaceable_per_topic,
+    ibx_083_a_message_out_of_attempts_is_dead ["IBX-083"] = retry::obx_064_a_message_out_of_attempts_fails,
+    ibx_084_the_number_of_attempts_is_configurable ["IBX-084"] = retry::obx_065_the_number_of_attempts_is_configurable,
+    ibx_114_deployment_creates_what_is_missing ["IBX-114"] = schema::obx_091_deployment_creates_what_is_missing,
+    ibx_115_without_deployment_nothing_is_created ["IBX-115"] = schema::obx_092_without_deployment_nothing_is_created,
+    ibx_116_deployment_is_idempotent_and_keeps_the_rows ["IBX-116"] = schema::obx_093_deployment_is_idempotent_and_keeps_the_rows,
+    ibx_118_large_payloads_round_trip ["IBX-118"] = limits::obx_096_large_payloads_round_trip,
+    ibx_118_a_payload_of_64_mib_round_trips_and_a_larger_one_is_refused ["IBX-118", "MST-021"] = limits::mst_021_a_payload_of_64_mib_round_trips_and_a_larger_one_is_refused,
+    ibx_119_any_lease_within_bounds_is_taken ["IBX-119"] = limits::obx_097_any_lease_within_bounds_is_taken,
+    ibx_120_a_claim_of_ten_thousand_works ["IBX-120", "IBX-121"] = limits::obx_099_a_claim_of_ten_thousand_works,
+    ibx_121_many_workers_share_the_work ["IBX-121"] = concurrency::obx_083_many_workers_share_the_work,
+    ibx_122_a_claim_reads_what_it_takes_and_not_the_table ["IBX-122"] = schema::obx_100_a_claim_reads_what_it_takes_and_not_the_table,
+    ibx_123_a_claim_and_a_settle_are_one_round_trip_each ["IBX-123"] = schema::obx_101_a_claim_and_a_settle_are_one_round_trip_each,
+    ibx_125_a_wait_is_woken_by_an_enqueue ["IBX-125"] = wait::obx_103_a_wait_is_woken_by_an_enqueue,
+    ibx_125_an_idle_worker_polls_less_and_less ["IBX-125"] = service::obx_103_an_idle_worker_polls_less_and_less,
+    ibx_126_the_documented_rights_are_enough ["IBX-126", "IBX-127"] = security::obx_104_the_documented_rights_are_enough,
+    ibx_126_a_role_without_rights_is_told_so ["IBX-126"] = security::obx_104_a_role_without_rights_is_told_so,
+    ibx_128_errors_hold_no_payload ["IBX-128"] = security::obx_106_errors_hold_no_payload,
+    ibx_128_workers_never_log_a_payload ["IBX-128"] = delivery::obx_106_workers_never_log_a_payload,
+    ibx_129_connections_can_be_encrypted ["IBX-129"] = security::obx_107_connections_can_be_encrypted,
+    ibx_015_rejects_an_empty_topic ["IBX-015"] = enqueue::obx_004_rejects_an_empty_topic,
+    ibx_019_accepts_an_empty_payload ["IBX-019"] = enqueue::obx_006_accepts_an_empty_payload,
+    ibx_020_rejects_a_topic_above_255_characters ["IBX-020"] = enqueue::obx_007_rejects_a_topic_above_255_characters,
+    ibx_021_topics_are_case_sensitive ["IBX-021"] = enqueue::obx_010_topics_are_case_sensitive,
+    ibx_022_the_payload_format_is_not_checked ["IBX-022"] = enqueue::obx_011_the_payload_format_is_not_checked,
+    ibx_023_a_future_due_time_is_not_claimable_before ["IBX-023"] = enqueue::obx_012_a_future_due_time_is_not_claimable_before,
+    ibx_024_no_or_a_past_due_time_is_claimable_at_once ["IBX-024"] = enqueue::obx_013_no_or_a_past_due_time_is_claimable_at_once,
+    ibx_013_an_enqueued_message_is_durable ["IBX-013"] = enqueue::obx_001_an_enqueued_message_is_durable,
+    mst_001_an_inbox_worker_dropped_at_any_moment_loses_nothing ["MST-001", "R2"] = service::mst_001_a_worker_dropped_at_any_moment_loses_nothing,
+    mst_002_a_graceful_stop_of_an_inbox_leaves_nothing_in_progress ["MST-002", "R12"] = service::mst_002_a_graceful_stop_leaves_nothing_in_progress,
+    mst_001_a_worker_that_vanishes_after_a_claim_loses_no_received_message ["MST-001", "R2"] = crash::mst_001_a_worker_that_vanishes_after_a_claim_loses_nothing,
+    mst_001_a_dropped_claim_or_settle_loses_no_received_message ["MST-001"] = crash::mst_001_a_dropped_claim_or_settle_loses_nothing,
+    mst_005_a_received_message_whose_every_delivery_died_is_dead_at_the_limit ["MST-005", "R3"] = claim::r3_a_message_whose_every_delivery_died_fails_at_the_limit,
+    mst_005_a_received_message_that_kills_every_worker_stops_at_the_limit ["MST-005", "R3"] = crash::mst_005_a_message_that_kills_every_worker_stops_at_the_limit,
+    mst_006_a_lost_claim_of_a_received_message_cancels_its_handler ["MST-006", "R11"] = delivery::mst_006_a_lost_claim_cancels_its_handler,
+    mst_021_any_unicode_is_received ["MST-021"] = input::mst_021_any_unicode_round_trips_everywhere,
+    mst_022_hostile_texts_are_received_as_they_are ["MST-022"] = input::mst_022_hostile_texts_never_change_a_statement,
+    mst_030_a_handler_of_received_messages_commits_its_writes_with_its_ack ["MST-030", "MST-031"] = delivery::mst_030_a_handler_commits_its_writes_with_its_ack,
+    mst_040_received_messages_of_a_key_go_one_at_a_time_in_order ["MST-040"] = ordering::mst_040_one_of_a_key_at_a_time_in_order,
+    mst_040_a_dead_message_holds_its_key_when_told_to ["MST-040"] = ordering::mst_040_a_failed_message_holds_its_key_when_told_to,
+    mst_040_a_held_key_of_the_inbox_goes_on_when_released ["MST-040"] = ordering::mst_040_a_held_key_goes_on_when_released,
+    r16_a_dead_message_can_be_requeued ["R16"] = replay::r16_a_failed_message_can_be_requeued,
+    r16_only_dead_messages_are_requeued ["R16"] = replay::r16_only_failed_messages_are_requeued,
+    r16_dead_messages_are_requeued_by_filter ["R16"] = replay::r16_messages_are_requeued_by_filter,
+}

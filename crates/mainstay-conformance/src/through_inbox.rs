@@ -1,0 +1,307 @@
+//! The outbox's cases over the inbox: a fixture whose "outbox" is the inbox's queue, and whose enqueues are received under a key of
+//! their own. So what the engine promises is shown for the inbox by the very cases that show it for the outbox.
+
+#![allow(clippy::expect_used, reason = "a case fails by panicking")]
+
+use std::any::Any;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+use mainstay_core::inbox::{ContentHash, Guard, Inbox, InboxKey, Incoming, PreparedIncoming, Received};
+use mainstay_core::lease::Lease;
+use mainstay_core::outbox::{
+    Enqueued, Message, MessageFilter, Outbox, OutboxMessage, OutboxStats, Page, PreparedMessage, Retention,
+};
+use mainstay_core::queue::{ClaimBatch, ClaimHandle, ClaimRequest, Context, Settled, Settlement};
+use mainstay_core::store::{
+    Capabilities, InboxStore, JobStore, LeaseStore, Names, OutboxStore, Provider, Queue, QueueStore,
+    SchemaStore, StoreTransaction, TimerStore, WaitRequest, Wake,
+};
+use mainstay_core::timer::{NewTimer, Timers};
+use mainstay_core::{OwnerToken, Result, WorkItemId};
+
+use crate::fixture::{End, Fixture, Lacking, Metered};
+
+/// Where the messages of these cases come from.
+const SOURCE: &str = "conformance";
+
+/// A fixture whose outbox is the inbox.
+pub(crate) struct ThroughInbox<'a>(pub(crate) &'a dyn Fixture);
+
+fn over(provider: Arc<dyn Provider>) -> Arc<dyn Provider> {
+    Arc::new(InboxProvider(provider))
+}
+
+#[async_trait]
+impl Fixture for ThroughInbox<'_> {
+    fn provider_name(&self) -> &'static str {
+        self.0.provider_name()
+    }
+
+    fn hears_of_enqueues(&self) -> bool {
+        self.0.hears_of_enqueues()
+    }
+
+    async fn provider(&self) -> Arc<dyn Provider> {
+        over(self.0.provider().await)
+    }
+
+    async fn second(&self) -> Arc<dyn Provider> {
+        over(self.0.second().await)
+    }
+
+    async fn metered(&self) -> Metered {
+        let Metered { provider, visits } = self.0.metered().await;
+        Metered { provider: over(provider), visits }
+    }
+
+    async fn undeployed(&self) -> Arc<dyn Provider> {
+        over(self.0.undeployed().await)
+    }
+
+    async fn with_names(&self, names: Names) -> Arc<dyn Provider> {
+        over(self.0.with_names(names).await)
+    }
+
+    async fn advance(&self, names: &Names, by: Duration) {
+        self.0.advance(names, by).await;
+    }
+
+    async fn objects(&self, names: &Names) -> BTreeSet<String> {
+        self.0.objects(names).await
+    }
+
+    async fn scans_of_a_claim(&self, names: &Names, _: Queue) -> Vec<String> {
+        self.0.scans_of_a_claim(names, Queue::Inbox).await
+    }
+
+    async fn record_step(&self, names: &Names, version: i32, checksum: &str) {
+        self.0.record_step(names, version, checksum).await;
+    }
+
+    async fn transact(
+        &self,
+        outbox: &Outbox,
+        note: &str,
+        messages: Vec<Message>,
+        end: End,
+    ) -> Result<Vec<Enqueued>> {
+        self.0.transact(outbox, note, messages, end).await
+    }
+
+    async fn guarded(&self, lease: &Lease, note: &str, end: End) -> Result<()> {
+        self.0.guarded(lease, note, end).await
+    }
+
+    async fn complete_guarded(&self, context: &Context, lease: &Lease, note: &str) -> Result<()> {
+        self.0.complete_guarded(context, lease, note).await
+    }
+
+    async fn schedule(&self, timers: &Timers, note: &str, timer: NewTimer, end: End) -> Result<Enqueued> {
+        self.0.schedule(timers, note, timer, end).await
+    }
+
+    async fn receive(
+        &self,
+        inbox: &Inbox,
+        note: &str,
+        incoming: Vec<Incoming>,
+        end: End,
+    ) -> Result<Vec<Received>> {
+        self.0.receive(inbox, note, incoming, end).await
+    }
+
+    async fn complete_guard(&self, guard: &Guard, note: &str, end: End) -> Result<()> {
+        self.0.complete_guard(guard, note, end).await
+    }
+
+    async fn write_note(&self, transaction: &mut dyn StoreTransaction, note: &str) {
+        self.0.write_note(transaction, note).await;
+    }
+
+    async fn complete(&self, context: &Context, note: &str, follow_up: Message) -> Result<()> {
+        self.0.complete(context, note, follow_up).await
+    }
+
+    async fn notes(&self) -> Vec<String> {
+        self.0.notes().await
+    }
+
+    async fn least_privilege(&self) -> Result<Arc<dyn Provider>, Lacking> {
+        self.0.least_privilege().await.map(over)
+    }
+
+    async fn without_rights(&self) -> Result<Arc<dyn Provider>, Lacking> {
+        self.0.without_rights().await.map(over)
+    }
+
+    async fn encrypted(&self) -> Result<(Arc<dyn Provider>, bool), Lacking> {
+        self.0.encrypted().await.map(|(provider, encrypted)| (over(provider), encrypted))
+    }
+
+    async fn call(
+        &self,
+        names: &Names,
+        function: &str,
+        arguments: &[Option<&str>],
+    ) -> Result<Vec<String>, String> {
+        self.0.call(names, function, arguments).await
+    }
+}
+
+struct InboxProvider(Arc<dyn Provider>);
+
+#[async_trait]
+impl Provider for InboxProvider {
+    fn kind(&self) -> &'static str {
+        self.0.kind()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities()
+    }
+
+    fn queue(&self, queue: Queue) -> Arc<dyn OutboxStore> {
+        match queue {
+            Queue::Outbox => Arc::new(Receiving { queue: self.0.queue(Queue::Inbox), inbox: self.0.inbox() }),
+            other => self.0.queue(other),
+        }
+    }
+
+    fn inbox(&self) -> Arc<dyn InboxStore> {
+        self.0.inbox()
+    }
+
+    fn leases(&self) -> Arc<dyn LeaseStore> {
+        self.0.leases()
+    }
+
+    fn timers(&self) -> Arc<dyn TimerStore> {
+        self.0.timers()
+    }
+
+    fn jobs(&self) -> Arc<dyn JobStore> {
+        self.0.jobs()
+    }
+
+    fn schema(&self) -> Arc<dyn SchemaStore> {
+        self.0.schema()
+    }
+
+    async fn now(&self) -> Result<Timestamp> {
+        self.0.now().await
+    }
+
+    async fn close(&self) {
+        self.0.close().await;
+    }
+}
+
+/// The inbox's queue, with enqueues that go through the ledger.
+struct Receiving {
+    queue: Arc<dyn OutboxStore>,
+    inbox: Arc<dyn InboxStore>,
+}
+
+#[async_trait]
+impl QueueStore for Receiving {
+    fn identifier(&self) -> &str {
+        self.queue.identifier()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.queue.capabilities()
+    }
+
+    async fn claim(&self, request: &ClaimRequest) -> Result<ClaimBatch> {
+        self.queue.claim(request).await
+    }
+
+    async fn settle(&self, owner: OwnerToken, settlements: &[Settlement]) -> Result<Settled> {
+        self.queue.settle(owner, settlements).await
+    }
+
+    async fn renew(&self, owner: OwnerToken, claims: &[ClaimHandle], lease: Duration) -> Result<Settled> {
+        self.queue.renew(owner, claims, lease).await
+    }
+
+    async fn reap_expired(&self) -> Result<u64> {
+        self.queue.reap_expired().await
+    }
+
+    async fn wait(&self, request: &WaitRequest) -> Result<Wake> {
+        self.queue.wait(request).await
+    }
+
+    async fn leave(&self, consumer: OwnerToken) {
+        self.queue.leave(consumer).await;
+    }
+
+    async fn begin(&self) -> Result<Box<dyn StoreTransaction>> {
+        self.queue.begin().await
+    }
+}
+
+#[async_trait]
+impl OutboxStore for Receiving {
+    async fn enqueue(&self, messages: &[PreparedMessage]) -> Result<Vec<Enqueued>> {
+        let incoming = messages.iter().map(|message| {
+            let key = InboxKey::new(SOURCE, message.message().to_string())?;
+            Ok(PreparedIncoming::new(key, message.clone(), ContentHash::of(message.payload())))
+        });
+        let received = self.inbox.enqueue(&incoming.collect::<Result<Vec<_>>>()?).await?;
+        let enqueued = messages.iter().zip(received).map(|(message, received)| Enqueued {
+            work_item: received.work_item.expect("what was received has a row in the queue"),
+            message: message.message(),
+            added: !received.outcome.is_duplicate(),
+        });
+        Ok(enqueued.collect())
+    }
+
+    async fn get(&self, id: WorkItemId) -> Result<Option<OutboxMessage>> {
+        self.queue.get(id).await
+    }
+
+    async fn list(&self, filter: &MessageFilter, page: Page) -> Result<Vec<OutboxMessage>> {
+        self.queue.list(filter, page).await
+    }
+
+    async fn cancel(&self, ids: &[WorkItemId]) -> Result<Vec<WorkItemId>> {
+        self.queue.cancel(ids).await
+    }
+
+    async fn requeue(&self, ids: &[WorkItemId]) -> Result<Vec<WorkItemId>> {
+        self.queue.requeue(ids).await
+    }
+
+    async fn requeue_where(&self, filter: &MessageFilter, limit: u32) -> Result<Vec<WorkItemId>> {
+        self.queue.requeue_where(filter, limit).await
+    }
+
+    async fn release_key(&self, key: &str) -> Result<bool> {
+        self.queue.release_key(key).await
+    }
+
+    async fn stats(&self) -> Result<OutboxStats> {
+        self.queue.stats().await
+    }
+
+    async fn backlog(&self) -> Result<OutboxStats> {
+        self.queue.backlog().await
+    }
+
+    async fn purge(&self, retention: &Retention) -> Result<u64> {
+        self.queue.purge(retention).await
+    }
+
+    async fn forward(&self, owner: OwnerToken, batch: u32) -> Result<Vec<WorkItemId>> {
+        self.queue.forward(owner, batch).await
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self.queue.as_any()
+    }
+}

@@ -1,0 +1,217 @@
+//! The ledger of received messages: each method is one call of one public SQL function, in one round trip.
+//!
+//! Arguments and answers are texts, so that the same statements run on the program's own connections and in the transactions of
+//! every driver (see `adapter`).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+use mainstay_core::inbox::{
+    BeginAnswer, ContentHash, InboxEntry, InboxFilter, InboxKey, InboxPage, InboxRetention, LedgerStats,
+    Mark, PreparedIncoming, Received, Reservation, ReservationEnd, Seen, answer,
+};
+use mainstay_core::store::{Argument, InboxStore, Names, Step, StoreCall};
+use mainstay_core::{OwnerToken, Result};
+use tokio_postgres::types::Type;
+
+use crate::adapter::Origin;
+use crate::parameters::{array, incoming_as_text};
+use crate::pool::{Connections, Parameter};
+use crate::rows;
+use crate::statements::InboxStatements;
+
+/// The ledger of received messages in PostgreSQL.
+pub struct PostgresInbox {
+    identifier: String,
+    connections: Connections,
+    statements: InboxStatements,
+    origin: Arc<Origin>,
+}
+
+impl PostgresInbox {
+    pub(crate) fn new(connections: Connections, names: &Names) -> Result<Self> {
+        let identifier = format!("{}/{}.{}", connections.store(), names.schema(), names.inbox());
+        Ok(Self { identifier, connections, statements: InboxStatements::new(names)?, origin: Arc::default() })
+    }
+
+    fn call<const N: usize>(
+        &self,
+        operation: &'static str,
+        sql: &str,
+        arguments: [Option<String>; N],
+    ) -> StoreCall {
+        let arguments = arguments.into_iter().map(Argument::from).collect();
+        let (store, origin) = (self.identifier.clone(), Arc::clone(&self.origin));
+        StoreCall { operation, store, origin, steps: vec![Step { sql: sql.into(), arguments }] }
+    }
+
+    /// Runs it in a transaction of its own.
+    async fn run<const N: usize>(
+        &self,
+        operation: &'static str,
+        sql: &str,
+        arguments: [Option<String>; N],
+    ) -> Result<Vec<String>> {
+        let parameters: Vec<Parameter<'_>> = arguments
+            .iter()
+            .map(|argument| (argument as &(dyn tokio_postgres::types::ToSql + Sync), Type::TEXT))
+            .collect();
+        rows::answers(operation, &self.connections.query(operation, sql, &parameters).await?)
+    }
+}
+
+fn text(text: &str) -> Option<String> {
+    Some(text.to_owned())
+}
+
+fn seconds(duration: Duration) -> Option<String> {
+    Some(duration.as_secs_f64().to_string())
+}
+
+fn hex(hash: Option<&ContentHash>) -> Option<String> {
+    hash.map(ContentHash::to_string)
+}
+
+/// Source, message id, owner and generation.
+fn held(reservation: &Reservation) -> [Option<String>; 4] {
+    let Reservation { key, owner, generation } = reservation;
+    [text(key.source()), text(key.message_id()), Some(owner.to_string()), Some(generation.to_string())]
+}
+
+fn held_and(reservation: &Reservation, last: Option<String>) -> [Option<String>; 5] {
+    let [source, message_id, owner, generation] = held(reservation);
+    [source, message_id, owner, generation, last]
+}
+
+#[async_trait]
+impl InboxStore for PostgresInbox {
+    fn identifier(&self) -> &str {
+        &self.identifier
+    }
+
+    async fn seen(&self, key: &InboxKey, hash: Option<&ContentHash>) -> Result<Seen> {
+        let arguments = [text(key.source()), text(key.message_id()), hex(hash)];
+        answer::seen(&self.run("inbox.seen", &self.statements.seen, arguments).await?)
+    }
+
+    async fn mark(&self, key: &InboxKey, mark: &Mark) -> Result<bool> {
+        const MARK: &str = "inbox.mark";
+        let (source, message_id) = (text(key.source()), text(key.message_id()));
+        let answers = match mark {
+            Mark::Processing(lease) => {
+                let arguments = [source, message_id, seconds(*lease)];
+                self.run(MARK, &self.statements.mark_processing, arguments).await?
+            }
+            Mark::Processed => self.run(MARK, &self.statements.mark_processed, [source, message_id]).await?,
+            Mark::Dead(error) => {
+                self.run(MARK, &self.statements.mark_dead, [source, message_id, error.clone()]).await?
+            }
+        };
+        answer::changed(MARK, &answers)
+    }
+
+    async fn begin(
+        &self,
+        key: &InboxKey,
+        hash: Option<&ContentHash>,
+        owner: OwnerToken,
+        lease: Duration,
+    ) -> Result<BeginAnswer> {
+        let (source, message_id) = (text(key.source()), text(key.message_id()));
+        let arguments = [source, message_id, Some(owner.to_string()), seconds(lease), hex(hash)];
+        answer::begun(&self.run("inbox.begin", &self.statements.begin, arguments).await?)
+    }
+
+    async fn renew(&self, reservation: &Reservation, lease: Duration) -> Result<Option<Timestamp>> {
+        let arguments = held_and(reservation, seconds(lease));
+        answer::renewed(&self.run("inbox.renew", &self.statements.renew, arguments).await?)
+    }
+
+    async fn end(&self, reservation: &Reservation, end: &ReservationEnd) -> Result<bool> {
+        const END: &str = "inbox.end";
+        let sql = &self.statements;
+        let answers = match end {
+            ReservationEnd::Complete => self.run(END, &sql.complete, held(reservation)).await?,
+            ReservationEnd::Fail(error) => {
+                self.run(END, &sql.fail, held_and(reservation, error.clone())).await?
+            }
+            ReservationEnd::Release(error) => {
+                self.run(END, &sql.release, held_and(reservation, error.clone())).await?
+            }
+        };
+        answer::changed(END, &answers)
+    }
+
+    async fn enqueue(&self, messages: &[PreparedIncoming]) -> Result<Vec<Received>> {
+        if messages.is_empty() {
+            return Ok(Vec::new());
+        }
+        let arguments = incoming_as_text(messages);
+        answer::received(&self.run("inbox.enqueue", &self.statements.enqueue, arguments).await?)
+    }
+
+    async fn get(&self, key: &InboxKey) -> Result<Option<InboxEntry>> {
+        const GET: &str = "inbox.get";
+        let arguments = [text(key.source()), text(key.message_id())];
+        Ok(answer::entries(GET, &self.run(GET, &self.statements.get, arguments).await?)?.pop())
+    }
+
+    async fn list(&self, filter: &InboxFilter, page: &InboxPage) -> Result<Vec<InboxEntry>> {
+        const LIST: &str = "inbox.list";
+        let after = page.after.as_ref();
+        let arguments = [
+            filter.source.clone(),
+            filter.state.map(|state| state.code().to_string()),
+            filter.topic.clone(),
+            after.map(|key| key.source().to_owned()),
+            after.map(|key| key.message_id().to_owned()),
+            Some(page.limit.to_string()),
+        ];
+        answer::entries(LIST, &self.run(LIST, &self.statements.list, arguments).await?)
+    }
+
+    async fn revive(&self, keys: &[InboxKey]) -> Result<Vec<InboxKey>> {
+        const REVIVE: &str = "inbox.revive";
+        let sources = keys.iter().map(|key| text(key.source())).collect();
+        let message_ids = keys.iter().map(|key| text(key.message_id())).collect();
+        let arguments = [array(Some(sources)), array(Some(message_ids))];
+        answer::keys(REVIVE, &self.run(REVIVE, &self.statements.revive, arguments).await?)
+    }
+
+    async fn stats(&self) -> Result<LedgerStats> {
+        answer::stats(&self.run("inbox.stats", &self.statements.stats, []).await?)
+    }
+
+    async fn forget(&self, retention: &InboxRetention) -> Result<u64> {
+        const FORGET: &str = "inbox.forget";
+        let batch = Some(retention.batch.to_string());
+        let arguments = [retention.done.and_then(seconds), retention.dead.and_then(seconds), batch];
+        let (forgotten,): (u64,) =
+            answer::only(FORGET, &self.run(FORGET, &self.statements.forget, arguments).await?)?;
+        Ok(forgotten)
+    }
+
+    fn completion(&self, reservation: &Reservation) -> StoreCall {
+        self.call("inbox.complete_in", &self.statements.complete, held(reservation))
+    }
+
+    fn completed(&self, answers: &[String]) -> Result<bool> {
+        answer::changed("inbox.complete_in", answers)
+    }
+
+    fn reception(&self, messages: &[PreparedIncoming]) -> StoreCall {
+        self.call("inbox.enqueue_in", &self.statements.enqueue, incoming_as_text(messages))
+    }
+
+    fn received(&self, answers: &[String]) -> Result<Vec<Received>> {
+        answer::received(answers)
+    }
+}
+
+impl std::fmt::Debug for PostgresInbox {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PostgresInbox").field("identifier", &self.identifier).finish_non_exhaustive()
+    }
+}
