@@ -42,7 +42,8 @@ impl PostgresShop {
 
 impl Shop for PostgresShop {
     async fn open(&self) -> anyhow::Result<()> {
-        let (orders, shipments, arrivals, shifts) = (&self.orders, &self.shipments, &self.arrivals, &self.shifts);
+        let (orders, shipments, arrivals, shifts) =
+            (&self.orders, &self.shipments, &self.arrivals, &self.shifts);
         // No unique constraint on shipments: a second one must be found by the books, not prevented.
         let tables = format!(
             "begin;

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use mainstay::{Mainstay, Outbox};
 use mainstay::outbox::{MessageFilter, OutboxStats, Page};
 use mainstay::queue::Status;
 use mainstay::store::Provider;
+use mainstay::{Mainstay, Outbox};
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior};
 use uuid::Uuid;
@@ -65,8 +65,7 @@ pub(crate) async fn run<S: Shop>(
     let orders = Arc::new(Orders::default());
     let (close, closing) = watch::channel(false);
     let outbox = mainstay.outbox().clone();
-    let foremen =
-        foremen::work_until(Arc::clone(&shop), mainstay.leases().clone(), run, closing.clone());
+    let foremen = foremen::work_until(Arc::clone(&shop), mainstay.leases().clone(), run, closing.clone());
     let foremen = tokio::spawn(foremen);
     let customers = shop_until(
         Arc::clone(&shop),

@@ -55,7 +55,8 @@ impl SqliteShop {
 
 impl Shop for SqliteShop {
     async fn open(&self) -> anyhow::Result<()> {
-        let (orders, shipments, arrivals, shifts) = (&self.orders, &self.shipments, &self.arrivals, &self.shifts);
+        let (orders, shipments, arrivals, shifts) =
+            (&self.orders, &self.shipments, &self.arrivals, &self.shifts);
         // No unique constraint on shipments: a second one must be found by the books, not prevented.
         let tables = format!(
             "create table if not exists {orders} (
@@ -118,7 +119,9 @@ impl Shop for SqliteShop {
         let insert = format!("insert into {} (run, number) values (?, ?)", self.arrivals);
         let (run, number) = (bytes(order.run), order.number as i64);
         tx.driver()
-            .run(move |connection| connection.prepare_cached(&insert)?.execute(params![run, number]).map(drop))
+            .run(move |connection| {
+                connection.prepare_cached(&insert)?.execute(params![run, number]).map(drop)
+            })
             .await?;
         Ok(tx.complete().await?)
     }
