@@ -43,7 +43,7 @@ drop that to remove its traces.";
 /// How long the shop is open where nobody can press Ctrl-C.
 const UNATTENDED: Duration = Duration::from_secs(10);
 
-/// Run a small shop on the outbox, watch it, and check its books at the end
+/// Run a small shop, watch it, and check its books at the end
 #[derive(Debug, Args)]
 #[command(after_help = DETAILS)]
 pub(crate) struct DemoArgs {
