@@ -68,11 +68,12 @@ begin
                     when l.dispatched_at is not null then 'its message is no longer in the outbox'
                     when s.status = 3 then coalesce(s.last_error, s.reason) end as error
           from "{{schema}}"."{{jobs}}_ledger" l
-          left join "{{schema}}"."{{outbox}}_history" h on h.id = l.id
+          -- The message of a run has its id twice. Another one that has only taken the place says nothing of the run.
+          left join "{{schema}}"."{{outbox}}_history" h on h.id = l.id and h.message_id = l.id
           left join "{{schema}}"."{{job_runs}}_history" s on s.id = l.id
          where l.outcome is null
            and (h.id is not null or s.id is not null or l.dispatched_at is not null)
-           and not exists (select from "{{schema}}"."{{outbox}}" o where o.id = l.id)
+           and not exists (select from "{{schema}}"."{{outbox}}" o where o.id = l.id and o.message_id = l.id)
          limit max_rows for update of l skip locked)
     update "{{schema}}"."{{jobs}}_ledger" l
        set outcome = e.outcome, ended_at = e.ended_at, attempts = e.attempts, error = e.error

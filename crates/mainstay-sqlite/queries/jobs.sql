@@ -96,6 +96,7 @@ UPDATE "{{schema}}_{{jobs}}_ledger" SET output = ?2 WHERE id = ?1;
 
 -- name: ended
 -- 1 now, 2 rows at most. Runs whose end is not noted: id, job, outcome, when, attempts, error, start.
+-- The message of a run has its id twice. Another one that has only taken the place says nothing of the run.
 SELECT l.id, l.job,
        CASE WHEN h.id IS NOT NULL THEN h.status - 1
             WHEN l.dispatched_at IS NOT NULL THEN 2
@@ -109,11 +110,11 @@ SELECT l.id, l.job,
             WHEN s.status = 3 THEN coalesce(s.last_error, s.reason) END,
        l.started_at
   FROM "{{schema}}_{{jobs}}_ledger" l
-  LEFT JOIN "{{schema}}_{{outbox}}_history" h ON h.id = l.id
+  LEFT JOIN "{{schema}}_{{outbox}}_history" h ON h.id = l.id AND h.message_id = l.id
   LEFT JOIN "{{schema}}_{{job_runs}}_history" s ON s.id = l.id
  WHERE l.outcome IS NULL
    AND (h.id IS NOT NULL OR s.id IS NOT NULL OR l.dispatched_at IS NOT NULL)
-   AND NOT EXISTS (SELECT 1 FROM "{{schema}}_{{outbox}}" o WHERE o.id = l.id)
+   AND NOT EXISTS (SELECT 1 FROM "{{schema}}_{{outbox}}" o WHERE o.id = l.id AND o.message_id = l.id)
  LIMIT ?2;
 
 -- name: note_end
