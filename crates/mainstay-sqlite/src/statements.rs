@@ -125,6 +125,7 @@ statements! {
         release,
         force_release,
         guard,
+        home,
         find,
         list,
         active,
