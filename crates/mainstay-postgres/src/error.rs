@@ -31,6 +31,10 @@ pub(crate) fn is_from_server(error: &Error) -> bool {
 
 /// An error of the server by its SQLSTATE.
 pub(crate) fn from_server(operation: &'static str, code: &str, message: &str) -> Error {
+    if code == "25P01" {
+        let error = Error::invalid(operation, "tx", "must be a transaction; begin one first");
+        return error.with_source(ServerError { code: code.to_owned(), message: message.to_owned() });
+    }
     let (kind, advice) = classify(code);
     let text = match advice {
         "" => message.to_owned(),
@@ -73,7 +77,7 @@ fn classify(code: &str) -> (ErrorKind, &'static str) {
         "25006" => (ErrorKind::ReadOnly, "connect to the primary (target_session_attrs=read-write)"),
         "25001" => (
             ErrorKind::Config,
-            "set default_transaction_isolation to read committed for this role or database",
+            "begin it with READ COMMITTED, or set default_transaction_isolation to read committed for this role or database",
         ),
         "53100" => (ErrorKind::Full, "make room on the server's disk"),
         // Raised by lease_guard.
@@ -219,6 +223,8 @@ mod tests {
             ("42501", ErrorKind::Denied, false),
             ("28P01", ErrorKind::Denied, false),
             ("28000", ErrorKind::Denied, false),
+            ("25P01", ErrorKind::InvalidArgument, false),
+            ("25001", ErrorKind::Config, false),
             ("ML001", ErrorKind::LeaseLost, false),
             ("3D000", ErrorKind::Config, false),
             ("40001", ErrorKind::Conflict, true),

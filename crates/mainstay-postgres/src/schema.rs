@@ -88,6 +88,7 @@ const FUNCTIONS: &[Functions] = &[
     Functions::once(include_str!("../functions/inbox_begin.sql")),
     Functions::once(include_str!("../functions/inbox_enqueue.sql")),
     Functions::once(include_str!("../functions/inbox_keep.sql")),
+    Functions::once(include_str!("../functions/lease_home.sql")),
     Functions::once(include_str!("../functions/lease_acquire.sql")),
     Functions::once(include_str!("../functions/lease_renew.sql")),
     Functions::once(include_str!("../functions/lease_release.sql")),

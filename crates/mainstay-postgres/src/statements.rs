@@ -45,7 +45,7 @@ statements! {
 statements! {
     /// The statements of the leases.
     LeaseStatements from "../queries/lease.sql" {
-        acquire, renew, release, force_release, guard, guard_as_text, list, active,
+        acquire, renew, release, force_release, home, guard, guard_as_text, list, active,
     }
 }
 
