@@ -29,6 +29,15 @@ pub(crate) fn is_from_server(error: &Error) -> bool {
     error.source().is_some_and(|source| source.is::<ServerError>())
 }
 
+/// The code of a lock that was not to be had in time.
+pub(crate) const LOCK_NOT_AVAILABLE: &str = "55P03";
+
+/// Whether the server has answered with this code.
+pub(crate) fn is_of_code(error: &Error, code: &str) -> bool {
+    let server = error.source().and_then(|source| source.downcast_ref::<ServerError>());
+    server.is_some_and(|server| server.code == code)
+}
+
 /// An error of the server by its SQLSTATE.
 pub(crate) fn from_server(operation: &'static str, code: &str, message: &str) -> Error {
     if code == "25P01" {

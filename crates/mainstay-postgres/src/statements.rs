@@ -78,7 +78,7 @@ impl JobStatements {
 statements! {
     /// The statements of the schema.
     SchemaStatements from "../queries/schema.sql" {
-        create_schema, create_ledger, ledger_exists, ledger, record, lock, inventory, schema_exists, stale_functions,
+        create_schema, create_ledger, ledger_exists, ledger, record, lock, inventory, schema_exists, stale_functions, holders,
     }
 }
 

@@ -15,4 +15,5 @@ mod prepared;
 mod schema;
 mod support;
 mod timers;
+mod upgrade;
 mod waiting;
