@@ -1,7 +1,9 @@
 -- What the migrations and functions make of an empty database, for reading and for comparing versions. Written by a test.
 create domain infra.inbox_error as text constraint inbox_error_size CHECK (((length(VALUE) >= 1) AND (length(VALUE) <= 2048)));
+create domain infra.inbox_hash as bytea constraint inbox_hash_size CHECK ((octet_length(VALUE) = 32));
 create domain infra.inbox_headers as jsonb constraint inbox_headers_object CHECK ((jsonb_typeof(VALUE) = 'object'::text));
 create domain infra.inbox_label as text constraint inbox_label_size CHECK (((length(VALUE) >= 1) AND (length(VALUE) <= 255)));
+create domain infra.inbox_message_id as text constraint inbox_message_id_size CHECK (((length(VALUE) >= 1) AND (length(VALUE) <= 512)));
 create domain infra.inbox_priority as smallint constraint inbox_priority_range CHECK (((VALUE >= '-9'::integer) AND (VALUE <= 9)));
 create domain infra.inbox_time as timestamp with time zone constraint inbox_time_finite CHECK (isfinite(VALUE));
 create domain infra.job_runs_error as text constraint job_runs_error_size CHECK (((length(VALUE) >= 1) AND (length(VALUE) <= 2048)));
@@ -48,6 +50,27 @@ create table infra.inbox (
 CREATE INDEX inbox_lane ON infra.inbox USING btree (ordering_key, seq) WHERE ((ordering_key IS NOT NULL) AND (NOT parked));
 CREATE INDEX inbox_parked ON infra.inbox USING btree (ordering_key, seq) WHERE parked;
 CREATE INDEX inbox_ready ON infra.inbox USING btree (priority, due_at, seq) WHERE (NOT parked);
+
+create table infra.inbox_entry (
+    first_seen_at timestamp with time zone not null,
+    last_seen_at timestamp with time zone not null,
+    processed_at timestamp with time zone,
+    locked_until timestamp with time zone,
+    generation bigint not null default 0,
+    attempts integer not null default 0,
+    state smallint not null default 0,
+    owner uuid,
+    work_item_id uuid,
+    source infra.inbox_label not null,
+    message_id infra.inbox_message_id not null,
+    digest bytea not null default sha256((replace((message_id)::text, chr(92), (chr(92) || chr(92))))::bytea),
+    hash infra.inbox_hash,
+    last_error infra.inbox_error,
+    constraint inbox_entry_pkey PRIMARY KEY (source, digest),
+) with (fillfactor=80, autovacuum_vacuum_scale_factor=0.05, autovacuum_analyze_scale_factor=0.05);
+CREATE INDEX inbox_entry_settled ON infra.inbox_entry USING btree (state, processed_at) WHERE (processed_at IS NOT NULL);
+CREATE INDEX inbox_entry_state ON infra.inbox_entry USING btree (state, first_seen_at);
+CREATE UNIQUE INDEX inbox_entry_work_item ON infra.inbox_entry USING btree (work_item_id) WHERE (work_item_id IS NOT NULL);
 
 create table infra.inbox_floor (
     n bigint not null,
@@ -108,6 +131,25 @@ create table infra.inbox_idempotency (
     created_at timestamp with time zone not null,
     constraint inbox_idempotency_pkey PRIMARY KEY (idempotency_key),
     constraint inbox_idempotency_size CHECK (((length(idempotency_key) >= 1) AND (length(idempotency_key) <= 255))),
+);
+
+create view infra.inbox_ledger (
+    source text,
+    message_id text,
+    state smallint,
+    hash bytea,
+    first_seen_at timestamp with time zone,
+    last_seen_at timestamp with time zone,
+    processed_at timestamp with time zone,
+    attempts integer,
+    generation bigint,
+    owner uuid,
+    locked_until timestamp with time zone,
+    last_error text,
+    work_item_id uuid,
+    topic text,
+    entry_state smallint,
+    digest bytea,
 );
 
 create view infra.inbox_message (
@@ -295,7 +337,8 @@ create table infra.jobs (
     constraint jobs_sizes CHECK ((((length(name) >= 1) AND (length(name) <= 255)) AND ((length(topic) >= 1) AND (length(topic) <= 255)) AND ((length(cron) >= 1) AND (length(cron) <= 1000)) AND ((length(time_zone) >= 1) AND (length(time_zone) <= 255)) AND ((length(problem) >= 1) AND (length(problem) <= 2048)))),
     constraint jobs_times CHECK ((isfinite(next_nominal_at) AND isfinite(last_nominal_at))),
 );
-CREATE INDEX jobs_due ON infra.jobs USING btree (COALESCE(next_nominal_at, '-infinity'::timestamp with time zone)) WHERE (enabled AND (problem IS NULL));
+CREATE INDEX jobs_due ON infra.jobs USING btree (COALESCE(next_nominal_at, '-infinity'::timestamp with time zone), name) WHERE (enabled AND (problem IS NULL));
+CREATE INDEX jobs_problem ON infra.jobs USING btree (name) WHERE (enabled AND (problem IS NOT NULL));
 
 create table infra.jobs_ledger (
     nominal_at timestamp with time zone not null,
@@ -318,7 +361,7 @@ create table infra.jobs_ledger (
     constraint jobs_ledger_trigger CHECK ((trigger = ANY (ARRAY['cron'::text, 'manual'::text]))),
 ) with (fillfactor=70);
 CREATE INDEX jobs_ledger_ended ON infra.jobs_ledger USING btree (((outcome = 2)), ended_at) WHERE (outcome IS NOT NULL);
-CREATE INDEX jobs_ledger_open ON infra.jobs_ledger USING btree (job) WHERE (outcome IS NULL);
+CREATE INDEX jobs_ledger_open ON infra.jobs_ledger USING btree (job, id) WHERE (outcome IS NULL);
 CREATE INDEX jobs_ledger_recent ON infra.jobs_ledger USING btree (nominal_at, id);
 
 create view infra.jobs_run (
@@ -663,6 +706,27 @@ create function infra.inbox_advance(ordering_keys text[])
     returns void language plpgsql volatile
     set jit=off set enable_indexscan=on set enable_indexonlyscan=on set enable_seqscan=off set enable_bitmapscan=off set enable_sort=off set plan_cache_mode=force_generic_plan;
 
+create function infra.inbox_already_processed(source text,
+        message_id text,
+        hash bytea DEFAULT NULL::bytea,
+        OUT processed boolean,
+        OUT hash_mismatch boolean)
+    returns record language plpgsql volatile;
+
+create function infra.inbox_begin(source text,
+        message_id text,
+        owner uuid,
+        lease_seconds double precision DEFAULT 30,
+        hash bytea DEFAULT NULL::bytea,
+        OUT outcome text,
+        OUT generation bigint,
+        OUT attempt integer,
+        OUT until timestamp with time zone,
+        OUT hash_mismatch boolean,
+        OUT asked_at timestamp with time zone)
+    returns record language plpgsql volatile
+    set jit=off set enable_seqscan=off;
+
 create function infra.inbox_busy(consumer uuid)
     returns void language plpgsql volatile;
 
@@ -673,6 +737,13 @@ create function infra.inbox_cancel(ids uuid[])
 create function infra.inbox_channel()
     returns text language sql immutable;
 
+create function infra.inbox_check(caller text,
+        source text,
+        message_id text,
+        hash bytea DEFAULT NULL::bytea,
+        lease_seconds double precision DEFAULT 30)
+    returns void language plpgsql immutable;
+
 create function infra.inbox_claim(owner uuid,
         lease_seconds integer,
         batch integer,
@@ -680,6 +751,9 @@ create function infra.inbox_claim(owner uuid,
         only_topics text[] DEFAULT NULL::text[],
         except_topics text[] DEFAULT NULL::text[])
     returns TABLE(id uuid, message_id uuid, topic text, payload text, correlation_id text, attempt integer, generation bigint, created_at timestamp with time zone, due_at timestamp with time zone, expires_at timestamp with time zone, ordering_key text, priority smallint, headers jsonb, locked_until timestamp with time zone, claimed_at timestamp with time zone, last_error text, requested_due_at timestamp with time zone) language plpgsql volatile;
+
+create function infra.inbox_digest(message_id text)
+    returns bytea language sql immutable;
 
 create function infra.inbox_end(owner uuid,
         ids uuid[],
@@ -692,11 +766,106 @@ create function infra.inbox_end(owner uuid,
     returns uuid[] language plpgsql volatile
     set jit=off set enable_seqscan=off set enable_indexscan=off set enable_indexonlyscan=off set enable_hashjoin=off set enable_mergejoin=off set enable_bitmapscan=on set enable_tidscan=on set plan_cache_mode=force_generic_plan;
 
+create function infra.inbox_enqueue(source text,
+        message_id text,
+        topic text,
+        payload text,
+        hash bytea DEFAULT NULL::bytea,
+        correlation_id text DEFAULT NULL::text,
+        due_at timestamp with time zone DEFAULT NULL::timestamp with time zone,
+        ordering_key text DEFAULT NULL::text,
+        priority integer DEFAULT 0,
+        expires_at timestamp with time zone DEFAULT NULL::timestamp with time zone,
+        headers jsonb DEFAULT NULL::jsonb,
+        hold_on_failure boolean DEFAULT false,
+        due_in_seconds double precision DEFAULT NULL::double precision,
+        expires_in_seconds double precision DEFAULT NULL::double precision,
+        INOUT work_item_id uuid DEFAULT NULL::uuid,
+        item_message_id uuid DEFAULT NULL::uuid,
+        OUT outcome text,
+        OUT hash_mismatch boolean)
+    returns record language plpgsql volatile
+    set jit=off set enable_seqscan=off;
+
+create function infra.inbox_enqueue_many(sources text[],
+        message_ids text[],
+        topics text[],
+        payloads text[],
+        hashes bytea[] DEFAULT NULL::bytea[],
+        correlation_ids text[] DEFAULT NULL::text[],
+        due_ats timestamp with time zone[] DEFAULT NULL::timestamp with time zone[],
+        ordering_keys text[] DEFAULT NULL::text[],
+        priorities smallint[] DEFAULT NULL::smallint[],
+        expires_ats timestamp with time zone[] DEFAULT NULL::timestamp with time zone[],
+        headers text[] DEFAULT NULL::text[],
+        holds boolean[] DEFAULT NULL::boolean[],
+        due_in_seconds double precision[] DEFAULT NULL::double precision[],
+        expires_in_seconds double precision[] DEFAULT NULL::double precision[],
+        work_item_ids uuid[] DEFAULT NULL::uuid[],
+        item_message_ids uuid[] DEFAULT NULL::uuid[])
+    returns TABLE(ordinal integer, work_item_id uuid, outcome text, hash_mismatch boolean) language plpgsql volatile
+    set jit=off;
+
 create function infra.inbox_fail(owner uuid,
         ids uuid[],
         generations bigint[] DEFAULT NULL::bigint[],
         error text DEFAULT NULL::text)
     returns SETOF uuid language plpgsql volatile;
+
+create function infra.inbox_follow_added()
+    returns trigger language plpgsql volatile
+    set jit=off set enable_seqscan=off set enable_hashjoin=off set enable_mergejoin=off set enable_indexscan=on set enable_bitmapscan=on;
+
+create function infra.inbox_follow_returned()
+    returns trigger language plpgsql volatile
+    set jit=off;
+
+create function infra.inbox_follow_settled()
+    returns trigger language plpgsql volatile
+    set jit=off set enable_seqscan=off set enable_hashjoin=off set enable_mergejoin=off set enable_indexscan=on set enable_bitmapscan=on;
+
+create function infra.inbox_forget(done_older_than_seconds double precision,
+        dead_older_than_seconds double precision DEFAULT NULL::double precision,
+        max_rows integer DEFAULT 1000)
+    returns integer language plpgsql volatile
+    set jit=off set enable_seqscan=off set enable_hashjoin=off set enable_mergejoin=off;
+
+create function infra.inbox_guard_complete(source text,
+        message_id text,
+        owner uuid,
+        generation bigint)
+    returns boolean language sql volatile;
+
+create function infra.inbox_guard_end(source text,
+        message_id text,
+        owner uuid,
+        generation bigint,
+        ending smallint,
+        error text)
+    returns boolean language plpgsql volatile
+    set jit=off set enable_seqscan=off;
+
+create function infra.inbox_guard_fail(source text,
+        message_id text,
+        owner uuid,
+        generation bigint,
+        error text DEFAULT NULL::text)
+    returns boolean language sql volatile;
+
+create function infra.inbox_guard_release(source text,
+        message_id text,
+        owner uuid,
+        generation bigint,
+        error text DEFAULT NULL::text)
+    returns boolean language sql volatile;
+
+create function infra.inbox_guard_renew(source text,
+        message_id text,
+        owner uuid,
+        generation bigint,
+        lease_seconds double precision DEFAULT 30)
+    returns timestamp with time zone language plpgsql volatile
+    set jit=off set enable_seqscan=off;
 
 create function infra.inbox_horizon()
     returns bigint language sql volatile;
@@ -710,10 +879,44 @@ create function infra.inbox_idle(consumer uuid,
         except_topics text[] DEFAULT NULL::text[])
     returns double precision language plpgsql volatile;
 
+create function infra.inbox_ledger_stats(OUT seen bigint,
+        OUT processing bigint,
+        OUT lapsed bigint,
+        OUT done bigint,
+        OUT dead bigint)
+    returns record language sql volatile
+    set jit=off;
+
+create function infra.inbox_mark_dead(source text,
+        message_id text,
+        error text DEFAULT NULL::text)
+    returns boolean language plpgsql volatile;
+
+create function infra.inbox_mark_processed(source text,
+        message_id text)
+    returns boolean language plpgsql volatile;
+
+create function infra.inbox_mark_processing(source text,
+        message_id text,
+        lease_seconds double precision DEFAULT 30)
+    returns boolean language plpgsql volatile
+    set jit=off set enable_seqscan=off;
+
+create function infra.inbox_mark_settled(source text,
+        message_id text,
+        state smallint,
+        error text)
+    returns boolean language plpgsql volatile
+    set jit=off set enable_seqscan=off;
+
 create function infra.inbox_next_due(only_topics text[] DEFAULT NULL::text[],
         except_topics text[] DEFAULT NULL::text[])
     returns double precision language plpgsql volatile
     set jit=off set enable_seqscan=off set enable_bitmapscan=off set enable_sort=off set plan_cache_mode=force_generic_plan;
+
+create function infra.inbox_postpone(work_item_id uuid,
+        until timestamp with time zone)
+    returns void language plpgsql volatile;
 
 create function infra.inbox_purge(done_older_than_seconds double precision,
         failed_older_than_seconds double precision DEFAULT NULL::double precision,
@@ -761,6 +964,11 @@ create function infra.inbox_requeue_where(topic text DEFAULT NULL::text,
     returns SETOF uuid language plpgsql volatile
     set jit=off;
 
+create function infra.inbox_revive(sources text[],
+        message_ids text[])
+    returns TABLE(source text, message_id text) language plpgsql volatile
+    set jit=off set enable_seqscan=off;
+
 create function infra.inbox_settle(owner uuid,
         ids uuid[],
         generations bigint[],
@@ -798,6 +1006,12 @@ create function infra.inbox_uuid7()
 
 create function infra.inbox_wake()
     returns void language plpgsql volatile;
+
+create function infra.inbox_withdraw(work_item_id uuid,
+        status smallint,
+        error text)
+    returns boolean language plpgsql volatile
+    set jit=off;
 
 create function infra.job_runs_abandon(owner uuid,
         ids uuid[],
@@ -1003,7 +1217,7 @@ create function infra.jobs_advance(name text,
         dues timestamp with time zone[] DEFAULT NULL::timestamp with time zone[])
     returns TABLE(made uuid[], skipped timestamp with time zone[]) language plpgsql volatile;
 
-create function infra.jobs_collect(max_rows integer DEFAULT 1000)
+create function infra.jobs_collect(ids uuid[])
     returns TABLE(id uuid, job text, outcome smallint, ran_seconds double precision) language plpgsql volatile
     set jit=off set enable_seqscan=off set enable_hashjoin=off set enable_mergejoin=off;
 
@@ -1032,11 +1246,19 @@ create function infra.jobs_dispatch(owner uuid,
         keep_payload boolean DEFAULT true)
     returns TABLE(id uuid, job text, late_seconds double precision) language plpgsql volatile;
 
-create function infra.jobs_due_jobs(max_rows integer DEFAULT 100)
+create function infra.jobs_due_jobs(after_at timestamp with time zone DEFAULT NULL::timestamp with time zone,
+        after_name text DEFAULT NULL::text,
+        max_rows integer DEFAULT 100)
     returns SETOF infra.jobs language sql stable;
 
 create function infra.jobs_enable(name text)
     returns boolean language sql volatile;
+
+create function infra.jobs_ended(after_job text DEFAULT NULL::text,
+        after_id uuid DEFAULT NULL::uuid,
+        max_rows integer DEFAULT 500)
+    returns TABLE(id uuid, job text, over boolean, last boolean) language plpgsql stable
+    set jit=off set enable_seqscan=off set enable_hashjoin=off set enable_mergejoin=off;
 
 create function infra.jobs_follow()
     returns trigger language plpgsql volatile;

@@ -64,6 +64,52 @@ CREATE TABLE "infra_inbox" (
     CONSTRAINT parked_needs_a_key CHECK (parked = 0 OR ordering_key IS NOT NULL)
 );
 
+CREATE TRIGGER "infra_inbox_added" AFTER INSERT ON "infra_inbox"
+BEGIN
+    UPDATE "infra_inbox_entry" SET state = 0, processed_at = NULL, attempts = 0 WHERE work_item_id = NEW.id AND state = 3;
+END;
+
+CREATE TABLE "infra_inbox_entry" (
+    source        TEXT    NOT NULL,
+    message_id    TEXT    NOT NULL,
+    -- 0 Seen, 1 Processing, 2 Done, 3 Dead.
+    state         INTEGER NOT NULL DEFAULT 0,
+    -- The SHA-256 of the content.
+    hash          BLOB,
+    first_seen_at INTEGER NOT NULL DEFAULT (CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) * 1000),
+    last_seen_at  INTEGER NOT NULL DEFAULT (CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) * 1000),
+    processed_at  INTEGER,
+    -- Reservations, or deliveries to workers once it is settled there. Duplicates never count.
+    attempts      INTEGER NOT NULL DEFAULT 0,
+    -- Raised by every reservation; a guard with an older one changes nothing.
+    generation    INTEGER NOT NULL DEFAULT 0,
+    -- Who has reserved it. Null when it was only marked as being processed.
+    owner         BLOB,
+    locked_until  INTEGER,
+    last_error    TEXT,
+    -- Its row in the queue or in its history. Null if it was never enqueued.
+    work_item_id  BLOB,
+
+    PRIMARY KEY (source, message_id),
+    CONSTRAINT source_is_1_to_255_characters CHECK (typeof(source) = 'text' AND length(source) BETWEEN 1 AND 255 AND instr(source, char(0)) = 0),
+    CONSTRAINT message_id_is_1_to_512_characters CHECK (typeof(message_id) = 'text' AND length(message_id) BETWEEN 1 AND 512 AND instr(message_id, char(0)) = 0),
+    CONSTRAINT state_is_0_to_3 CHECK (state IN (0, 1, 2, 3)),
+    CONSTRAINT hash_is_32_bytes CHECK (hash IS NULL OR (typeof(hash) = 'blob' AND length(hash) = 32)),
+    CONSTRAINT reservation_goes_with_state CHECK (
+        (state = 1 AND typeof(locked_until) = 'integer') OR (state <> 1 AND owner IS NULL AND locked_until IS NULL)),
+    CONSTRAINT settled_has_a_time CHECK ((state >= 2) = (processed_at IS NOT NULL)),
+    CONSTRAINT last_error_is_1_to_2048_characters CHECK (last_error IS NULL OR (typeof(last_error) = 'text' AND length(last_error) BETWEEN 1 AND 2048)),
+    CONSTRAINT work_item_id_is_uuid CHECK (work_item_id IS NULL OR (typeof(work_item_id) = 'blob' AND length(work_item_id) = 16))
+);
+
+CREATE INDEX "infra_inbox_entry_seen" ON "infra_inbox_entry" (first_seen_at);
+
+CREATE INDEX "infra_inbox_entry_settled" ON "infra_inbox_entry" (state, processed_at) WHERE processed_at IS NOT NULL;
+
+CREATE INDEX "infra_inbox_entry_state" ON "infra_inbox_entry" (state, first_seen_at);
+
+CREATE UNIQUE INDEX "infra_inbox_entry_work_item" ON "infra_inbox_entry" (work_item_id) WHERE work_item_id IS NOT NULL;
+
 CREATE TABLE "infra_inbox_history" (
     seq              INTEGER PRIMARY KEY,
     id               BLOB    NOT NULL UNIQUE,
@@ -117,6 +163,14 @@ CREATE INDEX "infra_inbox_lane" ON "infra_inbox" (ordering_key) WHERE ordering_k
 
 CREATE INDEX "infra_inbox_lease" ON "infra_inbox" (priority, locked_until) WHERE status = 1;
 
+CREATE VIEW "infra_inbox_ledger" AS
+SELECT e.source, e.message_id, CASE WHEN e.state < 2 AND q.status = 1 THEN 1 ELSE e.state END AS state, e.hash, e.first_seen_at, e.last_seen_at,
+       e.processed_at, coalesce(q.attempts, e.attempts) AS attempts, e.generation, e.owner,
+       coalesce(CASE WHEN q.status = 1 THEN q.locked_until END, e.locked_until) AS locked_until, coalesce(q.last_error, e.last_error) AS last_error,
+       e.work_item_id, coalesce(q.topic, (SELECT h.topic FROM "infra_inbox_history" h WHERE h.id = e.work_item_id)) AS topic, e.state AS entry_state
+  FROM "infra_inbox_entry" e
+  LEFT JOIN "infra_inbox" q ON q.id = e.work_item_id;
+
 CREATE TRIGGER "infra_inbox_left" AFTER DELETE ON "infra_inbox" WHEN OLD.ordering_key IS NOT NULL
 BEGIN
     UPDATE "infra_inbox" SET parked = 0
@@ -138,13 +192,92 @@ SELECT id, message_id, topic, payload, correlation_id, status, reason, attempts,
 
 CREATE INDEX "infra_inbox_ready" ON "infra_inbox" (priority, due_at) WHERE status = 0 AND parked = 0;
 
+CREATE TRIGGER "infra_inbox_receive" INSTEAD OF INSERT ON "infra_inbox_received"
+BEGIN
+    INSERT INTO "infra_inbox_entry" (source, message_id)
+    SELECT NEW.source, NEW.message_id WHERE NOT EXISTS (SELECT 1 FROM "infra_inbox_entry" WHERE source = NEW.source AND message_id = NEW.message_id);
+    UPDATE "infra_inbox_entry" SET last_seen_at = CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) * 1000 WHERE source = NEW.source AND message_id = NEW.message_id;
+
+    -- Waiting: the new content, in the old place. What has been delivered before waits for its next attempt all the same, so that
+    -- duplicates do not wear it out. What somebody has reserved waits for the end of that.
+    UPDATE "infra_inbox_entry" SET hash = NEW.hash
+     WHERE source = NEW.source AND message_id = NEW.message_id AND state < 2 AND EXISTS (SELECT 1 FROM "infra_inbox" q WHERE q.id = work_item_id AND q.status = 0);
+    UPDATE "infra_inbox"
+       SET topic = NEW.topic, payload = NEW.payload, correlation_id = NEW.correlation_id,
+           headers = json_set(coalesce(NEW.headers, '{}'), '$."mainstay-source"', NEW.source, '$."mainstay-message-id"', NEW.message_id),
+           expires_at = coalesce(NEW.expires_at, CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) * 1000 + NEW.expires_in),
+           requested_due_at = coalesce(NEW.due_at, CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) * 1000 + NEW.due_in),
+           due_at = max(CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) * 1000, coalesce(NEW.due_at, CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) * 1000 + NEW.due_in, 0), CASE WHEN generation > 0 THEN due_at ELSE 0 END,
+                        coalesce((SELECT e.locked_until FROM "infra_inbox_entry" e WHERE e.source = NEW.source AND e.message_id = NEW.message_id), 0))
+     WHERE status = 0 AND id = (SELECT e.work_item_id FROM "infra_inbox_entry" e WHERE e.source = NEW.source AND e.message_id = NEW.message_id AND e.state < 2);
+
+    -- Dead: as if it were new.
+    DELETE FROM "infra_inbox_history" WHERE id = (SELECT e.work_item_id FROM "infra_inbox_entry" e WHERE e.source = NEW.source AND e.message_id = NEW.message_id AND e.state = 3);
+    UPDATE "infra_inbox_entry" SET state = 0, attempts = 0, processed_at = NULL, work_item_id = NULL WHERE source = NEW.source AND message_id = NEW.message_id AND state = 3;
+
+    -- Not in the queue: there it goes. Not before the end of a reservation: should its holder die, workers take over.
+    UPDATE "infra_inbox_entry" SET hash = NEW.hash, work_item_id = coalesce(NEW.work_item_id, CAST(randomblob(6) || substr(x'404142434445464748494A4B4C4D4E4F', 1 + (random() & 15), 1) || randomblob(1)
+            || substr(x'808182838485868788898A8B8C8D8E8F909192939495969798999A9B9C9D9E9FA0A1A2A3A4A5A6A7A8A9AAABACADAEAFB0B1B2B3B4B5B6B7B8B9BABBBCBDBEBF', 1 + (random() & 63), 1) || randomblob(7) AS BLOB))
+     WHERE source = NEW.source AND message_id = NEW.message_id AND state < 2 AND (work_item_id IS NULL OR NOT EXISTS (SELECT 1 FROM "infra_inbox" q WHERE q.id = work_item_id));
+    INSERT INTO "infra_inbox" (
+        id, message_id, topic, payload, correlation_id, due_at, requested_due_at, expires_at, priority, ordering_key, hold_on_failure, headers)
+    SELECT e.work_item_id, coalesce(NEW.item_message_id, CAST(randomblob(6) || substr(x'404142434445464748494A4B4C4D4E4F', 1 + (random() & 15), 1) || randomblob(1)
+            || substr(x'808182838485868788898A8B8C8D8E8F909192939495969798999A9B9C9D9E9FA0A1A2A3A4A5A6A7A8A9AAABACADAEAFB0B1B2B3B4B5B6B7B8B9BABBBCBDBEBF', 1 + (random() & 63), 1) || randomblob(7) AS BLOB)), NEW.topic, NEW.payload, NEW.correlation_id,
+           max(CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) * 1000, coalesce(NEW.due_at, CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) * 1000 + NEW.due_in, 0), coalesce(e.locked_until, 0)),
+           coalesce(NEW.due_at, CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) * 1000 + NEW.due_in), coalesce(NEW.expires_at, CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) * 1000 + NEW.expires_in), coalesce(NEW.priority, 0),
+           NEW.ordering_key, coalesce(NEW.hold_on_failure, 0),
+           json_set(coalesce(NEW.headers, '{}'), '$."mainstay-source"', NEW.source, '$."mainstay-message-id"', NEW.message_id)
+      FROM "infra_inbox_entry" e
+     WHERE e.source = NEW.source AND e.message_id = NEW.message_id AND e.state < 2
+       AND NOT EXISTS (SELECT 1 FROM "infra_inbox" q WHERE q.id = e.work_item_id);
+END;
+
+CREATE VIEW "infra_inbox_received" AS
+SELECT source, message_id, NULL AS topic, NULL AS payload, hash, NULL AS correlation_id, NULL AS due_at, NULL AS due_in, NULL AS expires_at,
+       NULL AS expires_in, NULL AS priority, NULL AS ordering_key, NULL AS hold_on_failure, NULL AS headers, work_item_id, NULL AS item_message_id
+  FROM "infra_inbox_entry";
+
 CREATE TRIGGER "infra_inbox_released" AFTER DELETE ON "infra_inbox_hold"
 BEGIN
     UPDATE "infra_inbox" SET parked = 0
      WHERE parked = 1 AND seq = (SELECT min(seq) FROM "infra_inbox" WHERE ordering_key = OLD.ordering_key);
 END;
 
+CREATE TRIGGER "infra_inbox_returned" AFTER UPDATE OF status ON "infra_inbox"
+WHEN OLD.status = 1 AND NEW.status = 0 AND EXISTS (SELECT 1 FROM "infra_inbox_entry" WHERE work_item_id = NEW.id AND state >= 2)
+BEGIN
+    INSERT INTO "infra_inbox_history" (
+        seq, id, message_id, topic, created_at, due_at, requested_due_at, expires_at, status, reason, processed_at, processed_by,
+        generation, attempts, priority, hold_on_failure, ordering_key, idempotency_key, correlation_id, last_error, headers, payload)
+    SELECT seq, id, message_id, topic, created_at, due_at, requested_due_at, expires_at, (SELECT state FROM "infra_inbox_entry" WHERE work_item_id = NEW.id),
+           CASE (SELECT state FROM "infra_inbox_entry" WHERE work_item_id = NEW.id) WHEN 3 THEN 'handler' END, CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) * 1000, NULL,
+           generation, attempts, priority, hold_on_failure, ordering_key, idempotency_key, correlation_id, coalesce((SELECT last_error FROM "infra_inbox_entry" WHERE work_item_id = NEW.id), last_error), headers, payload
+      FROM "infra_inbox" WHERE seq = NEW.seq;
+    DELETE FROM "infra_inbox" WHERE seq = NEW.seq;
+END;
+
 CREATE INDEX "infra_inbox_running" ON "infra_inbox" (ordering_key, locked_until) WHERE ordering_key IS NOT NULL AND status = 1;
+
+CREATE TRIGGER "infra_inbox_settled" AFTER INSERT ON "infra_inbox_history"
+BEGIN
+    UPDATE "infra_inbox_entry"
+       SET state = NEW.status, processed_at = NEW.processed_at, attempts = NEW.attempts, owner = NULL, locked_until = NULL,
+           last_error = coalesce(NEW.last_error, last_error)
+     WHERE work_item_id = NEW.id AND state < 2;
+END;
+
+CREATE TRIGGER "infra_inbox_withdrawn" AFTER UPDATE OF state ON "infra_inbox_entry"
+WHEN NEW.state >= 2 AND OLD.state < 2 AND NEW.work_item_id IS NOT NULL AND NOT EXISTS (SELECT 1 FROM "infra_inbox_history" WHERE id = NEW.work_item_id)
+BEGIN
+    INSERT INTO "infra_inbox_history" (
+        seq, id, message_id, topic, created_at, due_at, requested_due_at, expires_at, status, reason, processed_at, processed_by,
+        generation, attempts, priority, hold_on_failure, ordering_key, idempotency_key, correlation_id, last_error, headers, payload)
+    SELECT seq, id, message_id, topic, created_at, due_at, requested_due_at, expires_at, NEW.state,
+           CASE NEW.state WHEN 3 THEN 'handler' END, CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) * 1000, NULL,
+           generation, attempts, priority, hold_on_failure, ordering_key, idempotency_key, correlation_id, coalesce(NEW.last_error, last_error), headers, payload
+      FROM "infra_inbox" WHERE id = NEW.work_item_id AND status = 0;
+    DELETE FROM "infra_inbox" WHERE id = NEW.work_item_id AND status = 0;
+END;
 
 CREATE TABLE "infra_job_runs" (
     seq              INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -314,7 +447,7 @@ CREATE TABLE "infra_jobs" (
     next_nominal_at        INTEGER,
     -- The last occurrence that was looked at.
     last_nominal_at        INTEGER,
-    -- Why no scheduler can work with it: expression or zone can't be read.
+    -- Why a scheduler can't work with it: expression or zone can't be read. One that can takes it back.
     problem                TEXT,
     payload                TEXT    NOT NULL DEFAULT '',
 
@@ -337,7 +470,7 @@ CREATE TABLE "infra_jobs" (
         AND (last_nominal_at IS NULL OR typeof(last_nominal_at) = 'integer'))
 );
 
-CREATE INDEX "infra_jobs_due" ON "infra_jobs" (next_nominal_at) WHERE enabled = 1 AND problem IS NULL;
+CREATE INDEX "infra_jobs_due" ON "infra_jobs" (coalesce(next_nominal_at, -400000000000000000), name) WHERE enabled = 1 AND problem IS NULL;
 
 CREATE TRIGGER "infra_jobs_item_gone" AFTER DELETE ON "infra_job_runs_history"
 BEGIN
@@ -346,8 +479,8 @@ BEGIN
            error = CASE OLD.status WHEN 3 THEN coalesce(OLD.last_error, OLD.reason) END
      WHERE id = OLD.id AND outcome IS NULL AND dispatched_at IS NULL
        AND NOT EXISTS (SELECT 1 FROM "infra_job_runs" WHERE id = OLD.id);
-    UPDATE "infra_jobs_ledger" SET outcome = NULL, ended_at = NULL, error = NULL
-     WHERE id = OLD.id AND outcome IS NOT NULL AND dispatched_at IS NULL
+    UPDATE "infra_jobs_ledger" SET outcome = NULL, ended_at = NULL, error = NULL, started_at = NULL
+     WHERE id = OLD.id AND dispatched_at IS NULL
        AND EXISTS (SELECT 1 FROM "infra_job_runs" WHERE id = OLD.id);
 END;
 
@@ -378,25 +511,27 @@ CREATE TABLE "infra_jobs_ledger" (
 
 CREATE INDEX "infra_jobs_ledger_ended" ON "infra_jobs_ledger" (outcome = 2, ended_at) WHERE outcome IS NOT NULL;
 
-CREATE INDEX "infra_jobs_ledger_open" ON "infra_jobs_ledger" (job) WHERE outcome IS NULL;
+CREATE INDEX "infra_jobs_ledger_open" ON "infra_jobs_ledger" (job, id) WHERE outcome IS NULL;
 
 CREATE INDEX "infra_jobs_ledger_recent" ON "infra_jobs_ledger" (nominal_at, id);
 
 CREATE TRIGGER "infra_jobs_message_gone" AFTER DELETE ON "infra_outbox_history" WHEN instr(OLD.headers, '"mainstay-run"') > 0
 BEGIN
     UPDATE "infra_jobs_ledger"
-       SET outcome = CASE OLD.status WHEN 2 THEN 1 ELSE 2 END, ended_at = OLD.processed_at, attempts = OLD.attempts,
+       SET outcome = CASE WHEN OLD.status = 2 THEN 1 WHEN OLD.reason = 'cancelled' THEN 4 ELSE 2 END, ended_at = OLD.processed_at, attempts = OLD.attempts,
            error = CASE OLD.status WHEN 3 THEN coalesce(OLD.last_error, OLD.reason) END
      WHERE id = OLD.id AND outcome IS NULL AND NOT EXISTS (SELECT 1 FROM "infra_outbox" WHERE id = OLD.id);
-    UPDATE "infra_jobs_ledger" SET outcome = NULL, ended_at = NULL, error = NULL
-     WHERE id = OLD.id AND outcome IS NOT NULL AND EXISTS (SELECT 1 FROM "infra_outbox" WHERE id = OLD.id);
+    UPDATE "infra_jobs_ledger" SET outcome = NULL, ended_at = NULL, error = NULL, started_at = NULL
+     WHERE id = OLD.id AND EXISTS (SELECT 1 FROM "infra_outbox" WHERE id = OLD.id);
 END;
+
+CREATE INDEX "infra_jobs_problem" ON "infra_jobs" (name) WHERE enabled = 1 AND problem IS NOT NULL;
 
 CREATE VIEW "infra_jobs_run" AS
 SELECT l.id, l.job, l."trigger", l.nominal_at, l.due_at,
        CASE WHEN l.outcome = 1 THEN 'succeeded' WHEN l.outcome = 2 THEN 'failed' WHEN l.outcome = 3 THEN 'skipped' WHEN l.outcome = 4 THEN 'cancelled'
             WHEN h.status = 2 THEN 'succeeded'
-            WHEN h.status = 3 THEN 'failed'
+            WHEN h.status = 3 THEN CASE h.reason WHEN 'cancelled' THEN 'cancelled' ELSE 'failed' END
             WHEN o.status = 1 THEN 'running'
             WHEN o.status = 0 THEN 'dispatched'
             WHEN q.status = 1 THEN 'claimed'

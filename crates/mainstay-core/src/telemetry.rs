@@ -363,7 +363,12 @@ pub(crate) fn job_administered(store: &str, action: &'static str, job: &str) {
 
 /// A scheduler can't work with a job. Told once for each version of it.
 pub(crate) fn job_rejected(store: &str, job: &str, error: &Error) {
-    tracing::error!(store, job, %error, "the job can't be scheduled until it is changed");
+    tracing::error!(store, job, %error, "the job can't be scheduled by this program");
+}
+
+/// A scheduler's work on a job has failed; the others go on.
+pub(crate) fn job_failed(store: &str, job: &str, error: &Error, pause: Duration) {
+    tracing::warn!(store, job, %error, ?pause, "the job is left alone for a while");
 }
 
 /// Runs were made of a job's occurrences; `late` of them were late, and `misfired` others were passed over.

@@ -30,6 +30,7 @@ cases! { $ jobs_cases:
     r19_a_wrong_expression_is_refused_at_registration ["R19", "R18"],
     r18_other_languages_register_jobs ["R18"],
     r18_a_job_that_cannot_be_read_keeps_nobody_from_the_others ["R18"],
+    r18_a_job_that_one_scheduler_cannot_read_is_another_ones ["R18"],
     r18_a_role_with_the_documented_rights_can_do_it_all ["R18"],
 }
 
@@ -382,6 +383,30 @@ async fn r18_a_job_that_cannot_be_read_keeps_nobody_from_the_others(fx: &dyn Fix
     assert!(mended.problem.is_none() && mended.next_nominal_at.is_some());
     assert_ne!(definition(&bad), definition(&mended));
     Verdict::Passed
+}
+
+async fn r18_a_job_that_one_scheduler_cannot_read_is_another_ones(fx: &dyn Fixture) {
+    let world = World::open(fx).await;
+    let (jobs, owner, store) = (world.jobs(), OwnerToken::new(), world.provider.jobs());
+    let job = jobs.create_or_update(daily(&world, "nightly").await).await.unwrap();
+    // An older program knows less of expressions or zones than we do.
+    assert!(store.reject("nightly", job.version, "what is that?").await.unwrap());
+    assert!(!store.reject("nightly", job.version, "and that?").await.unwrap(), "once");
+    assert!(!store.reject("nightly", job.version + 1, "and that?").await.unwrap(), "of this version");
+    let rejected = get(&world, "nightly").await;
+    assert_eq!(
+        (rejected.next_nominal_at, rejected.problem.as_deref()),
+        (job.next_nominal_at, Some("what is that?"))
+    );
+    assert_eq!(store.next_nominal().await.unwrap(), None, "nobody is woken for it over and over");
+    // Whoever can read it takes the note back, before its time or after.
+    assert_eq!(jobs.materialise(owner).await.unwrap(), Default::default());
+    let cleared = get(&world, "nightly").await;
+    assert_eq!((cleared.next_nominal_at, cleared.problem), (job.next_nominal_at, None));
+    assert!(store.reject("nightly", job.version, "what is that?").await.unwrap());
+    world.advance(DAY).await;
+    assert_eq!(jobs.materialise(owner).await.unwrap().runs.len(), 1, "no occurrence is lost");
+    assert_eq!(get(&world, "nightly").await.problem, None);
 }
 
 async fn r18_a_role_with_the_documented_rights_can_do_it_all(
