@@ -113,7 +113,7 @@ $mainstay$;
 comment on function "{{schema}}"."{{jobs}}_reject"(text, bigint, text) is
     'Internal: notes why a scheduler can''t work with a job. A change of its definition clears it, and so does a scheduler that can.';
 
-create or replace function "{{schema}}"."{{jobs}}_trigger"(name text) returns uuid
+create or replace function "{{schema}}"."{{jobs}}_trigger_run"(name text) returns setof "{{schema}}"."{{jobs}}_run"
 language plpgsql volatile
 as $mainstay$
 #variable_conflict use_column
@@ -121,10 +121,9 @@ declare
     asked "{{schema}}"."{{jobs}}";
     moment timestamptz;
     nominal timestamptz;
-    fresh uuid;
 begin
     -- Locked as a scheduler does it, so that two who come together see each other's runs.
-    select j.* into asked from "{{schema}}"."{{jobs}}" j where j.name = "{{jobs}}_trigger".name for no key update;
+    select j.* into asked from "{{schema}}"."{{jobs}}" j where j.name = "{{jobs}}_trigger_run".name for no key update;
     if not found then
         perform "{{schema}}"."{{jobs}}_unknown"('trigger', name);
     end if;
@@ -132,13 +131,17 @@ begin
     nominal := moment;
     -- Never on a whole second: occurrences are, and must not find their place taken. It is due all the same.
     while nominal = date_trunc('second', nominal)
-          or exists (select from "{{schema}}"."{{jobs}}_ledger" l where l.job = "{{jobs}}_trigger".name and l.nominal_at = nominal) loop
+          or exists (select from "{{schema}}"."{{jobs}}_ledger" l where l.job = "{{jobs}}_trigger_run".name and l.nominal_at = nominal) loop
         nominal := nominal + interval '1 microsecond';
     end loop;
     perform "{{schema}}"."{{jobs}}_make_runs"(asked, 'manual', array[nominal], array[moment]);
-    select l.id into fresh from "{{schema}}"."{{jobs}}_ledger" l where l.job = "{{jobs}}_trigger".name and l.nominal_at = nominal;
-    return fresh;
+    return query select r.* from "{{schema}}"."{{jobs}}_run" r where r.job = "{{jobs}}_trigger_run".name and r.nominal_at = nominal;
 end
 $mainstay$;
+comment on function "{{schema}}"."{{jobs}}_trigger_run"(text) is 'The same as trigger, but returns the run.';
+
+create or replace function "{{schema}}"."{{jobs}}_trigger"(name text) returns uuid
+language sql volatile
+as $mainstay$ select r.id from "{{schema}}"."{{jobs}}_trigger_run"($1) r $mainstay$;
 comment on function "{{schema}}"."{{jobs}}_trigger"(text) is
     'Makes a run of a job now, whether the job is enabled or not, and returns its id. With overlap skip it is recorded as skipped while an earlier one is not over. An unknown name is an error (P0002).';

@@ -33,7 +33,8 @@ select a.made, a.skipped from "{{schema}}"."{{jobs}}_advance"($1, $2, $3, $4, $5
 select "{{schema}}"."{{jobs}}_reject"($1, $2, $3)
 
 -- name: trigger
-select "{{schema}}"."{{jobs}}_trigger"($1)
+select r.id, r.job, r.trigger, r.nominal_at, r.due_at, r.state, r.created_at, r.dispatched_at, r.started_at, r.ended_at, r.attempts, r.error, r.output
+  from "{{schema}}"."{{jobs}}_trigger_run"($1) r
 
 -- name: dispatch
 select d.id, d.job, d.late_seconds from "{{schema}}"."{{jobs}}_dispatch"($1, $2, $3) d

@@ -226,10 +226,11 @@ impl JobStore for PostgresJobs {
         Ok(found)
     }
 
-    async fn trigger(&self, name: &str) -> Result<WorkItemId> {
+    async fn trigger(&self, name: &str) -> Result<JobRun> {
         const TRIGGER: &str = "job.trigger";
         let rows = self.query(TRIGGER, &self.statements.trigger, &[(&name, Type::TEXT)]).await?;
-        rows::value(TRIGGER, &rows).map(WorkItemId::from_uuid)
+        let none = || Error::new(ErrorKind::Internal, TRIGGER, "the database has made no run");
+        run(TRIGGER, rows.first().ok_or_else(none)?)
     }
 
     async fn runs(&self, filter: &RunFilter, page: Page) -> Result<Vec<JobRun>> {

@@ -32,6 +32,10 @@ DELETE FROM "{{schema}}_{{jobs}}" WHERE name = ?1;
 -- 1 job. Its runs that are not dispatched.
 SELECT id FROM "{{schema}}_{{jobs}}_ledger" WHERE job = ?1 AND outcome IS NULL AND dispatched_at IS NULL;
 
+-- name: unclaim
+-- 1 id. Takes a run that is not dispatched from whoever has claimed it.
+UPDATE "{{schema}}_{{job_runs}}" SET status = 0, owner = NULL, locked_until = NULL, generation = generation + 1 WHERE id = ?1 AND status = 1;
+
 -- name: end_run
 -- 1 id, 2 outcome, 3 now, 4 error.
 UPDATE "{{schema}}_{{jobs}}_ledger" SET outcome = ?2, ended_at = ?3, error = ?4 WHERE id = ?1;

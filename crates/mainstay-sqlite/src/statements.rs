@@ -147,6 +147,7 @@ statements! {
         set_enabled,
         delete,
         pending,
+        unclaim,
         end_run,
         get,
         list,

@@ -105,18 +105,13 @@ impl Jobs {
         self.store.get(name).await
     }
 
-    /// All jobs, by name.
-    pub async fn list(&self) -> Result<Vec<Job>> {
-        let mut all: Vec<Job> = Vec::new();
-        loop {
-            let after = all.last().map(|job| job.name.clone());
-            let page = self.store.list(after.as_deref(), PAGE).await?;
-            let full = page.len() == PAGE as usize;
-            all.extend(page);
-            if !full {
-                return Ok(all);
-            }
+    /// Jobs by name, up to `limit` (1 to 10,000) of those whose names come after `after`. With their payloads, so mind their size.
+    pub async fn list(&self, after: Option<&str>, limit: u32) -> Result<Vec<Job>> {
+        const LIST: &str = "job.list";
+        if !(1..=10_000).contains(&limit) {
+            return Err(Error::invalid(LIST, "limit", format_args!("must be 1 to 10,000, got {limit}")));
         }
+        self.store.list(after, limit).await
     }
 
     /// Makes a run now, whether the job is enabled or not. `NotFound` if there is no such job.
@@ -125,10 +120,9 @@ impl Jobs {
     /// [`super::RunState::Skipped`] while an earlier one is not over.
     pub async fn trigger(&self, name: &str) -> Result<JobRun> {
         validate_name("job.trigger", "name", name)?;
-        let id = self.store.trigger(name).await?;
+        let run = self.store.trigger(name).await?;
         telemetry::job_administered(self.store.identifier(), "trigger", name);
-        let gone = || Error::new(ErrorKind::NotFound, "job.trigger", format!("the run {id} is gone again"));
-        self.store.run(id).await?.ok_or_else(gone)
+        Ok(run)
     }
 
     /// Runs that match, newest nominal time first, under way or over.

@@ -147,8 +147,8 @@ pub trait JobStore: Send + Sync + 'static {
     /// Looks at up to `batch` runs whose end is not noted, after `after`. Reads only.
     async fn ended(&self, after: Option<&RunPlace>, batch: u32) -> Result<RunsLookedAt>;
 
-    /// Makes a run now. `NotFound` if there is no such job.
-    async fn trigger(&self, name: &str) -> Result<WorkItemId>;
+    /// Makes a run now, and tells where it stands in the same call. `NotFound` if there is no such job.
+    async fn trigger(&self, name: &str) -> Result<JobRun>;
 
     /// Runs that match, newest nominal time first.
     async fn runs(&self, filter: &RunFilter, page: Page) -> Result<Vec<JobRun>>;

@@ -155,7 +155,7 @@ impl JobStore for SqliteJobs {
             .await
     }
 
-    async fn trigger(&self, name: &str) -> Result<WorkItemId> {
+    async fn trigger(&self, name: &str) -> Result<JobRun> {
         let name = name.to_owned();
         let trigger = move |connection: &_, sql: &_| materialise::trigger(connection, sql, &name);
         self.write("job.trigger", trigger, |_| true).await
