@@ -78,7 +78,7 @@ pub(crate) struct Flags {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run a small shop on the outbox, watch it, and check its books at the end
+    /// Run a small shop, watch it, and check its books at the end
     Demo(demo::DemoArgs),
     /// Create Mainstay's tables, or bring them up to date
     Migrate(migrate::MigrateArgs),

@@ -84,6 +84,13 @@ impl Error {
         self
     }
 
+    /// Names the argument that is outside its contract.
+    #[must_use]
+    pub fn with_field(mut self, field: &'static str) -> Self {
+        self.0.field = Some(field);
+        self
+    }
+
     /// Overrides whether trying again may help.
     #[must_use]
     pub fn with_retryable(mut self, retryable: bool) -> Self {

@@ -42,7 +42,9 @@ begin
     -- Null counts as valid where the argument is optional: the whole must not be false, and the required ones must be there.
     if (length($3) between 1 and 255 and $4 is not null and $9 between -9 and 9) is not true
        or (length($6) <= 255 and length($8) between 1 and 255 and isfinite($7) and isfinite($10) and jsonb_typeof($11) = 'object'
-           and $13 between 0 and 1e11 and $14 between 0 and 1e11) is false
+           and $13 between 0 and 1e11 and $14 between 0 and 1e11
+           -- Reserved names. Two of them are set below, whatever they are here.
+           and not $11 @? '$.keyvalue() ? (@.key starts with "mainstay-" && @.key != "mainstay-source" && @.key != "mainstay-message-id")'::jsonpath) is false
        or num_nonnulls($7, $13) = 2 or num_nonnulls($10, $14) = 2 then
         raise exception using errcode = '22023', message = '{{inbox:literal}}_enqueue: ' || case
             when $3 is null or length($3) not between 1 and 255 then 'topic must be 1 to 255 characters, got ' || coalesce(length($3)::text, 'null')
@@ -53,6 +55,8 @@ begin
             when not isfinite($7) then 'due_at must be a finite time'
             when not isfinite($10) then 'expires_at must be a finite time'
             when jsonb_typeof($11) <> 'object' then 'headers must be a JSON object'
+            when $11 @? '$.keyvalue() ? (@.key starts with "mainstay-" && @.key != "mainstay-source" && @.key != "mainstay-message-id")'::jsonpath
+                then 'headers must not have names that begin with mainstay-, which Mainstay keeps to itself'
             when num_nonnulls($7, $13) = 2 or not $13 between 0 and 1e11 then 'due_in_seconds must be 0 to 100000000000, and not beside due_at'
             else 'expires_in_seconds must be 0 to 100000000000, and not beside expires_at'
         end;

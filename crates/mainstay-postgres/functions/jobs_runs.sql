@@ -54,6 +54,7 @@ set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_merg
 as $mainstay$
 #variable_conflict use_column
 begin
+    -- The message of a run has its id twice. Another one that has only taken the place says nothing of the run.
     return query
     with looked_at as materialized (
         select l.id, l.job, l.dispatched_at from "{{schema}}"."{{jobs}}_ledger" l
@@ -61,9 +62,9 @@ begin
          order by l.job, l.id limit max_rows),
     judged as (
         select k.id, k.job, row_number() over (order by k.job, k.id) = max_rows as last,
-               not exists (select from "{{schema}}"."{{outbox}}" o where o.id = k.id)
+               not exists (select from "{{schema}}"."{{outbox}}" o where o.id = k.id and o.message_id = k.id)
                and (k.dispatched_at is not null
-                    or exists (select from "{{schema}}"."{{outbox}}_history" h where h.id = k.id)
+                    or exists (select from "{{schema}}"."{{outbox}}_history" h where h.id = k.id and h.message_id = k.id)
                     or exists (select from "{{schema}}"."{{job_runs}}_history" s where s.id = k.id)) as over
           from looked_at k)
     select j.id, j.job, j.over, j.last from judged j where j.over or j.last order by j.job, j.id;
@@ -99,11 +100,11 @@ begin
                     when l.dispatched_at is not null then 'its message is no longer in the outbox'
                     when s.status = 3 then coalesce(s.last_error, s.reason) end as error
           from "{{schema}}"."{{jobs}}_ledger" l
-          left join "{{schema}}"."{{outbox}}_history" h on h.id = l.id
+          left join "{{schema}}"."{{outbox}}_history" h on h.id = l.id and h.message_id = l.id
           left join "{{schema}}"."{{job_runs}}_history" s on s.id = l.id
          where l.id = any (locked) and l.outcome is null
            and (h.id is not null or s.id is not null or l.dispatched_at is not null)
-           and not exists (select from "{{schema}}"."{{outbox}}" o where o.id = l.id))
+           and not exists (select from "{{schema}}"."{{outbox}}" o where o.id = l.id and o.message_id = l.id))
     update "{{schema}}"."{{jobs}}_ledger" l
        set outcome = e.outcome, ended_at = e.ended_at, attempts = e.attempts, error = e.error
       from ended e where e.id = l.id

@@ -27,7 +27,11 @@ begin
     if (length(topic) between 1 and 255 and payload is not null and priority between -9 and 9) is not true
        or (length(correlation_id) <= 255 and length(idempotency_key) between 1 and 255 and length(ordering_key) between 1 and 255
            and isfinite(due_at) and isfinite(expires_at) and jsonb_typeof(headers) = 'object'
-           and due_in_seconds between 0 and 1e11 and expires_in_seconds between 0 and 1e11) is false
+           and due_in_seconds between 0 and 1e11 and expires_in_seconds between 0 and 1e11
+           -- Reserved names. A timer's ordering key is kept under one of them (see timers_schedule).
+           and not headers @? case '{{queue:literal}}' when '{{timers:literal}}'
+               then '$.keyvalue() ? (@.key starts with "mainstay-" && @.key != "mainstay-ordering-key")'::jsonpath
+               else '$.keyvalue() ? (@.key starts with "mainstay-")'::jsonpath end) is false
        or num_nonnulls(due_at, due_in_seconds) = 2 or num_nonnulls(expires_at, expires_in_seconds) = 2 then
         perform "{{schema}}"."{{queue}}_refuse"(topic, payload, correlation_id, due_at, idempotency_key, ordering_key, priority, expires_at, headers,
                                                  due_in_seconds, expires_in_seconds);
@@ -99,6 +103,8 @@ begin
             then 'due_in_seconds must be 0 to 100000000000, and not beside due_at, got ' || due_in_seconds
         when expires_in_seconds is not null and (expires_at is not null or expires_in_seconds not between 0 and 1e11)
             then 'expires_in_seconds must be 0 to 100000000000, and not beside expires_at, got ' || expires_in_seconds
+        when headers @? '$.keyvalue() ? (@.key starts with "mainstay-")'::jsonpath
+            then 'headers must not have names that begin with mainstay-, which Mainstay keeps to itself'
         else 'an argument is out of range'
     end;
 end

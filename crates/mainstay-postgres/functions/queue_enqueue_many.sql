@@ -91,6 +91,11 @@ begin
             when u.priority not between -9 and 9 then 'priorities[' || u.n || '] must be -9 to 9, got ' || u.priority
             when not isfinite(u.expiry) then 'expires_ats[' || u.n || '] must be a finite time'
             when jsonb_typeof(u.header) <> 'object' then 'headers[' || u.n || '] must be a JSON object, got ' || jsonb_typeof(u.header)
+            -- A timer's ordering key is kept under one of them (see timers_schedule).
+            when u.header @? case '{{queue:literal}}' when '{{timers:literal}}'
+                     then '$.keyvalue() ? (@.key starts with "mainstay-" && @.key != "mainstay-ordering-key")'::jsonpath
+                     else '$.keyvalue() ? (@.key starts with "mainstay-")'::jsonpath end
+                then 'headers[' || u.n || '] must not have names that begin with mainstay-, which Mainstay keeps to itself'
         end as complaint
         from unnest(topics, payloads, correlation_ids, due_ats, idempotency_keys, ordering_keys, priorities, expires_ats, header_objects)
              with ordinality as u(topic, payload, correlation, due, idem, lane, priority, expiry, header, n)) b

@@ -1,8 +1,11 @@
 -- Turning what is due into messages. Claim, enqueue and ack happen in this one function, so in one transaction: whoever dies midway
 -- has done nothing, and two who call it at once share the work.
 --
--- The message has the ids of the item it comes from. Should it be there already, because somebody has put it there by hand, it is
--- not added again. An item that says in a header which ordering key its message is to have (see timers_schedule) is taken at its word.
+-- The message has the ids of the item it comes from. Should it be there already, under both ids, it is not added again. Should
+-- another message have the item's id, this one cannot be made: the item fails and says so, for nothing may be lost without a word.
+-- An item that says in a header which ordering key its message is to have (see timers_schedule) is taken at its word.
+--
+-- Payloads go from table to table and never through a variable: a batch of large ones is more than a value can hold.
 
 create or replace function "{{schema}}"."{{queue}}_forward"(owner uuid, batch integer default 100, keep_payload boolean default true) returns setof uuid
 language plpgsql volatile
@@ -13,45 +16,49 @@ as $mainstay$
 #variable_conflict use_column
 declare
     places tid[];
+    new_places tid[];
     taken uuid[];
     generations bigint[];
-    message_ids uuid[];
-    topics text[];
-    payloads text[];
-    correlations text[];
-    all_headers text[];
-    due_ats timestamptz[];
-    lanes text[];
-    holds boolean[];
-    priorities smallint[];
-    expiries timestamptz[];
-    fresh boolean[];
+    outcomes smallint[];
+    errors text[];
 begin
     -- No delivery limit: this is not a delivery.
     select array_agg(t.place) into places from "{{schema}}"."{{queue}}_take"(owner, 60, batch, 2147483647) t where t.verdict = 1;
     if places is null then
         return;
     end if;
-    -- In the order in which they fell due, which is then the order of the messages. (Each lookup is a subquery with a limit: "exists"
-    -- could become a walk through all there is.)
-    select array_agg(i.id), array_agg(i.generation), array_agg(i.message_id), array_agg(i.topic), array_agg(i.payload), array_agg(i.correlation_id),
-           array_agg(i.headers), array_agg(i.due_at), array_agg(i.lane), array_agg(i.hold_on_failure), array_agg(i.priority), array_agg(i.expires_at),
-           array_agg(i.fresh), array_agg(i.ctid)
-      into taken, generations, message_ids, topics, payloads, correlations, all_headers, due_ats, lanes, holds, priorities, expiries, fresh, places
-      from (select q.ctid, q.id, q.generation, q.message_id, q.topic::text, q.payload, q.correlation_id::text,
-                   nullif(q.headers::jsonb - 'mainstay-ordering-key', '{}')::text as headers, q.due_at::timestamptz,
-                   coalesce(q.ordering_key::text, nullif(left(q.headers::jsonb ->> 'mainstay-ordering-key', 255), '')) as lane, q.hold_on_failure,
-                   q.priority::smallint, q.expires_at::timestamptz,
-                   (select true from "{{schema}}"."{{outbox}}" o where o.id = q.id limit 1) is null
-                       and (select true from "{{schema}}"."{{outbox}}_history" h where h.id = q.id limit 1) is null as fresh
+    -- In the order in which they fell due, which is then the order of the messages. Known: null if nothing has the id, true if it is
+    -- this very message, false if it is another. (Each lookup is a subquery with an aggregate: "exists" could become a walk through
+    -- all there is.)
+    select array_agg(i.id), array_agg(i.generation), array_agg(i.ctid), array_agg(i.ctid) filter (where i.known is null),
+           array_agg(case when i.known is false then 2 else 0 end::smallint),
+           case when bool_or(i.known is false) then
+               array_agg(case when i.known is false then 'the outbox already has another message under this id' end) end
+      into taken, generations, places, new_places, outcomes, errors
+      from (select q.ctid, q.id, q.generation,
+                   greatest((select bool_or(o.message_id = q.message_id) from "{{schema}}"."{{outbox}}" o where o.id = q.id),
+                            (select bool_or(h.message_id = q.message_id) from "{{schema}}"."{{outbox}}_history" h where h.id = q.id)) as known
               from "{{schema}}"."{{queue}}" q where q.ctid = any (places)
              order by q.due_at, q.seq) i;
-    perform "{{schema}}"."{{outbox}}_add"(
-        taken, message_ids, topics, payloads, correlations, all_headers, due_ats, null, lanes, holds, priorities, expiries, null, null, fresh);
-    perform "{{schema}}"."{{queue}}_end"(
-        owner, taken, generations, array_fill(0::smallint, array[cardinality(taken)]), null, null, keep_payload, places);
-    return query select unnest(taken);
+    if new_places is not null then
+        -- When it is now is the rule of add: within the insert, and once there is an xid.
+        insert into "{{schema}}"."{{outbox}}" (
+            id, message_id, topic, payload, correlation_id, headers, created_at, due_at, requested_due_at, ordering_key, hold_on_failure, priority, expires_at)
+        select i.id, i.message_id, i.topic, i.payload, i.correlation_id, i.headers, r.now, greatest(r.now, i.due_at), i.due_at,
+               i.lane, i.hold_on_failure, i.priority, i.expires_at
+          from (select case when pg_current_xact_id() is not null then clock_timestamp() end as now offset 0) r,
+               (select q.id, q.message_id, q.topic, q.payload, q.correlation_id, nullif(q.headers::jsonb - 'mainstay-ordering-key', '{}') as headers,
+                       q.due_at::timestamptz as due_at,
+                       coalesce(q.ordering_key::text, nullif(left(q.headers::jsonb ->> 'mainstay-ordering-key', 255), '')) as lane,
+                       q.hold_on_failure, q.priority, q.expires_at
+                  from "{{schema}}"."{{queue}}" q where q.ctid = any (new_places)
+                 order by q.due_at, q.seq) i;
+        perform "{{schema}}"."{{outbox}}_wake"();
+    end if;
+    perform "{{schema}}"."{{queue}}_end"(owner, taken, generations, outcomes, null, errors, keep_payload, places);
+    return query select u.id from unnest(taken, outcomes) u(id, outcome) where u.outcome = 0;
 end
 $mainstay$;
 comment on function "{{schema}}"."{{queue}}_forward"(uuid, integer, boolean) is
-    'Makes a message in {{outbox:literal}} of each item that is due, under the same ids, and ends the item. Returns the ids. Call it until it returns fewer than the batch.';
+    'Makes a message in {{outbox:literal}} of each item that is due, under the same ids, and ends the item. Returns the ids of those whose message is there. '
+    'An item whose id another message has fails. Call it until it returns fewer than the batch.';

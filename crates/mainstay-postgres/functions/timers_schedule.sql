@@ -28,6 +28,10 @@ begin
         raise exception using errcode = '22023',
             message = '{{timers:literal}}_schedule: ordering_key must be 1 to 255 characters, got ' || length(ordering_key);
     end if;
+    if headers @? '$.keyvalue() ? (@.key starts with "mainstay-")'::jsonpath then
+        raise exception using errcode = '22023',
+            message = '{{timers:literal}}_schedule: headers must not have names that begin with mainstay-, which Mainstay keeps to itself';
+    end if;
     -- What is not an object is refused by enqueue.
     if ordering_key is not null and coalesce(jsonb_typeof(headers) = 'object', true) then
         headers := coalesce(headers, '{}') || jsonb_build_object('mainstay-ordering-key', ordering_key);

@@ -36,7 +36,13 @@ pub(crate) fn from_server(operation: &'static str, code: &str, message: &str) ->
         "" => message.to_owned(),
         advice => format!("{message}; {advice}"),
     };
-    let error = Error::new(kind, operation, text);
+    let error = match code {
+        // The keys of our tables that a caller can meet are ids.
+        "23505" if message.contains("_pkey\"") => {
+            Error::invalid(operation, "work_item_id", format_args!("must be new: {text}"))
+        }
+        _ => Error::new(kind, operation, text),
+    };
     let error = match kind {
         // The server is being switched over, or its disk looked after; the same call may succeed then.
         ErrorKind::ReadOnly | ErrorKind::Full => error.with_retryable(true),

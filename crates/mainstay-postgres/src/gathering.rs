@@ -220,9 +220,13 @@ fn abandoned() -> Error {
 
 /// The same error for one more caller.
 fn copy(error: &Arc<Error>) -> Error {
-    Error::new(error.kind(), error.operation(), error.message())
+    let copy = Error::new(error.kind(), error.operation(), error.message())
         .with_retryable(error.is_retryable())
-        .with_source(Common(Arc::clone(error)))
+        .with_source(Common(Arc::clone(error)));
+    match error.field() {
+        Some(field) => copy.with_field(field),
+        None => copy,
+    }
 }
 
 /// An error that several callers share.

@@ -109,10 +109,11 @@ UPDATE "{{schema}}_{{jobs}}_ledger" SET output = ?2 WHERE id = ?1;
 
 -- name: ended_page
 -- 1 after this job, 2 and this run, 3 rows at most. Runs whose end is not noted, and whether they are over.
+-- The message of a run has its id twice. Another one that has only taken the place says nothing of the run.
 SELECT l.id, l.job,
-       NOT EXISTS (SELECT 1 FROM "{{schema}}_{{outbox}}" o WHERE o.id = l.id)
+       NOT EXISTS (SELECT 1 FROM "{{schema}}_{{outbox}}" o WHERE o.id = l.id AND o.message_id = l.id)
        AND (l.dispatched_at IS NOT NULL
-            OR EXISTS (SELECT 1 FROM "{{schema}}_{{outbox}}_history" h WHERE h.id = l.id)
+            OR EXISTS (SELECT 1 FROM "{{schema}}_{{outbox}}_history" h WHERE h.id = l.id AND h.message_id = l.id)
             OR EXISTS (SELECT 1 FROM "{{schema}}_{{job_runs}}_history" s WHERE s.id = l.id))
   FROM "{{schema}}_{{jobs}}_ledger" l
  WHERE l.outcome IS NULL AND (l.job, l.id) > (?1, ?2) ORDER BY l.job, l.id LIMIT ?3;
@@ -133,11 +134,11 @@ SELECT l.job,
             WHEN s.status = 3 THEN coalesce(s.last_error, s.reason) END,
        l.started_at
   FROM "{{schema}}_{{jobs}}_ledger" l
-  LEFT JOIN "{{schema}}_{{outbox}}_history" h ON h.id = l.id
+  LEFT JOIN "{{schema}}_{{outbox}}_history" h ON h.id = l.id AND h.message_id = l.id
   LEFT JOIN "{{schema}}_{{job_runs}}_history" s ON s.id = l.id
  WHERE l.id = ?2 AND l.outcome IS NULL
    AND (h.id IS NOT NULL OR s.id IS NOT NULL OR l.dispatched_at IS NOT NULL)
-   AND NOT EXISTS (SELECT 1 FROM "{{schema}}_{{outbox}}" o WHERE o.id = l.id);
+   AND NOT EXISTS (SELECT 1 FROM "{{schema}}_{{outbox}}" o WHERE o.id = l.id AND o.message_id = l.id);
 
 -- name: note_end
 -- 1 id, 2 outcome, 3 when, 4 attempts, 5 error.

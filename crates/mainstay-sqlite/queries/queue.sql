@@ -91,6 +91,14 @@ UPDATE "{{schema}}_{{queue}}"
 RETURNING id, generation, message_id, topic, payload, attempts, correlation_id, created_at, due_at, expires_at, last_error,
           priority, ordering_key, headers;
 
+-- name: forward_take
+-- The same without the payload: what is forwarded goes from table to table, and a batch may hold gigabytes.
+UPDATE "{{schema}}_{{queue}}"
+   SET status = 1, owner = ?2, generation = generation + 1, attempts = attempts + 1, locked_until = ?3
+ WHERE seq = ?1
+RETURNING id, generation, message_id, topic, NULL, attempts, correlation_id, created_at, due_at, expires_at, last_error,
+          priority, ordering_key, headers;
+
 -- name: claim_fence
 -- 1 seq of a message with an ordering key that was just claimed. A later one of the key whose lease has lapsed (it was
 -- overtaken by a requeue) must not come back to life by a late renewal, or two of one key would run at once.
@@ -154,7 +162,7 @@ UPDATE "{{schema}}_{{queue}}"
  WHERE id = ?1 AND owner = ?2 AND generation = ?3 AND status = 1;
 
 -- name: forward
--- 1 id, 2 now, 3 ordering key, 4 headers. Makes a message in the outbox of an item, under the same ids. No change: it is there already.
+-- 1 id, 2 now, 3 ordering key, 4 headers. Makes a message in the outbox of an item, under the same ids. No change: the id is taken.
 INSERT INTO "{{schema}}_{{outbox}}" (
     id, message_id, topic, payload, created_at, due_at, requested_due_at, expires_at, priority, ordering_key, hold_on_failure, correlation_id, headers)
 SELECT q.id, q.message_id, q.topic, q.payload, ?2, ?2, q.due_at, q.expires_at, q.priority, ?3, q.hold_on_failure, q.correlation_id, ?4
@@ -162,6 +170,11 @@ SELECT q.id, q.message_id, q.topic, q.payload, ?2, ?2, q.due_at, q.expires_at, q
  WHERE q.id = ?1
    AND NOT EXISTS (SELECT 1 FROM "{{schema}}_{{outbox}}" o WHERE o.id = q.id)
    AND NOT EXISTS (SELECT 1 FROM "{{schema}}_{{outbox}}_history" h WHERE h.id = q.id);
+
+-- name: forward_known
+-- 1 id, 2 message id. Whether what has the id in the outbox is this very message.
+SELECT EXISTS (SELECT 1 FROM "{{schema}}_{{outbox}}" WHERE id = ?1 AND message_id = ?2)
+    OR EXISTS (SELECT 1 FROM "{{schema}}_{{outbox}}_history" WHERE id = ?1 AND message_id = ?2);
 
 -- name: renew
 -- 1 id, 2 owner, 3 generation, 4 locked until.

@@ -1,4 +1,4 @@
-//! `mainstay demo`: a small shop on the outbox, with nothing to set up.
+//! `mainstay demo`: a small shop on outbox, inbox, timers, a job and a lease, with nothing to set up.
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -29,6 +29,8 @@ Examples:
 Customers place orders; an order and its message are written in one transaction. Workers ship
 them; a shipment, the notice to the customer and the end of the message are one transaction.
 Some orders fail and are retried, some are slow, some poison, some expire, some must go in order.
+Beside that, timers remind customers, a job takes stock every second, an inbox takes in what the
+carrier reports (often twice, once counts), and two foremen want the forklift that a lease gives to one.
 
 Without --for it runs until Ctrl-C on a terminal, and for 10 s otherwise. The first Ctrl-C
 closes the shop, finishes what was ordered and checks the books; the second quits at once (130).
@@ -41,7 +43,7 @@ drop that to remove its traces.";
 /// How long the shop is open where nobody can press Ctrl-C.
 const UNATTENDED: Duration = Duration::from_secs(10);
 
-/// Run a small shop on the outbox, watch it, and check its books at the end
+/// Run a small shop, watch it, and check its books at the end
 #[derive(Debug, Args)]
 #[command(after_help = DETAILS)]
 pub(crate) struct DemoArgs {

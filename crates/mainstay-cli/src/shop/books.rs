@@ -8,9 +8,10 @@ use std::collections::{BTreeMap, HashMap};
 use anyhow::Context;
 use mainstay::outbox::{MessageFilter, OutboxMessage, Page};
 use mainstay::queue::Status;
-use mainstay::{Outbox, WorkItemId};
+use mainstay::{Mainstay, Outbox, WorkItemId};
 use uuid::Uuid;
 
+use super::beside::Beside;
 use super::order::Order;
 use super::{Kind, Shop};
 
@@ -28,10 +29,14 @@ pub(crate) struct LedgerShipment {
     pub(crate) notice: WorkItemId,
 }
 
-/// What a run wrote into the shop's tables; shipments in the order they were made.
+/// What a run wrote into the shop's tables; shipments and shifts in the order they were made.
 pub(crate) struct Ledger {
     pub(crate) orders: Vec<LedgerOrder>,
     pub(crate) shipments: Vec<LedgerShipment>,
+    /// The numbers of the orders whose parcels have arrived.
+    pub(crate) arrivals: Vec<u64>,
+    /// The lease's epoch in each shift.
+    pub(crate) shifts: Vec<i64>,
 }
 
 /// The books of a run.
@@ -63,14 +68,22 @@ pub(crate) struct Books {
     pub(crate) out_of_order: u64,
     /// Deliveries that failed.
     pub(crate) retries: u64,
+    /// What went on beside the orders.
+    pub(crate) beside: Beside,
 }
 
 impl Books {
     /// Reads the books of a run.
-    pub(crate) async fn read<S: Shop>(shop: &S, outbox: &Outbox, run: Uuid) -> anyhow::Result<Self> {
+    pub(crate) async fn read<S: Shop>(shop: &S, mainstay: &Mainstay, run: Uuid) -> anyhow::Result<Self> {
         let ledger = shop.ledger(run).await.context("the shop's tables can't be read")?;
-        let messages = read_messages(outbox, run).await.context("the outbox can't be read")?;
-        Ok(Self::balance(&ledger, &messages))
+        let messages = read_messages(mainstay.outbox(), run).await.context("the outbox can't be read")?;
+        let beside = Beside::read(mainstay, &ledger, run).await.context("Mainstay's tables can't be read")?;
+        Ok(Self { beside, ..Self::balance(&ledger, &messages) })
+    }
+
+    /// Whether something is still to come to its end.
+    pub(crate) fn is_pending(&self) -> bool {
+        self.pending > 0 || self.beside.is_pending()
     }
 
     fn balance(ledger: &Ledger, messages: &HashMap<WorkItemId, Entry>) -> Self {
@@ -141,8 +154,8 @@ impl Books {
     }
 
     /// What must be zero, with what it would mean.
-    pub(crate) fn checks(&self) -> [(&'static str, u64); 7] {
-        [
+    pub(crate) fn checks(&self) -> Vec<(&'static str, u64)> {
+        let orders = [
             ("neither done nor failed", self.pending),
             ("lost: enqueued, but gone from the outbox", self.lost),
             ("from nowhere: in the outbox without an order or shipment", self.unexplained),
@@ -150,7 +163,8 @@ impl Books {
             ("orders done, but never shipped", self.done_unshipped),
             ("orders shipped, but not done", self.shipped_undone),
             ("shipments out of order for customers who wanted order", self.out_of_order),
-        ]
+        ];
+        orders.into_iter().chain(self.beside.checks()).collect()
     }
 
     /// Whether everything is accounted for.
@@ -205,7 +219,7 @@ mod tests {
             (1..=3).map(|number| LedgerShipment { number, notice: WorkItemId::new() }).collect();
         let ids = orders.iter().map(|o| o.work_item).chain(shipments.iter().map(|s| s.notice));
         let messages = ids.map(|id| (id, done())).collect();
-        (Ledger { orders, shipments }, messages)
+        (Ledger { orders, shipments, arrivals: Vec::new(), shifts: Vec::new() }, messages)
     }
 
     #[test]

@@ -1,19 +1,29 @@
-//! The shop of the demo: customers place orders, workers ship them, and at the end the books are checked.
+//! The shop of the demo: customers place orders, workers ship them, and at the end the books are checked. Beside that, timers remind
+//! customers, a job takes stock every second, an inbox takes in what the carrier reports (often twice), and two foremen want the
+//! one forklift.
 //!
 //! All of it is real: orders and shipments are rows in the same database as the outbox, an order and its message are
 //! one transaction, and so are a shipment, the notice it causes and the end of the message. The books are read from
 //! the database alone, never from counts kept in this process.
 
+mod beside;
 mod books;
+mod carrier;
 mod customers;
+mod foremen;
 mod order;
 mod postgres;
+mod reminders;
 mod report;
 mod run;
 mod sqlite;
+mod stock;
 mod view;
 mod workers;
 
+use std::sync::Arc;
+
+use mainstay::lease::Lease;
 use mainstay::{Context, HandlerResult, Outbox};
 use uuid::Uuid;
 
@@ -39,6 +49,17 @@ pub(crate) trait Shop: Send + Sync + 'static {
 
     /// Writes a shipment, the notice to the customer and the end of the message in one transaction.
     fn ship(&self, order: &Order, context: &Context) -> impl Future<Output = HandlerResult> + Send;
+
+    /// Writes the arrival of a parcel and the end of the carrier's report in one transaction.
+    fn arrive(&self, order: &Order, context: &Context) -> impl Future<Output = HandlerResult> + Send;
+
+    /// Writes a shift in a transaction that guards the lease.
+    fn write_shift(
+        &self,
+        run: Uuid,
+        foreman: &str,
+        lease: &Arc<Lease>,
+    ) -> impl Future<Output = anyhow::Result<()>> + Send;
 
     /// Reads what a run wrote.
     fn ledger(&self, run: Uuid) -> impl Future<Output = anyhow::Result<Ledger>> + Send;

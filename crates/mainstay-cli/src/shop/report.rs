@@ -9,6 +9,7 @@ use mainstay::store::Provider;
 use serde_json::json;
 
 use super::books::Books;
+use super::carrier::Reports;
 use super::customers::Orders;
 use super::run::Plan;
 use crate::failure::FAILED;
@@ -23,6 +24,8 @@ pub(crate) struct Summary {
     books: Books,
     stale_settles: u64,
     refused: u64,
+    /// What the carrier sent, repetitions included.
+    reports_sent: u64,
     /// p50, p95, p99.
     latency: [Option<Duration>; 3],
     open_for: Duration,
@@ -38,6 +41,7 @@ impl Summary {
         books: Books,
         meter: &Meter,
         orders: &Orders,
+        reports: &Reports,
         open_for: Duration,
         took: Duration,
         interrupted: bool,
@@ -48,6 +52,7 @@ impl Summary {
             books,
             stale_settles: meter.read().stale,
             refused: orders.refused(),
+            reports_sent: reports.sent(),
             latency: [0.5, 0.95, 0.99].map(|part| meter.lag().percentile(part)),
             open_for,
             took,
@@ -92,6 +97,17 @@ fn tell_json(summary: &Summary) -> anyhow::Result<()> {
         "shipped_undone": books.shipped_undone,
         "out_of_order": books.out_of_order,
         "retries": books.retries,
+        "reminders": books.beside.reminders,
+        "reminders_fired": books.beside.fired,
+        "reminders_cancelled": books.beside.cancelled,
+        "reminders_misfired": books.beside.misfired,
+        "stock_counts": books.beside.counts,
+        "stock_miscounted": books.beside.miscounted,
+        "reports_sent": summary.reports_sent,
+        "reports": books.beside.reports,
+        "reports_misread": books.beside.misread,
+        "shifts": books.beside.shifts,
+        "shifts_overlapping": books.beside.overlapping,
         "stale_settles": summary.stale_settles,
         "messages_per_second": (books.done + books.failed) as f64 / summary.took.as_secs_f64().max(0.001),
         "latency_p50_ms": latency[0],
@@ -111,6 +127,7 @@ fn tell_table(summary: &Summary) -> anyhow::Result<()> {
     let reasons: Vec<_> =
         books.failed_by.iter().map(|(reason, messages)| format!("{} {reason}", count(*messages))).collect();
     let per_second = |things: u64, seconds: f64| format!("{:.0}/s", things as f64 / seconds.max(0.001));
+    let beside = &books.beside;
     let mut table = output::table(["the books, read from the database", "", ""]);
     for (name, value, note) in [
         ("orders placed", books.orders, per_second(books.orders, open_for)),
@@ -122,6 +139,18 @@ fn tell_table(summary: &Summary) -> anyhow::Result<()> {
         ("  lost", books.lost, String::new()),
         ("retries", books.retries, String::new()),
         ("stale settles", summary.stale_settles, String::new()),
+        (
+            "reminders (timers)",
+            beside.reminders,
+            format!("{} fired, {} cancelled in time", count(beside.fired), count(beside.cancelled)),
+        ),
+        ("stock counts (a job)", beside.counts, "one for each second".to_owned()),
+        (
+            "carrier's reports (inbox)",
+            beside.reports,
+            format!("{} sent, each took effect once", count(summary.reports_sent)),
+        ),
+        ("shifts (a lease)", beside.shifts, "two foremen, never at once".to_owned()),
     ] {
         table.add_row([Cell::new(name), number(count(value)), Cell::new(note)]);
     }

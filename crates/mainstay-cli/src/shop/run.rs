@@ -4,20 +4,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use mainstay::Outbox;
 use mainstay::outbox::{MessageFilter, OutboxStats, Page};
 use mainstay::queue::Status;
 use mainstay::store::Provider;
+use mainstay::{Mainstay, Outbox};
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior};
 use uuid::Uuid;
 
 use super::books::Books;
+use super::carrier::Reports;
 use super::customers::{Orders, shop_until};
 use super::order::Order;
 use super::report::Summary;
 use super::view::{Phase, View};
-use super::{Shop, workers};
+use super::{Shop, foremen, stock, workers};
 use crate::meter::Meter;
 use crate::signals::Signals;
 
@@ -56,13 +57,16 @@ pub(crate) async fn run<S: Shop>(
     let deployed = provider.schema().deploy().await;
     deployed.with_context(|| format!("the demo can't use {}", plan.location))?;
     shop.open().await?;
-    let mainstay = workers::employ(&shop, Arc::clone(&provider), plan.workers)?;
+    let reports = Arc::new(Reports::default());
+    let mainstay = workers::employ(&shop, Arc::clone(&provider), plan.workers, run, &reports)?;
     let running = mainstay.start().await?;
 
     let opened = Instant::now();
     let orders = Arc::new(Orders::default());
     let (close, closing) = watch::channel(false);
     let outbox = mainstay.outbox().clone();
+    let foremen = foremen::work_until(Arc::clone(&shop), mainstay.leases().clone(), run, closing.clone());
+    let foremen = tokio::spawn(foremen);
     let customers = shop_until(
         Arc::clone(&shop),
         outbox.clone(),
@@ -86,7 +90,9 @@ pub(crate) async fn run<S: Shop>(
     let finish = async {
         // Orders under way are placed all the same.
         customers.await.context("the customers broke off")?;
-        drain(&*shop, &outbox, run).await
+        foremen.await.context("the foremen broke off")?;
+        mainstay.jobs().disable(&stock::job(run)).await?;
+        drain(&*shop, &mainstay, run).await
     };
     let books = tokio::select! {
         books = finish => books?,
@@ -94,20 +100,21 @@ pub(crate) async fn run<S: Shop>(
     };
     running.stop().await?;
     // Once more after the last worker has gone, unless all had ended before: nothing can change then.
-    let books = if books.pending == 0 { books } else { Books::read(&*shop, &outbox, run).await? };
+    let books = if books.is_pending() { Books::read(&*shop, &mainstay, run).await? } else { books };
+    mainstay.jobs().delete(&stock::job(run)).await?;
     view.end();
-    Ok(Summary::new(&plan, &provider, books, &meter, &orders, open_for, opened.elapsed(), asked))
+    Ok(Summary::new(&plan, &provider, books, &meter, &orders, &reports, open_for, opened.elapsed(), asked))
 }
 
 /// Waits until everything of the run is settled, for a bounded time, and reads the books.
-async fn drain<S: Shop>(shop: &S, outbox: &Outbox, run: Uuid) -> anyhow::Result<Books> {
+async fn drain<S: Shop>(shop: &S, mainstay: &Mainstay, run: Uuid) -> anyhow::Result<Books> {
     let deadline = Instant::now() + DRAIN;
     loop {
         let late = Instant::now() >= deadline;
         // The quick look may miss what moves between its two halves; the books, read in full, do not.
-        if late || !has_open(outbox, run).await? {
-            let books = Books::read(shop, outbox, run).await?;
-            if late || books.pending == 0 {
+        if late || !has_open(mainstay.outbox(), run).await? {
+            let books = Books::read(shop, mainstay, run).await?;
+            if late || !books.is_pending() {
                 return Ok(books);
             }
         }

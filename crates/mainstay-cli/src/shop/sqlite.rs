@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use mainstay::lease::Lease;
 use mainstay::sqlite::SqliteTransaction;
 use mainstay::{Context, HandlerResult, Outbox, WorkItemId};
 use rusqlite::{Connection, TransactionBehavior, params};
@@ -21,6 +22,8 @@ pub(crate) struct SqliteShop {
     connection: Arc<Mutex<Connection>>,
     orders: String,
     shipments: String,
+    arrivals: String,
+    shifts: String,
 }
 
 impl SqliteShop {
@@ -34,6 +37,8 @@ impl SqliteShop {
             connection: Arc::new(Mutex::new(connection)),
             orders: table("shop_orders"),
             shipments: table("shop_shipments"),
+            arrivals: table("shop_arrivals"),
+            shifts: table("shop_shifts"),
         })
     }
 
@@ -50,7 +55,8 @@ impl SqliteShop {
 
 impl Shop for SqliteShop {
     async fn open(&self) -> anyhow::Result<()> {
-        let (orders, shipments) = (&self.orders, &self.shipments);
+        let (orders, shipments, arrivals, shifts) =
+            (&self.orders, &self.shipments, &self.arrivals, &self.shifts);
         // No unique constraint on shipments: a second one must be found by the books, not prevented.
         let tables = format!(
             "create table if not exists {orders} (
@@ -60,6 +66,14 @@ impl Shop for SqliteShop {
              create table if not exists {shipments} (
                 id integer primary key, run blob not null, number integer not null, notice blob not null,
                 shipped_at text not null default current_timestamp
+             ) strict;
+             create table if not exists {arrivals} (
+                id integer primary key, run blob not null, number integer not null,
+                arrived_at text not null default current_timestamp
+             ) strict;
+             create table if not exists {shifts} (
+                id integer primary key, run blob not null, foreman text not null, epoch integer not null,
+                began_at text not null default current_timestamp
              ) strict"
         );
         self.run(move |connection| Ok(connection.execute_batch(&tables)?)).await
@@ -100,11 +114,43 @@ impl Shop for SqliteShop {
         Ok(tx.complete().await?)
     }
 
+    async fn arrive(&self, order: &Order, context: &Context) -> HandlerResult {
+        let mut tx = context.transaction::<SqliteTransaction>().await?;
+        let insert = format!("insert into {} (run, number) values (?, ?)", self.arrivals);
+        let (run, number) = (bytes(order.run), order.number as i64);
+        tx.driver()
+            .run(move |connection| {
+                connection.prepare_cached(&insert)?.execute(params![run, number]).map(drop)
+            })
+            .await?;
+        Ok(tx.complete().await?)
+    }
+
+    async fn write_shift(&self, run: Uuid, foreman: &str, lease: &Arc<Lease>) -> anyhow::Result<()> {
+        let insert = format!("insert into {} (run, foreman, epoch) values (?, ?, ?)", self.shifts);
+        let (lease, foreman) = (Arc::clone(lease), foreman.to_owned());
+        self.run(move |connection| {
+            let mut tx = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            lease.guard_blocking(&mut tx)?;
+            tx.prepare_cached(&insert)?.execute(params![bytes(run), foreman, lease.epoch()])?;
+            Ok(tx.commit()?)
+        })
+        .await
+    }
+
     async fn ledger(&self, run: Uuid) -> anyhow::Result<Ledger> {
         let orders = format!("select number, customer, kind, work_item from {} where run = ?", self.orders);
         let shipments = format!("select number, notice from {} where run = ? order by id", self.shipments);
+        let arrivals = format!("select number from {} where run = ?", self.arrivals);
+        let shifts = format!("select epoch from {} where run = ? order by id", self.shifts);
         self.run(move |connection| {
             let run = bytes(run);
+            let arrivals = connection
+                .prepare(&arrivals)?
+                .query_map([run], |row| Ok(row.get::<_, i64>(0)? as u64))?
+                .collect::<Result<_, _>>()?;
+            let shifts =
+                connection.prepare(&shifts)?.query_map([run], |row| row.get(0))?.collect::<Result<_, _>>()?;
             let orders = connection
                 .prepare(&orders)?
                 .query_map([run], |row| {
@@ -122,7 +168,7 @@ impl Shop for SqliteShop {
                     Ok(LedgerShipment { number: row.get::<_, i64>(0)? as u64, notice: id(row.get(1)?) })
                 })?
                 .collect::<Result<_, _>>()?;
-            Ok(Ledger { orders, shipments })
+            Ok(Ledger { orders, shipments, arrivals, shifts })
         })
         .await
     }

@@ -1,14 +1,20 @@
-//! The workers: they ship what is ordered and tell the customers.
+//! The workers: they ship what is ordered, tell the customers, and do what else there is.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use mainstay::backoff::Backoff;
+use mainstay::inbox::Inbox;
 use mainstay::store::Provider;
+use mainstay::timer::Timers;
 use mainstay::{Context, HandlerError, HandlerResult, Mainstay, TopicPolicy};
+use uuid::Uuid;
 
+use super::carrier::{ARRIVED, Reports};
 use super::order::{PLACED, SHIPPED};
-use super::{Kind, Order, Shop};
+use super::reminders::REMIND;
+use super::stock::COUNT;
+use super::{Kind, Order, Shop, carrier, reminders, stock};
 
 /// Deliveries before an order is given up.
 const ATTEMPTS: u32 = 5;
@@ -18,8 +24,12 @@ pub(crate) fn employ<S: Shop>(
     shop: &Arc<S>,
     provider: Arc<dyn Provider>,
     workers: usize,
+    run: Uuid,
+    reports: &Arc<Reports>,
 ) -> mainstay::Result<Mainstay> {
-    let shop = Arc::clone(shop);
+    let (shop, receiving) = (Arc::clone(shop), Arc::clone(shop));
+    let (timers, inbox) = (Timers::new(provider.as_ref()), Inbox::new(provider.as_ref()));
+    let reports = Arc::clone(reports);
     // Short, so that what is retried comes to its end within a demo.
     let backoff = Backoff::exponential(Duration::from_millis(100), Duration::from_secs(1)).jitter(0.2);
     let policy = TopicPolicy::default().attempts(ATTEMPTS).backoff(backoff);
@@ -35,8 +45,25 @@ pub(crate) fn employ<S: Shop>(
                 .handler_with(PLACED, policy.clone(), move |order: Order, context| {
                     ship(Arc::clone(&shop), order, context)
                 })
-                .handler_with(SHIPPED, policy, notify)
+                .handler_with(SHIPPED, policy, move |order: Order, context| {
+                    let (timers, inbox, reports) = (timers.clone(), inbox.clone(), Arc::clone(&reports));
+                    async move {
+                        notify(&order, &context)?;
+                        reminders::schedule(&timers, &order).await?;
+                        carrier::report(&inbox, &reports, &order).await
+                    }
+                })
+                .handler(REMIND, reminders::remind)
+                .raw_handler(COUNT, stock::count)
         })
+        .inbox(|inbox| {
+            inbox.handler(ARRIVED, move |order: Order, context: Context| {
+                let shop = Arc::clone(&receiving);
+                async move { shop.arrive(&order, &context).await }
+            })
+        })
+        .timers(|timers| timers)
+        .job(stock::job(run), stock::CRON, stock::define)
         .build()
 }
 
@@ -58,7 +85,7 @@ async fn ship<S: Shop>(shop: Arc<S>, order: Order, context: Context) -> HandlerR
 }
 
 /// Tells the customer; now and then the mail server is away.
-async fn notify(order: Order, context: Context) -> HandlerResult {
+fn notify(order: &Order, context: &Context) -> HandlerResult {
     if order.number.is_multiple_of(37) && context.attempt() == 1 {
         return Err(HandlerError::retry("the mail server is away"));
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use mainstay_core::job::{JobDefinition, JobOptions, JobRun, Jobs, RunFilter, RunState, Trigger};
-use mainstay_core::outbox::{Page, Retention};
+use mainstay_core::outbox::{Message, Page, Retention};
 use mainstay_core::queue::{ClaimRequest, Context, HandlerError};
 use mainstay_core::{ErrorKind, OwnerToken, WorkItemId};
 
@@ -16,6 +16,7 @@ use super::jobs::{DAY, daily};
 
 cases! { $ job_runs_cases:
     r17_a_run_becomes_a_message_under_its_own_id ["R17", "PRIM-SCHED-009"],
+    r17_a_run_whose_id_another_message_has_is_a_failed_run ["R17", "R18"],
     r17_a_crash_between_materialising_and_dispatching_loses_nothing ["R17", "MST-004"],
     r17_work_that_is_given_up_midway_is_done_once_all_the_same ["R17", "R18"],
     r17_runs_are_claimed_acked_abandoned_failed_and_reaped_as_any_work_item ["R17", "R18"],
@@ -64,6 +65,31 @@ async fn r17_a_run_becomes_a_message_under_its_own_id(fx: &dyn Fixture) {
     assert!(after.dispatched_at.is_some_and(|at| at >= made.created_at));
     assert!(jobs.dispatch(OwnerToken::new(), 10).await.unwrap().is_empty(), "once");
     assert_eq!(world.total().await, 1);
+}
+
+async fn r17_a_run_whose_id_another_message_has_is_a_failed_run(fx: &dyn Fixture) {
+    let world = World::open(fx).await;
+    let jobs = world.jobs();
+    jobs.create_or_update(daily(&world, "nightly").await).await.unwrap();
+    // One of the others is open for as long as this takes, one is done.
+    let (owner, mut made) = (OwnerToken::new(), Vec::new());
+    for is_done in [true, false] {
+        let id = jobs.trigger("nightly").await.unwrap().id;
+        world.enqueue(Message::new("other", "").work_item_id(id)).await;
+        if is_done {
+            let claimed = world.claim_one(owner).await;
+            world.outbox.ack(owner, &[claimed.handle]).await.unwrap();
+        }
+        made.push(id);
+    }
+    assert!(jobs.dispatch(owner, 10).await.unwrap().is_empty(), "neither became a message");
+    assert_eq!(world.total().await, 2);
+    assert_eq!(jobs.collect().await.unwrap().len(), 2);
+    for id in made {
+        let run = run(&jobs, id).await;
+        assert_eq!((run.state, run.dispatched_at), (RunState::Failed, None));
+        assert_eq!(run.error.as_deref(), Some("the outbox already has another message under this id"));
+    }
 }
 
 async fn r17_a_crash_between_materialising_and_dispatching_loses_nothing(fx: &dyn Fixture) {

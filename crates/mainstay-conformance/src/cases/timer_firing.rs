@@ -8,7 +8,7 @@ use mainstay_core::outbox::{Message, OnFailure, Retention};
 use mainstay_core::queue::{ClaimRequest, Context, FailureReason, Status};
 use mainstay_core::runtime::{Mainstay, RunningMainstay, TimersBuilder};
 use mainstay_core::timer::{NewTimer, Timers};
-use mainstay_core::{ErrorKind, OwnerToken, WorkItemId};
+use mainstay_core::{ErrorKind, MessageId, OwnerToken, WorkItemId};
 
 use crate::case::cases;
 use crate::crew::{Reporter, Reports, reporting};
@@ -22,6 +22,8 @@ cases! { $ timer_firing_cases:
     r17_many_forward_at_once_and_each_timer_fires_once ["R17"],
     mst_004_a_forward_dropped_midway_loses_and_doubles_nothing ["MST-004", "R17"],
     r17_a_message_that_is_there_already_is_not_doubled ["R17"],
+    r17_a_timer_whose_id_another_message_has_fails_and_says_so ["R17"],
+    r17_a_batch_of_large_timers_fires ["R17"],
     r17_ordering_keys_hold_for_messages_and_not_for_timers ["R17", "MST-040"],
     mst_042_an_expired_timer_does_not_fire ["MST-042", "R17"],
     r17_timers_fire_when_they_are_due ["R17"],
@@ -155,25 +157,77 @@ async fn mst_004_a_forward_dropped_midway_loses_and_doubles_nothing(fx: &dyn Fix
     assert_eq!(ids(&world.claim(OwnerToken::new(), 100).await), set(&all));
 }
 
-async fn r17_a_message_that_is_there_already_is_not_doubled(fx: &dyn Fixture) {
-    let world = World::open(fx).await;
-    let owner = OwnerToken::new();
-    let [open, done, fresh] = [WorkItemId::new(), WorkItemId::new(), WorkItemId::new()];
-    // One in the outbox, one in its history.
-    world.enqueue(Message::new("other", "first").work_item_id(done)).await;
+/// Takes two ids: one is in the outbox, one in its history.
+async fn take_ids(world: &World<'_>, message: impl Fn(WorkItemId) -> Message) -> [WorkItemId; 2] {
+    let (owner, [open, done]) = (OwnerToken::new(), [WorkItemId::new(), WorkItemId::new()]);
+    world.enqueue(message(done)).await;
     let claimed = world.claim_one(owner).await;
     world.outbox.ack(owner, &[claimed.handle]).await.unwrap();
-    world.enqueue(Message::new("other", "first").work_item_id(open)).await;
+    world.enqueue(message(open)).await;
+    [open, done]
+}
+
+async fn r17_a_message_that_is_there_already_is_not_doubled(fx: &dyn Fixture) {
+    let world = World::open(fx).await;
+    // Under both ids: it is the timer's own message.
+    let same = |id: WorkItemId| MessageId::from_uuid(id.as_uuid());
+    let [open, done] =
+        take_ids(&world, |id| Message::new("other", "first").work_item_id(id).message_id(same(id))).await;
+    let fresh = WorkItemId::new();
     for id in [open, done, fresh] {
-        world.schedule(NewTimer::new(TOPIC, "second", Duration::ZERO).id(id)).await;
+        world.schedule(NewTimer::new(TOPIC, "second", Duration::ZERO).id(id).message_id(same(id))).await;
     }
-    assert_eq!(set(&world.forward(owner, 10).await), set(&[open, done, fresh]), "the others are not held up");
+    let forwarded = world.forward(OwnerToken::new(), 10).await;
+    assert_eq!(set(&forwarded), set(&[open, done, fresh]), "their messages are there");
     assert_eq!(world.total().await, 3);
     assert_eq!(world.row(open).await.payload.as_deref(), Some("first"));
     assert_eq!(world.row(done).await.status, Status::Done);
     assert_eq!(world.row(fresh).await.payload.as_deref(), Some("second"));
     for id in [open, done, fresh] {
         assert!(world.timer(id).await.has_fired());
+    }
+}
+
+async fn r17_a_timer_whose_id_another_message_has_fails_and_says_so(fx: &dyn Fixture) {
+    let world = World::open(fx).await;
+    let [open, done] = take_ids(&world, |id| Message::new("other", "first").work_item_id(id)).await;
+    let fresh = WorkItemId::new();
+    for id in [open, done, fresh] {
+        world.schedule(NewTimer::new(TOPIC, "second", Duration::ZERO).id(id)).await;
+    }
+    assert_eq!(world.forward(OwnerToken::new(), 10).await, [fresh], "the others are not held up");
+    assert_eq!(world.total().await, 3);
+    assert_eq!(world.row(open).await.payload.as_deref(), Some("first"));
+    assert_eq!(world.row(done).await.payload.as_deref(), Some("first"));
+    assert!(world.timer(fresh).await.has_fired());
+    for id in [open, done] {
+        let timer = world.timer(id).await;
+        assert!(!timer.has_fired());
+        assert_eq!(timer.reason(), Some(FailureReason::Handler));
+        let error = timer.record().last_error.as_deref();
+        assert_eq!(error, Some("the outbox already has another message under this id"));
+        assert_eq!(timer.record().payload.as_deref(), Some("second"), "nothing is lost");
+    }
+    let stats = world.timers.stats().await.unwrap();
+    assert_eq!((stats.fired, stats.pending, stats.claimed), (1, 0, 0));
+    // Nor is an id given twice to timers.
+    let waits = world.schedule(NewTimer::new(TOPIC, "", HOUR)).await;
+    let again = world.timers.schedule(NewTimer::new(TOPIC, "", HOUR).id(waits)).await.unwrap_err();
+    assert_eq!((again.kind(), again.field()), (ErrorKind::InvalidArgument, Some("work_item_id")));
+}
+
+async fn r17_a_batch_of_large_timers_fires(fx: &dyn Fixture) {
+    let world = World::open(fx).await;
+    let large = "large ".repeat(200_000);
+    let mut all = Vec::new();
+    for _ in 0..10 {
+        all.push(world.schedule(NewTimer::new(TOPIC, large.as_str(), Duration::ZERO)).await);
+        all.push(world.schedule(NewTimer::new(TOPIC, "small", Duration::ZERO)).await);
+    }
+    assert_eq!(world.forward(OwnerToken::new(), 100).await, all);
+    for (place, id) in all.iter().enumerate() {
+        let payload = world.row(*id).await.payload.unwrap();
+        assert!(payload == if place % 2 == 0 { large.as_str() } else { "small" }, "number {place}");
     }
 }
 

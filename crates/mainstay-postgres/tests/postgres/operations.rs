@@ -242,3 +242,38 @@ async fn an_ack_finds_rows_that_have_moved() {
     assert_eq!(fixture.outbox.ack(owner, &claims[10..]).await.unwrap().changed.len(), 10);
     assert_eq!(fixture.open().await, 0);
 }
+
+#[tokio::test]
+async fn reserved_headers_are_refused_from_outside() {
+    let fixture = Fixture::new().await;
+    let client = fixture.database.client().await;
+    let own = r#"{"mainstay-run":"forged"}"#;
+    let lane = r#"{"mainstay-ordering-key":"k"}"#;
+    for call in [
+        format!("infra.outbox_enqueue('t', '', headers => '{own}')"),
+        format!("infra.outbox_enqueue('t', '', headers => '{lane}')"),
+        format!("infra.outbox_enqueue_many(null, null, '{{t}}', '{{\"\"}}', headers => array['{own}'])"),
+        format!("infra.outbox_enqueue_many(null, null, '{{t}}', '{{\"\"}}', headers => array['{lane}'])"),
+        format!("infra.timers_schedule('t', '', due_in_seconds => 0, headers => '{own}')"),
+        format!("infra.timers_schedule('t', '', due_in_seconds => 0, headers => '{lane}')"),
+        format!("infra.timers_enqueue('t', '', headers => '{own}')"),
+        format!("infra.timers_enqueue_many(null, null, '{{t}}', '{{\"\"}}', headers => array['{own}'])"),
+        format!("infra.inbox_enqueue('s', 'm', 't', '', headers => '{own}')"),
+        format!("infra.inbox_enqueue_many('{{s}}', '{{m}}', '{{t}}', '{{\"\"}}', headers => array['{own}'])"),
+    ] {
+        let error = client.query(&format!("select {call}"), &[]).await.expect_err(&call);
+        let error = error.as_db_error().unwrap();
+        assert_eq!(error.code().code(), "22023", "{call}");
+        assert!(error.message().contains("begin with mainstay-"), "{call}: {}", error.message());
+    }
+    // Names that only look like it, and what the functions themselves set.
+    for call in [
+        r#"infra.outbox_enqueue('t', '', headers => '{"mainstay":"1","x-mainstay-run":"2"}')"#,
+        r#"infra.outbox_enqueue_many(null, null, '{t}', '{""}', headers => array['{"mainstay":"1"}'])"#,
+        "infra.timers_schedule('t', '', due_in_seconds => 0, ordering_key => 'k')",
+        r#"infra.inbox_enqueue('s', 'm', 't', '', headers => '{"mainstay":"1"}')"#,
+    ] {
+        client.query(&format!("select {call}"), &[]).await.expect(call);
+    }
+    fixture.end().await;
+}

@@ -100,6 +100,30 @@ async fn a_forward_costs_the_same_with_many_waiting_and_a_long_history() {
 }
 
 #[tokio::test]
+async fn more_than_a_value_can_hold_is_forwarded_in_one_batch() {
+    let database = database().await;
+    let client = database.client().await;
+    // 18 times 60 MiB, well compressed; rows are copied as they are, so that only the first has to be. Small ones before and after.
+    client
+        .batch_execute(
+            "select infra.timers_schedule('small', 'first', due_in_seconds => 0);
+             select infra.timers_schedule('large', repeat('large ', 10485760), due_in_seconds => 0);
+             insert into infra.timers (id, message_id, topic, payload, created_at, due_at)
+             select gen_random_uuid(), gen_random_uuid(), t.topic, t.payload, t.created_at, t.due_at
+               from infra.timers t, generate_series(1, 17) where t.topic = 'large';
+             select infra.timers_schedule('small', 'last', due_in_seconds => 0)",
+        )
+        .await
+        .unwrap();
+    assert_eq!(forward(&client).await.len(), 20);
+    let whole = "select count(*) from infra.outbox where topic = 'small' and payload in ('first', 'last')
+        or topic = 'large' and octet_length(payload) = 62914560";
+    assert_eq!(client.query_one(whole, &[]).await.unwrap().get::<_, i64>(0), 20);
+    let ended = "select count(*) from infra.timers_history where status = 2 and octet_length(payload) in (4, 5, 62914560)";
+    assert_eq!(client.query_one(ended, &[]).await.unwrap().get::<_, i64>(0), 20);
+}
+
+#[tokio::test]
 async fn whoever_forwards_goes_on_being_notified() {
     let fixture = Fixture::new().await;
     let timers = Timers::new(&fixture.postgres);

@@ -23,6 +23,24 @@ pub(crate) fn claim(
     sql: &Statements,
     request: &ClaimRequest,
 ) -> Result<ClaimBatch, Fault> {
+    claim_with(connection, sql, request, &sql.claim_take)
+}
+
+/// The same without the payloads, which are empty texts here.
+pub(super) fn claim_bare(
+    connection: &Connection,
+    sql: &Statements,
+    request: &ClaimRequest,
+) -> Result<ClaimBatch, Fault> {
+    claim_with(connection, sql, request, &sql.forward_take)
+}
+
+fn claim_with(
+    connection: &Connection,
+    sql: &Statements,
+    request: &ClaimRequest,
+    take: &str,
+) -> Result<ClaimBatch, Fault> {
     let now = sql.now(connection)?;
     let mut levels = connection.prepare_cached(&sql.claim_levels)?;
     let levels = levels.query_map([now], |row| row.get(0))?.collect::<Result<Vec<i64>, _>>()?;
@@ -30,6 +48,7 @@ pub(crate) fn claim(
         connection,
         sql,
         request,
+        take,
         now,
         locked_until: after(now, request.lease),
         topics: Topics::new(&request.only_topics, &request.except_topics),
@@ -100,6 +119,8 @@ struct Round<'a> {
     connection: &'a Connection,
     sql: &'a Statements,
     request: &'a ClaimRequest,
+    /// The statement that takes one.
+    take: &'a str,
     now: i64,
     locked_until: i64,
     topics: Topics,
@@ -167,7 +188,7 @@ impl Round<'_> {
         let owner = self.request.owner.as_uuid();
         let item = self
             .connection
-            .prepare_cached(&self.sql.claim_take)?
+            .prepare_cached(self.take)?
             .query_row(params![seq, owner.as_bytes(), self.locked_until], |row| self.claimed_from(row))?;
         if item.ordering_key.is_some() {
             self.connection.prepare_cached(&self.sql.claim_fence)?.execute([seq])?;
