@@ -337,7 +337,8 @@ create table infra.jobs (
     constraint jobs_sizes CHECK ((((length(name) >= 1) AND (length(name) <= 255)) AND ((length(topic) >= 1) AND (length(topic) <= 255)) AND ((length(cron) >= 1) AND (length(cron) <= 1000)) AND ((length(time_zone) >= 1) AND (length(time_zone) <= 255)) AND ((length(problem) >= 1) AND (length(problem) <= 2048)))),
     constraint jobs_times CHECK ((isfinite(next_nominal_at) AND isfinite(last_nominal_at))),
 );
-CREATE INDEX jobs_due ON infra.jobs USING btree (COALESCE(next_nominal_at, '-infinity'::timestamp with time zone)) WHERE (enabled AND (problem IS NULL));
+CREATE INDEX jobs_due ON infra.jobs USING btree (COALESCE(next_nominal_at, '-infinity'::timestamp with time zone), name) WHERE (enabled AND (problem IS NULL));
+CREATE INDEX jobs_problem ON infra.jobs USING btree (name) WHERE (enabled AND (problem IS NOT NULL));
 
 create table infra.jobs_ledger (
     nominal_at timestamp with time zone not null,
@@ -360,7 +361,7 @@ create table infra.jobs_ledger (
     constraint jobs_ledger_trigger CHECK ((trigger = ANY (ARRAY['cron'::text, 'manual'::text]))),
 ) with (fillfactor=70);
 CREATE INDEX jobs_ledger_ended ON infra.jobs_ledger USING btree (((outcome = 2)), ended_at) WHERE (outcome IS NOT NULL);
-CREATE INDEX jobs_ledger_open ON infra.jobs_ledger USING btree (job) WHERE (outcome IS NULL);
+CREATE INDEX jobs_ledger_open ON infra.jobs_ledger USING btree (job, id) WHERE (outcome IS NULL);
 CREATE INDEX jobs_ledger_recent ON infra.jobs_ledger USING btree (nominal_at, id);
 
 create view infra.jobs_run (
@@ -1216,7 +1217,7 @@ create function infra.jobs_advance(name text,
         dues timestamp with time zone[] DEFAULT NULL::timestamp with time zone[])
     returns TABLE(made uuid[], skipped timestamp with time zone[]) language plpgsql volatile;
 
-create function infra.jobs_collect(max_rows integer DEFAULT 1000)
+create function infra.jobs_collect(ids uuid[])
     returns TABLE(id uuid, job text, outcome smallint, ran_seconds double precision) language plpgsql volatile
     set jit=off set enable_seqscan=off set enable_hashjoin=off set enable_mergejoin=off;
 
@@ -1245,11 +1246,19 @@ create function infra.jobs_dispatch(owner uuid,
         keep_payload boolean DEFAULT true)
     returns TABLE(id uuid, job text, late_seconds double precision) language plpgsql volatile;
 
-create function infra.jobs_due_jobs(max_rows integer DEFAULT 100)
+create function infra.jobs_due_jobs(after_at timestamp with time zone DEFAULT NULL::timestamp with time zone,
+        after_name text DEFAULT NULL::text,
+        max_rows integer DEFAULT 100)
     returns SETOF infra.jobs language sql stable;
 
 create function infra.jobs_enable(name text)
     returns boolean language sql volatile;
+
+create function infra.jobs_ended(after_job text DEFAULT NULL::text,
+        after_id uuid DEFAULT NULL::uuid,
+        max_rows integer DEFAULT 500)
+    returns TABLE(id uuid, job text, over boolean, last boolean) language plpgsql stable
+    set jit=off set enable_seqscan=off set enable_hashjoin=off set enable_mergejoin=off;
 
 create function infra.jobs_follow()
     returns trigger language plpgsql volatile;

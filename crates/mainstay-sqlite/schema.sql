@@ -447,7 +447,7 @@ CREATE TABLE "infra_jobs" (
     next_nominal_at        INTEGER,
     -- The last occurrence that was looked at.
     last_nominal_at        INTEGER,
-    -- Why no scheduler can work with it: expression or zone can't be read.
+    -- Why a scheduler can't work with it: expression or zone can't be read. One that can takes it back.
     problem                TEXT,
     payload                TEXT    NOT NULL DEFAULT '',
 
@@ -470,7 +470,7 @@ CREATE TABLE "infra_jobs" (
         AND (last_nominal_at IS NULL OR typeof(last_nominal_at) = 'integer'))
 );
 
-CREATE INDEX "infra_jobs_due" ON "infra_jobs" (next_nominal_at) WHERE enabled = 1 AND problem IS NULL;
+CREATE INDEX "infra_jobs_due" ON "infra_jobs" (coalesce(next_nominal_at, -400000000000000000), name) WHERE enabled = 1 AND problem IS NULL;
 
 CREATE TRIGGER "infra_jobs_item_gone" AFTER DELETE ON "infra_job_runs_history"
 BEGIN
@@ -479,8 +479,8 @@ BEGIN
            error = CASE OLD.status WHEN 3 THEN coalesce(OLD.last_error, OLD.reason) END
      WHERE id = OLD.id AND outcome IS NULL AND dispatched_at IS NULL
        AND NOT EXISTS (SELECT 1 FROM "infra_job_runs" WHERE id = OLD.id);
-    UPDATE "infra_jobs_ledger" SET outcome = NULL, ended_at = NULL, error = NULL
-     WHERE id = OLD.id AND outcome IS NOT NULL AND dispatched_at IS NULL
+    UPDATE "infra_jobs_ledger" SET outcome = NULL, ended_at = NULL, error = NULL, started_at = NULL
+     WHERE id = OLD.id AND dispatched_at IS NULL
        AND EXISTS (SELECT 1 FROM "infra_job_runs" WHERE id = OLD.id);
 END;
 
@@ -511,25 +511,27 @@ CREATE TABLE "infra_jobs_ledger" (
 
 CREATE INDEX "infra_jobs_ledger_ended" ON "infra_jobs_ledger" (outcome = 2, ended_at) WHERE outcome IS NOT NULL;
 
-CREATE INDEX "infra_jobs_ledger_open" ON "infra_jobs_ledger" (job) WHERE outcome IS NULL;
+CREATE INDEX "infra_jobs_ledger_open" ON "infra_jobs_ledger" (job, id) WHERE outcome IS NULL;
 
 CREATE INDEX "infra_jobs_ledger_recent" ON "infra_jobs_ledger" (nominal_at, id);
 
 CREATE TRIGGER "infra_jobs_message_gone" AFTER DELETE ON "infra_outbox_history" WHEN instr(OLD.headers, '"mainstay-run"') > 0
 BEGIN
     UPDATE "infra_jobs_ledger"
-       SET outcome = CASE OLD.status WHEN 2 THEN 1 ELSE 2 END, ended_at = OLD.processed_at, attempts = OLD.attempts,
+       SET outcome = CASE WHEN OLD.status = 2 THEN 1 WHEN OLD.reason = 'cancelled' THEN 4 ELSE 2 END, ended_at = OLD.processed_at, attempts = OLD.attempts,
            error = CASE OLD.status WHEN 3 THEN coalesce(OLD.last_error, OLD.reason) END
      WHERE id = OLD.id AND outcome IS NULL AND NOT EXISTS (SELECT 1 FROM "infra_outbox" WHERE id = OLD.id);
-    UPDATE "infra_jobs_ledger" SET outcome = NULL, ended_at = NULL, error = NULL
-     WHERE id = OLD.id AND outcome IS NOT NULL AND EXISTS (SELECT 1 FROM "infra_outbox" WHERE id = OLD.id);
+    UPDATE "infra_jobs_ledger" SET outcome = NULL, ended_at = NULL, error = NULL, started_at = NULL
+     WHERE id = OLD.id AND EXISTS (SELECT 1 FROM "infra_outbox" WHERE id = OLD.id);
 END;
+
+CREATE INDEX "infra_jobs_problem" ON "infra_jobs" (name) WHERE enabled = 1 AND problem IS NOT NULL;
 
 CREATE VIEW "infra_jobs_run" AS
 SELECT l.id, l.job, l."trigger", l.nominal_at, l.due_at,
        CASE WHEN l.outcome = 1 THEN 'succeeded' WHEN l.outcome = 2 THEN 'failed' WHEN l.outcome = 3 THEN 'skipped' WHEN l.outcome = 4 THEN 'cancelled'
             WHEN h.status = 2 THEN 'succeeded'
-            WHEN h.status = 3 THEN 'failed'
+            WHEN h.status = 3 THEN CASE h.reason WHEN 'cancelled' THEN 'cancelled' ELSE 'failed' END
             WHEN o.status = 1 THEN 'running'
             WHEN o.status = 0 THEN 'dispatched'
             WHEN q.status = 1 THEN 'claimed'

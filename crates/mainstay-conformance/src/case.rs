@@ -103,6 +103,7 @@ macro_rules! suite {
         $crate::inbox_service_cases!($fixture);
         $crate::input_cases!($fixture);
         $crate::job_runs_cases!($fixture);
+        $crate::job_waits_cases!($fixture);
         $crate::jobs_cases!($fixture);
         $crate::lease_cases!($fixture);
         $crate::lease_guard_cases!($fixture);

@@ -102,6 +102,12 @@ pub mod names {
     pub const INBOX_OLDEST_SECONDS: &str = "mainstay_inbox_oldest_ready_seconds";
     /// Counter, by `operation`: database operations of the engine that failed and are tried again.
     pub const RETRIED: &str = "mainstay_store_retries_total";
+    /// Gauge: runs of jobs that are not dispatched yet.
+    pub const JOB_RUNS_PENDING: &str = "mainstay_job_runs_pending";
+    /// Gauge: of these, those whose due time has passed.
+    pub const JOB_RUNS_OVERDUE: &str = "mainstay_job_runs_overdue";
+    /// Gauge in seconds: for how long the oldest of them has been.
+    pub const JOB_RUNS_OLDEST_SECONDS: &str = "mainstay_job_runs_oldest_overdue_seconds";
     /// Counter, by `job`: runs made of occurrences.
     pub const JOB_MATERIALISED: &str = "mainstay_job_runs_materialised_total";
     /// Counter, by `job`: runs among those made whose nominal time was more than a minute ago.
@@ -188,11 +194,21 @@ pub(crate) fn timers_changed(store: &str, action: &'static str, timers: &[WorkIt
 
 /// Publishes the gauges of timers.
 pub fn timer_gauges(store: &str, stats: &TimerStats) {
+    let names = [names::TIMERS_PENDING, names::TIMERS_OVERDUE, names::TIMERS_OLDEST_SECONDS];
+    waiting_gauges(store, stats, names);
+}
+
+/// Publishes the gauges of the queue that runs of jobs wait in until they are dispatched, as timers do until they fire.
+pub(crate) fn run_gauges(store: &str, stats: &TimerStats) {
+    let names = [names::JOB_RUNS_PENDING, names::JOB_RUNS_OVERDUE, names::JOB_RUNS_OLDEST_SECONDS];
+    waiting_gauges(store, stats, names);
+}
+
+fn waiting_gauges(store: &str, stats: &TimerStats, [pending, overdue, oldest]: [&'static str; 3]) {
     let label = || store.to_owned();
-    gauge!(names::TIMERS_PENDING, "store" => label()).set(stats.pending as f64);
-    gauge!(names::TIMERS_OVERDUE, "store" => label()).set(stats.overdue as f64);
-    let oldest = stats.oldest_overdue.map_or(0.0, |age| age.as_secs_f64());
-    gauge!(names::TIMERS_OLDEST_SECONDS, "store" => label()).set(oldest);
+    gauge!(pending, "store" => label()).set(stats.pending as f64);
+    gauge!(overdue, "store" => label()).set(stats.overdue as f64);
+    gauge!(oldest, "store" => label()).set(stats.oldest_overdue.map_or(0.0, |age| age.as_secs_f64()));
 }
 
 pub(crate) fn claimed(store: &str, batch: &ClaimBatch) {
@@ -363,7 +379,12 @@ pub(crate) fn job_administered(store: &str, action: &'static str, job: &str) {
 
 /// A scheduler can't work with a job. Told once for each version of it.
 pub(crate) fn job_rejected(store: &str, job: &str, error: &Error) {
-    tracing::error!(store, job, %error, "the job can't be scheduled until it is changed");
+    tracing::error!(store, job, %error, "the job can't be scheduled by this program");
+}
+
+/// A scheduler's work on a job has failed; the others go on.
+pub(crate) fn job_failed(store: &str, job: &str, error: &Error, pause: Duration) {
+    tracing::warn!(store, job, %error, ?pause, "the job is left alone for a while");
 }
 
 /// Runs were made of a job's occurrences; `late` of them were late, and `misfired` others were passed over.

@@ -117,13 +117,17 @@ begin
     end if;
     select array_agg(l.id) into pending from "{{schema}}"."{{jobs}}_ledger" l
      where l.job = "{{jobs}}_delete".name and l.outcome is null and l.dispatched_at is null;
+    -- Also those that somebody has claimed: whoever has one finds that it is gone.
+    perform from "{{schema}}"."{{job_runs}}" q where q.id = any (pending) order by q.id for update;
+    update "{{schema}}"."{{job_runs}}" q set status = 0, owner = null, locked_until = null, generation = q.generation + 1
+     where q.id = any (pending) and q.status = 1;
     cancelled := array(select c.id from "{{schema}}"."{{job_runs}}_cancel"(coalesce(pending, '{}')) c(id));
     update "{{schema}}"."{{jobs}}_ledger" l set outcome = 4, ended_at = statement_timestamp(), error = 'the job was deleted' where l.id = any (cancelled);
     return cardinality(cancelled);
 end
 $mainstay$;
 comment on function "{{schema}}"."{{jobs}}_delete"(text) is
-    'Deletes a job and cancels its pending runs. Runs that are dispatched go on, and its history stays. Returns how many were cancelled, null if there is no such job.';
+    'Deletes a job and cancels its runs that are not dispatched, claimed or not. Those that are go on, and its history stays. Returns how many were cancelled, null if there is no such job.';
 
 create or replace function "{{schema}}"."{{jobs}}_unknown"(caller text, name text) returns void
 language plpgsql volatile

@@ -46,19 +46,51 @@ $mainstay$;
 comment on function "{{schema}}"."{{jobs}}_record_output"(uuid, text) is
     'Keeps a text with a run, for people to read; the last one counts. False if there is no such run.';
 
-create or replace function "{{schema}}"."{{jobs}}_collect"(max_rows integer default 1000)
-returns table (id uuid, job text, outcome smallint, ran_seconds double precision)
-language plpgsql volatile
--- One index lookup for each run that is under way: whatever the statistics say, never a walk through the outbox's history.
+create or replace function "{{schema}}"."{{jobs}}_ended"(after_job text default null, after_id uuid default null, max_rows integer default 500)
+returns table (id uuid, job text, over boolean, last boolean)
+language plpgsql stable
+-- A few index lookups for each run that is looked at: whatever the statistics say, never a walk through the outbox's history.
 set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
 as $mainstay$
 #variable_conflict use_column
 begin
+    -- The message of a run has its id twice. Another one that has only taken the place says nothing of the run.
+    return query
+    with looked_at as materialized (
+        select l.id, l.job, l.dispatched_at from "{{schema}}"."{{jobs}}_ledger" l
+         where l.outcome is null and (l.job, l.id) > (coalesce(after_job, ''), coalesce(after_id, '00000000-0000-0000-0000-000000000000'))
+         order by l.job, l.id limit max_rows),
+    judged as (
+        select k.id, k.job, row_number() over (order by k.job, k.id) = max_rows as last,
+               not exists (select from "{{schema}}"."{{outbox}}" o where o.id = k.id and o.message_id = k.id)
+               and (k.dispatched_at is not null
+                    or exists (select from "{{schema}}"."{{outbox}}_history" h where h.id = k.id and h.message_id = k.id)
+                    or exists (select from "{{schema}}"."{{job_runs}}_history" s where s.id = k.id)) as over
+          from looked_at k)
+    select j.id, j.job, j.over, j.last from judged j where j.over or j.last order by j.job, j.id;
+end
+$mainstay$;
+comment on function "{{schema}}"."{{jobs}}_ended"(text, uuid, integer) is
+    'Internal: looks at up to max_rows runs whose end is not noted, after this one, and returns those that are over; also the last it looked at, if there may be more. Reads only.';
+
+create or replace function "{{schema}}"."{{jobs}}_collect"(ids uuid[])
+returns table (id uuid, job text, outcome smallint, ran_seconds double precision)
+language plpgsql volatile
+set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+as $mainstay$
+#variable_conflict use_column
+declare
+    locked constant uuid[] := array(
+        select l.id from "{{schema}}"."{{jobs}}_ledger" l where l.id = any (ids) and l.outcome is null for no key update skip locked);
+begin
+    -- A statement of its own, after the locks: what somebody has requeued before them is seen to be open. Whoever requeues it from
+    -- now on waits for us, and then sees what we have written.
     return query
     with ended as materialized (
         select l.id,
-               case when h.id is not null then h.status - 1
-                    when l.dispatched_at is not null then 2
+               case when h.status = 2 then 1
+                    when h.reason = 'cancelled' then 4
+                    when h.id is not null or l.dispatched_at is not null then 2
                     when s.status = 2 then 1
                     when s.reason = 'cancelled' then 4
                     else 2 end::smallint as outcome,
@@ -68,21 +100,19 @@ begin
                     when l.dispatched_at is not null then 'its message is no longer in the outbox'
                     when s.status = 3 then coalesce(s.last_error, s.reason) end as error
           from "{{schema}}"."{{jobs}}_ledger" l
-          -- The message of a run has its id twice. Another one that has only taken the place says nothing of the run.
           left join "{{schema}}"."{{outbox}}_history" h on h.id = l.id and h.message_id = l.id
           left join "{{schema}}"."{{job_runs}}_history" s on s.id = l.id
-         where l.outcome is null
+         where l.id = any (locked) and l.outcome is null
            and (h.id is not null or s.id is not null or l.dispatched_at is not null)
-           and not exists (select from "{{schema}}"."{{outbox}}" o where o.id = l.id and o.message_id = l.id)
-         limit max_rows for update of l skip locked)
+           and not exists (select from "{{schema}}"."{{outbox}}" o where o.id = l.id and o.message_id = l.id))
     update "{{schema}}"."{{jobs}}_ledger" l
        set outcome = e.outcome, ended_at = e.ended_at, attempts = e.attempts, error = e.error
       from ended e where e.id = l.id
     returning l.id, l.job, l.outcome, extract(epoch from l.ended_at - l.started_at)::double precision;
 end
 $mainstay$;
-comment on function "{{schema}}"."{{jobs}}_collect"(integer) is
-    'Internal: notes the end of runs whose message has been settled. Returns them. Call it until it returns fewer than max_rows.';
+comment on function "{{schema}}"."{{jobs}}_collect"(uuid[]) is
+    'Internal: notes the end of those of these runs that are over, and returns them. One that somebody else has locked is left to the next look.';
 
 -- A message, or an item of the queue, has left the history: it was deleted, or is open again.
 create or replace function "{{schema}}"."{{jobs}}_follow"() returns trigger
@@ -92,12 +122,18 @@ declare
     again constant boolean := case tg_argv[0] when 'message' then exists (select from "{{schema}}"."{{outbox}}" o where o.id = old.id)
                                               else exists (select from "{{schema}}"."{{job_runs}}" q where q.id = old.id) end;
 begin
+    -- Locked by its id alone, before anything is decided: somebody may be noting its end just now, and an update that asks for one
+    -- would not see it and pass it by.
+    perform from "{{schema}}"."{{jobs}}_ledger" l where l.id = old.id for no key update;
+    if not found then
+        return null;
+    end if;
     if again then
-        update "{{schema}}"."{{jobs}}_ledger" l set outcome = null, ended_at = null, error = null
-         where l.id = old.id and l.outcome is not null and (tg_argv[0] = 'message' or l.dispatched_at is null);
+        update "{{schema}}"."{{jobs}}_ledger" l set outcome = null, ended_at = null, error = null, started_at = null
+         where l.id = old.id and (tg_argv[0] = 'message' or l.dispatched_at is null);
     else
         update "{{schema}}"."{{jobs}}_ledger" l
-           set outcome = case when old.status = 2 then 1 when tg_argv[0] = 'item' and old.reason = 'cancelled' then 4 else 2 end,
+           set outcome = case when old.status = 2 then 1 when old.reason = 'cancelled' then 4 else 2 end,
                ended_at = old.processed_at, attempts = case tg_argv[0] when 'message' then old.attempts else l.attempts end,
                error = case when old.status = 3 then coalesce(old.last_error, old.reason) end
          where l.id = old.id and l.outcome is null and (tg_argv[0] = 'message' or l.dispatched_at is null);

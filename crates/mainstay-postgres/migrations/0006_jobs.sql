@@ -37,7 +37,9 @@ create table "{{schema}}"."{{jobs}}" (
 );
 
 -- What a scheduler walks. Those without a next nominal time come first: it is to be calculated.
-create index "{{jobs}}_due" on "{{schema}}"."{{jobs}}" (coalesce(next_nominal_at, '-infinity')) where enabled and problem is null;
+create index "{{jobs}}_due" on "{{schema}}"."{{jobs}}" (coalesce(next_nominal_at, '-infinity'), name) where enabled and problem is null;
+-- Those a scheduler could not read. Another may be able to.
+create index "{{jobs}}_problem" on "{{schema}}"."{{jobs}}" (name) where enabled and problem is not null;
 
 comment on table "{{schema}}"."{{jobs}}" is 'Recurring work. Read it freely, change it through the functions.';
 comment on column "{{schema}}"."{{jobs}}".version is 'Grows with every change of the definition.';
@@ -45,7 +47,7 @@ comment on column "{{schema}}"."{{jobs}}".next_nominal_at is 'The occurrence tha
 comment on column "{{schema}}"."{{jobs}}".last_nominal_at is 'The last occurrence that was looked at.';
 comment on column "{{schema}}"."{{jobs}}".misfire is 'What becomes of late occurrences: 0 skip, 1 once, 2 all (with cap and window).';
 comment on column "{{schema}}"."{{jobs}}".overlap is 'What happens while an earlier run is not over: 0 allow, 1 skip, 2 queue.';
-comment on column "{{schema}}"."{{jobs}}".problem is 'Why no scheduler can work with it: expression or zone can''t be read. A change of the definition clears it.';
+comment on column "{{schema}}"."{{jobs}}".problem is 'Why a scheduler can''t work with it: expression or zone can''t be read. A change of the definition clears it, and so does a scheduler that can.';
 
 create table "{{schema}}"."{{jobs}}_ledger" (
     nominal_at    timestamptz not null,
@@ -72,7 +74,7 @@ create table "{{schema}}"."{{jobs}}_ledger" (
 ) with (fillfactor = 70);
 
 -- What is not over: as many as are under way, whatever the history holds.
-create index "{{jobs}}_ledger_open" on "{{schema}}"."{{jobs}}_ledger" (job) where outcome is null;
+create index "{{jobs}}_ledger_open" on "{{schema}}"."{{jobs}}_ledger" (job, id) where outcome is null;
 -- What retention walks.
 create index "{{jobs}}_ledger_ended" on "{{schema}}"."{{jobs}}_ledger" ((outcome = 2), ended_at) where outcome is not null;
 -- The newest of all jobs.
@@ -89,7 +91,7 @@ create view "{{schema}}"."{{jobs}}_run" as
 select l.id, l.job, l.trigger, l.nominal_at, l.due_at,
        case when l.outcome is not null then (array['succeeded', 'failed', 'skipped', 'cancelled'])[l.outcome]
             when h.status = 2 then 'succeeded'
-            when h.status = 3 then 'failed'
+            when h.status = 3 then case h.reason when 'cancelled' then 'cancelled' else 'failed' end
             when o.status = 1 then 'running'
             when o.status = 0 then 'dispatched'
             when q.status = 1 then 'claimed'

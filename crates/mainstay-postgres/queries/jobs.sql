@@ -22,9 +22,9 @@ select j.name, j.topic, j.payload, j.cron, j.time_zone, j.enabled, j.misfire, j.
   from "{{schema}}"."{{jobs}}" j where ($1::text is null or j.name > $1) order by j.name limit $2
 
 -- name: due
-select j.name, j.topic, j.payload, j.cron, j.time_zone, j.enabled, j.misfire, j.misfire_cap, j.misfire_window_seconds, j.overlap, j.jitter_seconds,
+select j.name, j.topic, '', j.cron, j.time_zone, j.enabled, j.misfire, j.misfire_cap, j.misfire_window_seconds, j.overlap, j.jitter_seconds,
        j.priority, j.version, j.created_at, j.updated_at, j.next_nominal_at, j.last_nominal_at, j.problem, statement_timestamp()
-  from "{{schema}}"."{{jobs}}_due_jobs"($1) j
+  from "{{schema}}"."{{jobs}}_due_jobs"($1, $2, $3) j
 
 -- name: advance
 select a.made, a.skipped from "{{schema}}"."{{jobs}}_advance"($1, $2, $3, $4, $5, $6, $7) a
@@ -33,13 +33,17 @@ select a.made, a.skipped from "{{schema}}"."{{jobs}}_advance"($1, $2, $3, $4, $5
 select "{{schema}}"."{{jobs}}_reject"($1, $2, $3)
 
 -- name: trigger
-select "{{schema}}"."{{jobs}}_trigger"($1)
+select r.id, r.job, r.trigger, r.nominal_at, r.due_at, r.state, r.created_at, r.dispatched_at, r.started_at, r.ended_at, r.attempts, r.error, r.output
+  from "{{schema}}"."{{jobs}}_trigger_run"($1) r
 
 -- name: dispatch
 select d.id, d.job, d.late_seconds from "{{schema}}"."{{jobs}}_dispatch"($1, $2, $3) d
 
 -- name: collect
 select c.id, c.job, c.outcome, c.ran_seconds from "{{schema}}"."{{jobs}}_collect"($1) c
+
+-- name: ended
+select e.id, e.job, e.over, e.last from "{{schema}}"."{{jobs}}_ended"($1, $2, $3) e
 
 -- name: started
 select "{{schema}}"."{{jobs}}_started"($1)

@@ -7,7 +7,8 @@ use jiff::Timestamp;
 use mainstay_core::job::{Job, JobDefinition, JobRun, Misfire, Overlap, PreparedJob, RunFilter, RunState};
 use mainstay_core::outbox::{Page, Retention};
 use mainstay_core::store::{
-    Advance, Advanced, Capabilities, Dispatched, DueJobs, EndedRun, JobStore, WaitRequest, Wake,
+    Advance, Advanced, Capabilities, Dispatched, DueJobs, EndedRun, JobStore, RunPlace, RunsLookedAt,
+    WaitRequest, Wake,
 };
 use mainstay_core::{Error, ErrorKind, OwnerToken, Result, WorkItemId};
 use tokio_postgres::Row;
@@ -120,17 +121,22 @@ impl JobStore for PostgresJobs {
         rows.iter().map(|row| job(LIST, row)).collect()
     }
 
-    async fn due(&self, owner: OwnerToken, limit: u32) -> Result<DueJobs> {
+    async fn due(&self, owner: OwnerToken, after: Option<&Job>, limit: u32) -> Result<DueJobs> {
         const DUE: &str = "job.due";
         let limit = whole(limit);
-        let rows = self.query(DUE, &self.statements.due, &[(&limit, Type::INT4)]).await?;
-        let jobs = rows.iter().map(|row| job(DUE, row)).collect::<Result<Vec<_>>>()?;
+        let after_at = after.and_then(|job| job.next_nominal_at).map(Moment);
+        let after_name = after.map(|job| job.name.as_str());
+        let parameters: [Parameter<'_>; 3] =
+            [(&after_at, Type::TIMESTAMPTZ), (&after_name, Type::TEXT), (&limit, Type::INT4)];
+        let rows = self.query(DUE, &self.statements.due, &parameters).await?;
+        let found = rows.iter().map(|row| job(DUE, row)).collect::<Result<Vec<_>>>()?;
+        let (troubled, jobs): (Vec<_>, Vec<_>) = found.into_iter().partition(|job| job.problem.is_some());
         // Without a job there is nothing to plan, and no time to plan it for.
         let now = rows.first().map(|row| Reader::new(DUE, row).time(18)).transpose()?;
         if !jobs.is_empty() {
             self.waiting.found_something(owner);
         }
-        Ok(DueJobs { now: now.unwrap_or(Timestamp::UNIX_EPOCH), jobs })
+        Ok(DueJobs { now: now.unwrap_or(Timestamp::UNIX_EPOCH), jobs, troubled })
     }
 
     async fn advance(&self, advance: &Advance) -> Result<Option<Advanced>> {
@@ -184,10 +190,10 @@ impl JobStore for PostgresJobs {
         Ok(dispatched)
     }
 
-    async fn collect(&self, batch: u32) -> Result<Vec<EndedRun>> {
+    async fn collect(&self, runs: &[WorkItemId]) -> Result<Vec<EndedRun>> {
         const COLLECT: &str = "job.collect";
-        let limit = whole(batch);
-        let rows = self.query(COLLECT, &self.statements.collect, &[(&limit, Type::INT4)]).await?;
+        let ids: Vec<Uuid> = runs.iter().map(|id| id.as_uuid()).collect();
+        let rows = self.query(COLLECT, &self.statements.collect, &[(&ids, Type::UUID_ARRAY)]).await?;
         let read = |row| {
             let row = Reader::new(COLLECT, row);
             Ok(EndedRun {
@@ -200,10 +206,31 @@ impl JobStore for PostgresJobs {
         rows.iter().map(read).collect()
     }
 
-    async fn trigger(&self, name: &str) -> Result<WorkItemId> {
+    async fn ended(&self, after: Option<&RunPlace>, batch: u32) -> Result<RunsLookedAt> {
+        const ENDED: &str = "job.ended";
+        let limit = whole(batch);
+        let (job, id) = (after.map(|place| place.job.as_str()), after.map(|place| place.id.as_uuid()));
+        let parameters: [Parameter<'_>; 3] = [(&job, Type::TEXT), (&id, Type::UUID), (&limit, Type::INT4)];
+        let rows = self.query(ENDED, &self.statements.ended, &parameters).await?;
+        let mut found = RunsLookedAt::default();
+        for row in &rows {
+            let row = Reader::new(ENDED, row);
+            let id = WorkItemId::from_uuid(row.get(0)?);
+            if row.get(2)? {
+                found.over.push(id);
+            }
+            if row.get(3)? {
+                found.next = Some(RunPlace { job: row.get(1)?, id });
+            }
+        }
+        Ok(found)
+    }
+
+    async fn trigger(&self, name: &str) -> Result<JobRun> {
         const TRIGGER: &str = "job.trigger";
         let rows = self.query(TRIGGER, &self.statements.trigger, &[(&name, Type::TEXT)]).await?;
-        rows::value(TRIGGER, &rows).map(WorkItemId::from_uuid)
+        let none = || Error::new(ErrorKind::Internal, TRIGGER, "the database has made no run");
+        run(TRIGGER, rows.first().ok_or_else(none)?)
     }
 
     async fn runs(&self, filter: &RunFilter, page: Page) -> Result<Vec<JobRun>> {

@@ -59,8 +59,8 @@ statements! {
 statements! {
     /// The statements of the jobs.
     JobStatements from "../queries/jobs.sql" {
-        create_or_update, set_enabled, delete, get, list, due, advance, reject, trigger, dispatch, collect, started, record_output, run, runs,
-        purge, next_nominal, next_due, idle, horizon_passed,
+        create_or_update, set_enabled, delete, get, list, due, advance, reject, trigger, dispatch, collect, ended, started, record_output, run,
+        runs, purge, next_nominal, next_due, idle, horizon_passed,
     }
 }
 

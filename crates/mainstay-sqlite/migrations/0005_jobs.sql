@@ -28,7 +28,7 @@ CREATE TABLE "{{schema}}_{{jobs}}" (
     next_nominal_at        INTEGER,
     -- The last occurrence that was looked at.
     last_nominal_at        INTEGER,
-    -- Why no scheduler can work with it: expression or zone can't be read.
+    -- Why a scheduler can't work with it: expression or zone can't be read. One that can takes it back.
     problem                TEXT,
     payload                TEXT    NOT NULL DEFAULT '',
 
@@ -52,7 +52,9 @@ CREATE TABLE "{{schema}}_{{jobs}}" (
 );
 
 -- What a scheduler walks. Those without a next nominal time come first: it is to be calculated.
-CREATE INDEX "{{schema}}_{{jobs}}_due" ON "{{schema}}_{{jobs}}" (next_nominal_at) WHERE enabled = 1 AND problem IS NULL;
+CREATE INDEX "{{schema}}_{{jobs}}_due" ON "{{schema}}_{{jobs}}" (coalesce(next_nominal_at, -400000000000000000), name) WHERE enabled = 1 AND problem IS NULL;
+-- Those a scheduler could not read. Another may be able to.
+CREATE INDEX "{{schema}}_{{jobs}}_problem" ON "{{schema}}_{{jobs}}" (name) WHERE enabled = 1 AND problem IS NOT NULL;
 
 CREATE TABLE "{{schema}}_{{jobs}}_ledger" (
     id            BLOB    NOT NULL PRIMARY KEY,
@@ -80,7 +82,7 @@ CREATE TABLE "{{schema}}_{{jobs}}_ledger" (
 ) WITHOUT ROWID;
 
 -- What is not over: as many as are under way, whatever the history holds.
-CREATE INDEX "{{schema}}_{{jobs}}_ledger_open" ON "{{schema}}_{{jobs}}_ledger" (job) WHERE outcome IS NULL;
+CREATE INDEX "{{schema}}_{{jobs}}_ledger_open" ON "{{schema}}_{{jobs}}_ledger" (job, id) WHERE outcome IS NULL;
 -- What retention walks.
 CREATE INDEX "{{schema}}_{{jobs}}_ledger_ended" ON "{{schema}}_{{jobs}}_ledger" (outcome = 2, ended_at) WHERE outcome IS NOT NULL;
 -- The newest of all jobs.
@@ -91,7 +93,7 @@ CREATE VIEW "{{schema}}_{{jobs}}_run" AS
 SELECT l.id, l.job, l."trigger", l.nominal_at, l.due_at,
        CASE WHEN l.outcome = 1 THEN 'succeeded' WHEN l.outcome = 2 THEN 'failed' WHEN l.outcome = 3 THEN 'skipped' WHEN l.outcome = 4 THEN 'cancelled'
             WHEN h.status = 2 THEN 'succeeded'
-            WHEN h.status = 3 THEN 'failed'
+            WHEN h.status = 3 THEN CASE h.reason WHEN 'cancelled' THEN 'cancelled' ELSE 'failed' END
             WHEN o.status = 1 THEN 'running'
             WHEN o.status = 0 THEN 'dispatched'
             WHEN q.status = 1 THEN 'claimed'
@@ -116,11 +118,11 @@ SELECT l.id, l.job, l."trigger", l.nominal_at, l.due_at,
 CREATE TRIGGER "{{schema}}_{{jobs}}_message_gone" AFTER DELETE ON "{{schema}}_{{outbox}}_history" WHEN instr(OLD.headers, '"mainstay-run"') > 0
 BEGIN
     UPDATE "{{schema}}_{{jobs}}_ledger"
-       SET outcome = CASE OLD.status WHEN 2 THEN 1 ELSE 2 END, ended_at = OLD.processed_at, attempts = OLD.attempts,
+       SET outcome = CASE WHEN OLD.status = 2 THEN 1 WHEN OLD.reason = 'cancelled' THEN 4 ELSE 2 END, ended_at = OLD.processed_at, attempts = OLD.attempts,
            error = CASE OLD.status WHEN 3 THEN coalesce(OLD.last_error, OLD.reason) END
      WHERE id = OLD.id AND outcome IS NULL AND NOT EXISTS (SELECT 1 FROM "{{schema}}_{{outbox}}" WHERE id = OLD.id);
-    UPDATE "{{schema}}_{{jobs}}_ledger" SET outcome = NULL, ended_at = NULL, error = NULL
-     WHERE id = OLD.id AND outcome IS NOT NULL AND EXISTS (SELECT 1 FROM "{{schema}}_{{outbox}}" WHERE id = OLD.id);
+    UPDATE "{{schema}}_{{jobs}}_ledger" SET outcome = NULL, ended_at = NULL, error = NULL, started_at = NULL
+     WHERE id = OLD.id AND EXISTS (SELECT 1 FROM "{{schema}}_{{outbox}}" WHERE id = OLD.id);
 END;
 
 CREATE TRIGGER "{{schema}}_{{jobs}}_item_gone" AFTER DELETE ON "{{schema}}_{{job_runs}}_history"
@@ -130,7 +132,7 @@ BEGIN
            error = CASE OLD.status WHEN 3 THEN coalesce(OLD.last_error, OLD.reason) END
      WHERE id = OLD.id AND outcome IS NULL AND dispatched_at IS NULL
        AND NOT EXISTS (SELECT 1 FROM "{{schema}}_{{job_runs}}" WHERE id = OLD.id);
-    UPDATE "{{schema}}_{{jobs}}_ledger" SET outcome = NULL, ended_at = NULL, error = NULL
-     WHERE id = OLD.id AND outcome IS NOT NULL AND dispatched_at IS NULL
+    UPDATE "{{schema}}_{{jobs}}_ledger" SET outcome = NULL, ended_at = NULL, error = NULL, started_at = NULL
+     WHERE id = OLD.id AND dispatched_at IS NULL
        AND EXISTS (SELECT 1 FROM "{{schema}}_{{job_runs}}" WHERE id = OLD.id);
 END;

@@ -32,6 +32,10 @@ DELETE FROM "{{schema}}_{{jobs}}" WHERE name = ?1;
 -- 1 job. Its runs that are not dispatched.
 SELECT id FROM "{{schema}}_{{jobs}}_ledger" WHERE job = ?1 AND outcome IS NULL AND dispatched_at IS NULL;
 
+-- name: unclaim
+-- 1 id. Takes a run that is not dispatched from whoever has claimed it.
+UPDATE "{{schema}}_{{job_runs}}" SET status = 0, owner = NULL, locked_until = NULL, generation = generation + 1 WHERE id = ?1 AND status = 1;
+
 -- name: end_run
 -- 1 id, 2 outcome, 3 now, 4 error.
 UPDATE "{{schema}}_{{jobs}}_ledger" SET outcome = ?2, ended_at = ?3, error = ?4 WHERE id = ?1;
@@ -49,20 +53,29 @@ SELECT name, topic, payload, cron, time_zone, enabled, misfire, misfire_cap, mis
   FROM "{{schema}}_{{jobs}}" WHERE name > ?1 ORDER BY name LIMIT ?2;
 
 -- name: due
--- 1 now, 2 rows at most.
-SELECT name, topic, payload, cron, time_zone, enabled, misfire, misfire_cap, misfire_window_seconds, overlap, jitter_seconds, priority,
+-- 1 now, 2 after this time or null, 3 and this name, 4 rows at most.
+SELECT name, topic, '', cron, time_zone, enabled, misfire, misfire_cap, misfire_window_seconds, overlap, jitter_seconds, priority,
        version, created_at, updated_at, next_nominal_at, last_nominal_at, problem
   FROM "{{schema}}_{{jobs}}"
- WHERE enabled = 1 AND problem IS NULL AND (next_nominal_at IS NULL OR next_nominal_at <= ?1) ORDER BY next_nominal_at LIMIT ?2;
+ WHERE enabled = 1 AND problem IS NULL AND coalesce(next_nominal_at, -400000000000000000) <= ?1
+   AND (coalesce(next_nominal_at, -400000000000000000), name) > (coalesce(?2, -400000000000000000), ?3)
+ ORDER BY coalesce(next_nominal_at, -400000000000000000), name LIMIT ?4;
+
+-- name: troubled
+-- 1 rows at most. In no order: should there be more than one look takes, each has its turn.
+SELECT name, topic, '', cron, time_zone, enabled, misfire, misfire_cap, misfire_window_seconds, overlap, jitter_seconds, priority,
+       version, created_at, updated_at, next_nominal_at, last_nominal_at, problem
+  FROM "{{schema}}_{{jobs}}"
+ WHERE enabled = 1 AND problem IS NOT NULL ORDER BY random() LIMIT ?1;
 
 -- name: advance
 -- 1 name, 2 version, 3 expected, 4 next, 5 last. No change: whoever planned it did so with what is no longer so.
-UPDATE "{{schema}}_{{jobs}}" SET next_nominal_at = ?4, last_nominal_at = coalesce(?5, last_nominal_at)
+UPDATE "{{schema}}_{{jobs}}" SET next_nominal_at = ?4, last_nominal_at = coalesce(?5, last_nominal_at), problem = NULL
  WHERE name = ?1 AND version = ?2 AND enabled = 1 AND next_nominal_at IS ?3;
 
 -- name: reject
--- 1 name, 2 version, 3 problem.
-UPDATE "{{schema}}_{{jobs}}" SET problem = substr(?3, 1, 2048), next_nominal_at = NULL WHERE name = ?1 AND version = ?2;
+-- 1 name, 2 version, 3 problem. Advice only: a scheduler that can read the job takes it back.
+UPDATE "{{schema}}_{{jobs}}" SET problem = substr(?3, 1, 2048) WHERE name = ?1 AND version = ?2 AND problem IS NULL;
 
 -- name: under_way
 -- 1 job. Not by the ledger alone: what has ended without having been collected is not in the way.
@@ -94,12 +107,23 @@ UPDATE "{{schema}}_{{jobs}}_ledger" SET started_at = ?2 WHERE id = ?1 AND starte
 -- 1 id, 2 output.
 UPDATE "{{schema}}_{{jobs}}_ledger" SET output = ?2 WHERE id = ?1;
 
--- name: ended
--- 1 now, 2 rows at most. Runs whose end is not noted: id, job, outcome, when, attempts, error, start.
+-- name: ended_page
+-- 1 after this job, 2 and this run, 3 rows at most. Runs whose end is not noted, and whether they are over.
 -- The message of a run has its id twice. Another one that has only taken the place says nothing of the run.
 SELECT l.id, l.job,
-       CASE WHEN h.id IS NOT NULL THEN h.status - 1
-            WHEN l.dispatched_at IS NOT NULL THEN 2
+       NOT EXISTS (SELECT 1 FROM "{{schema}}_{{outbox}}" o WHERE o.id = l.id AND o.message_id = l.id)
+       AND (l.dispatched_at IS NOT NULL
+            OR EXISTS (SELECT 1 FROM "{{schema}}_{{outbox}}_history" h WHERE h.id = l.id AND h.message_id = l.id)
+            OR EXISTS (SELECT 1 FROM "{{schema}}_{{job_runs}}_history" s WHERE s.id = l.id))
+  FROM "{{schema}}_{{jobs}}_ledger" l
+ WHERE l.outcome IS NULL AND (l.job, l.id) > (?1, ?2) ORDER BY l.job, l.id LIMIT ?3;
+
+-- name: ended
+-- 1 now, 2 id. How a run that is over has ended, if that is not noted: job, outcome, when, attempts, error, start.
+SELECT l.job,
+       CASE WHEN h.status = 2 THEN 1
+            WHEN h.reason = 'cancelled' THEN 4
+            WHEN h.id IS NOT NULL OR l.dispatched_at IS NOT NULL THEN 2
             WHEN s.status = 2 THEN 1
             WHEN s.reason = 'cancelled' THEN 4
             ELSE 2 END,
@@ -112,10 +136,9 @@ SELECT l.id, l.job,
   FROM "{{schema}}_{{jobs}}_ledger" l
   LEFT JOIN "{{schema}}_{{outbox}}_history" h ON h.id = l.id AND h.message_id = l.id
   LEFT JOIN "{{schema}}_{{job_runs}}_history" s ON s.id = l.id
- WHERE l.outcome IS NULL
+ WHERE l.id = ?2 AND l.outcome IS NULL
    AND (h.id IS NOT NULL OR s.id IS NOT NULL OR l.dispatched_at IS NOT NULL)
-   AND NOT EXISTS (SELECT 1 FROM "{{schema}}_{{outbox}}" o WHERE o.id = l.id AND o.message_id = l.id)
- LIMIT ?2;
+   AND NOT EXISTS (SELECT 1 FROM "{{schema}}_{{outbox}}" o WHERE o.id = l.id AND o.message_id = l.id);
 
 -- name: note_end
 -- 1 id, 2 outcome, 3 when, 4 attempts, 5 error.
@@ -158,4 +181,4 @@ DELETE FROM "{{schema}}_{{jobs}}_ledger" WHERE id = ?1;
 
 -- name: next_nominal
 -- 1 now. Now, if one is still to be calculated.
-SELECT coalesce(next_nominal_at, ?1) FROM "{{schema}}_{{jobs}}" WHERE enabled = 1 AND problem IS NULL ORDER BY next_nominal_at LIMIT 1;
+SELECT coalesce(next_nominal_at, ?1) FROM "{{schema}}_{{jobs}}" WHERE enabled = 1 AND problem IS NULL ORDER BY coalesce(next_nominal_at, -400000000000000000) LIMIT 1;

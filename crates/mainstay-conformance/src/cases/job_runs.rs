@@ -22,8 +22,9 @@ cases! { $ job_runs_cases:
     r17_runs_are_claimed_acked_abandoned_failed_and_reaped_as_any_work_item ["R17", "R18"],
     r18_a_run_stands_where_its_message_stands ["R18"],
     r18_a_run_whose_message_fails_is_failed_with_its_error ["R18"],
-    r18_a_message_that_is_cancelled_is_a_failed_run ["R18"],
+    r18_a_message_that_is_cancelled_is_a_cancelled_run ["R18"],
     r18_a_requeued_message_is_a_run_that_goes_on ["R18"],
+    r18_ends_are_noted_of_the_runs_asked_for_and_looked_for_page_by_page ["R18"],
     r18_retention_of_the_outbox_keeps_the_ends_of_runs ["R18", "R29"],
     r18_a_handler_knows_its_run_and_leaves_an_output ["R18"],
     r18_an_output_is_bounded_and_for_runs_only ["R18"],
@@ -208,15 +209,15 @@ async fn r18_a_run_whose_message_fails_is_failed_with_its_error(fx: &dyn Fixture
     assert_eq!(run(&jobs, id).await, told);
 }
 
-async fn r18_a_message_that_is_cancelled_is_a_failed_run(fx: &dyn Fixture) {
+async fn r18_a_message_that_is_cancelled_is_a_cancelled_run(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let (jobs, id) = dispatched(&world).await;
     assert_eq!(world.outbox.cancel(&[id]).await.unwrap(), [id]);
     let told = run(&jobs, id).await;
-    assert_eq!((told.state, told.error.as_deref()), (RunState::Failed, Some("cancelled")));
+    assert_eq!((told.state, told.error.as_deref()), (RunState::Cancelled, Some("cancelled")));
     jobs.collect().await.unwrap();
     assert_eq!(run(&jobs, id).await, told);
-    // One that is not dispatched is a cancelled run.
+    // So is one that is not dispatched.
     let pending = jobs.trigger("nightly").await.unwrap().id;
     assert_eq!(world.run_queue().cancel(&[pending]).await.unwrap(), [pending]);
     assert_eq!(run(&jobs, pending).await.state, RunState::Cancelled);
@@ -230,6 +231,7 @@ async fn r18_a_requeued_message_is_a_run_that_goes_on(fx: &dyn Fixture) {
     let owner = OwnerToken::new();
     for collected in [false, true] {
         let claimed = world.claim_one(owner).await;
+        assert!(world.provider.jobs().started(id).await.unwrap());
         world.outbox.fail(owner, &[claimed.handle], Some("no".to_owned())).await.unwrap();
         if collected {
             jobs.collect().await.unwrap();
@@ -237,11 +239,43 @@ async fn r18_a_requeued_message_is_a_run_that_goes_on(fx: &dyn Fixture) {
         assert_eq!(world.outbox.requeue(&[id]).await.unwrap(), [id]);
         let again = run(&jobs, id).await;
         assert_eq!((again.state, again.ended_at), (RunState::Dispatched, None), "collected: {collected}");
+        assert_eq!(again.started_at, None, "another life has another beginning");
     }
     let claimed = world.claim_one(owner).await;
     world.outbox.ack(owner, &[claimed.handle]).await.unwrap();
     assert_eq!(jobs.collect().await.unwrap()[0].outcome, RunState::Succeeded);
     assert_eq!(run(&jobs, id).await.state, RunState::Succeeded);
+}
+
+async fn r18_ends_are_noted_of_the_runs_asked_for_and_looked_for_page_by_page(fx: &dyn Fixture) {
+    let world = World::open(fx).await;
+    let (jobs, store, owner) = (world.jobs(), world.provider.jobs(), OwnerToken::new());
+    let mut ids = Vec::new();
+    for name in ["a", "a", "b", "b", "b"] {
+        jobs.create_or_update(daily(&world, name).await).await.unwrap();
+        ids.push(jobs.trigger(name).await.unwrap().id);
+    }
+    jobs.dispatch(owner, 10).await.unwrap();
+    let (under_way, over) = (ids[1], [ids[0], ids[2], ids[3], ids[4]]);
+    for claimed in world.claim(owner, 10).await.iter().filter(|claimed| claimed.id() != under_way) {
+        world.outbox.ack(owner, &[claimed.handle]).await.unwrap();
+    }
+    let noted = jobs.collect_runs(&[ids[4], under_way, WorkItemId::new()]).await.unwrap();
+    assert_eq!(noted.iter().map(|run| run.id).collect::<Vec<_>>(), ids[4..], "those, and if they are over");
+    let (mut found, mut looks, mut place) = (Vec::new(), 0, None);
+    loop {
+        let page = store.ended(place.as_ref(), 2).await.unwrap();
+        assert!(page.over.len() <= 2);
+        found.extend(page.over);
+        looks += 1;
+        place = page.next;
+        if place.is_none() {
+            break;
+        }
+    }
+    assert_eq!((found.as_slice(), looks), (&over[..3], 3), "what is noted is not looked at");
+    assert_eq!(jobs.collect().await.unwrap().len(), 3);
+    assert_eq!(store.ended(None, 2).await.unwrap(), Default::default());
 }
 
 async fn r18_retention_of_the_outbox_keeps_the_ends_of_runs(fx: &dyn Fixture) {

@@ -22,6 +22,7 @@ cases! { $ jobs_cases:
     prim_sched_006_an_unknown_job_cannot_be_triggered ["PRIM-SCHED-006", "R18"],
     prim_sched_007_an_update_changes_topic_and_payload_of_later_runs ["PRIM-SCHED-007"],
     prim_sched_008_a_deleted_job_loses_its_pending_runs_and_keeps_its_history ["PRIM-SCHED-008", "R18"],
+    prim_sched_008_a_claimed_run_of_a_deleted_job_is_cancelled_too ["PRIM-SCHED-008"],
     prim_sched_009_due_occurrences_become_runs ["PRIM-SCHED-009", "R18"],
     prim_sched_010_the_next_event_is_the_nearest_of_all ["PRIM-SCHED-010"],
     r18_a_disabled_job_does_not_run_and_goes_on_from_when_it_is_enabled ["R18"],
@@ -30,6 +31,7 @@ cases! { $ jobs_cases:
     r19_a_wrong_expression_is_refused_at_registration ["R19", "R18"],
     r18_other_languages_register_jobs ["R18"],
     r18_a_job_that_cannot_be_read_keeps_nobody_from_the_others ["R18"],
+    r18_a_job_that_one_scheduler_cannot_read_is_another_ones ["R18"],
     r18_a_role_with_the_documented_rights_can_do_it_all ["R18"],
 }
 
@@ -66,7 +68,7 @@ async fn prim_sched_005_a_job_is_created_or_updated_by_its_name(fx: &dyn Fixture
     assert_eq!(updated.created_at, created.created_at);
     assert_eq!(get(&world, "nightly").await, updated);
     jobs.create_or_update(daily(&world, "Nightly").await).await.unwrap();
-    let names: Vec<_> = jobs.list().await.unwrap().into_iter().map(|job| job.name).collect();
+    let names: Vec<_> = jobs.list(None, 100).await.unwrap().into_iter().map(|job| job.name).collect();
     assert_eq!(names.len(), 2, "names are case-sensitive: {names:?}");
 }
 
@@ -205,6 +207,23 @@ async fn prim_sched_008_a_deleted_job_loses_its_pending_runs_and_keeps_its_histo
     assert_eq!(jobs.runs(&RunFilter::all().job("nightly"), Page::default()).await.unwrap().len(), 3);
 }
 
+async fn prim_sched_008_a_claimed_run_of_a_deleted_job_is_cancelled_too(fx: &dyn Fixture) {
+    let world = World::open(fx).await;
+    let (jobs, queue, owner) = (world.jobs(), world.run_queue(), OwnerToken::new());
+    jobs.create_or_update(daily(&world, "nightly").await).await.unwrap();
+    let run = jobs.trigger("nightly").await.unwrap().id;
+    let claimed = queue.claim(&ClaimRequest::new(owner)).await.unwrap();
+    assert_eq!(claimed.items.len(), 1);
+    assert_eq!(jobs.delete("nightly").await.unwrap(), Some(1));
+    assert_eq!(jobs.run(run).await.unwrap().expect("its history stays").state, RunState::Cancelled);
+    // Whoever has it can neither give it back nor finish it.
+    queue.abandon(owner, &claimed.handles(), None, None).await.unwrap();
+    queue.ack(owner, &claimed.handles()).await.unwrap();
+    world.advance(LEASE * 2).await;
+    assert!(jobs.dispatch(owner, 10).await.unwrap().is_empty());
+    assert_eq!(jobs.run(run).await.unwrap().expect("its history stays").state, RunState::Cancelled);
+}
+
 async fn prim_sched_009_due_occurrences_become_runs(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let jobs = world.jobs();
@@ -294,7 +313,7 @@ async fn r18_jobs_are_listed_by_name_however_many(fx: &dyn Fixture) {
         let job = JobDefinition::new(format!("job-{number:03}"), "t", "@daily").enabled(false);
         jobs.create_or_update(job).await.unwrap();
     }
-    let names: Vec<_> = jobs.list().await.unwrap().into_iter().map(|job| job.name).collect();
+    let names: Vec<_> = jobs.list(None, 100).await.unwrap().into_iter().map(|job| job.name).collect();
     let wanted: Vec<_> = (0..505).map(|number| format!("job-{number:03}")).collect();
     assert_eq!(names, wanted);
 }
@@ -309,7 +328,8 @@ async fn r19_a_wrong_expression_is_refused_at_registration(fx: &dyn Fixture) {
     }
     let unknown = JobDefinition::new("n", "t", "@daily").time_zone("Europe/Berln");
     assert_eq!(jobs.create_or_update(unknown).await.unwrap_err().field(), Some("time_zone"));
-    assert!(jobs.list().await.unwrap().is_empty(), "nothing was written");
+    assert!(jobs.list(None, 100).await.unwrap().is_empty(), "nothing was written");
+    assert_eq!(jobs.list(None, 0).await.unwrap_err().field(), Some("limit"));
     // Five fields begin with the minute, six with the second.
     let minutely = jobs.create_or_update(JobDefinition::new("five", "t", "* * * * *")).await.unwrap();
     assert_eq!(minutely.next_nominal_at.unwrap().as_second() % 60, 0);
@@ -382,6 +402,30 @@ async fn r18_a_job_that_cannot_be_read_keeps_nobody_from_the_others(fx: &dyn Fix
     assert!(mended.problem.is_none() && mended.next_nominal_at.is_some());
     assert_ne!(definition(&bad), definition(&mended));
     Verdict::Passed
+}
+
+async fn r18_a_job_that_one_scheduler_cannot_read_is_another_ones(fx: &dyn Fixture) {
+    let world = World::open(fx).await;
+    let (jobs, owner, store) = (world.jobs(), OwnerToken::new(), world.provider.jobs());
+    let job = jobs.create_or_update(daily(&world, "nightly").await).await.unwrap();
+    // An older program knows less of expressions or zones than we do.
+    assert!(store.reject("nightly", job.version, "what is that?").await.unwrap());
+    assert!(!store.reject("nightly", job.version, "and that?").await.unwrap(), "once");
+    assert!(!store.reject("nightly", job.version + 1, "and that?").await.unwrap(), "of this version");
+    let rejected = get(&world, "nightly").await;
+    assert_eq!(
+        (rejected.next_nominal_at, rejected.problem.as_deref()),
+        (job.next_nominal_at, Some("what is that?"))
+    );
+    assert_eq!(store.next_nominal().await.unwrap(), None, "nobody is woken for it over and over");
+    // Whoever can read it takes the note back, before its time or after.
+    assert_eq!(jobs.materialise(owner).await.unwrap(), Default::default());
+    let cleared = get(&world, "nightly").await;
+    assert_eq!((cleared.next_nominal_at, cleared.problem), (job.next_nominal_at, None));
+    assert!(store.reject("nightly", job.version, "what is that?").await.unwrap());
+    world.advance(DAY).await;
+    assert_eq!(jobs.materialise(owner).await.unwrap().runs.len(), 1, "no occurrence is lost");
+    assert_eq!(get(&world, "nightly").await.problem, None);
 }
 
 async fn r18_a_role_with_the_documented_rights_can_do_it_all(

@@ -21,6 +21,7 @@ mod inbox_engine;
 mod inbox_service;
 mod input;
 mod job_runs;
+mod job_waits;
 mod jobs;
 mod lease;
 mod lease_guard;
@@ -66,6 +67,7 @@ pub fn all() -> Vec<Case> {
         inbox_service::CASES,
         input::CASES,
         job_runs::CASES,
+        job_waits::CASES,
         jobs::CASES,
         lease::CASES,
         lease_guard::CASES,

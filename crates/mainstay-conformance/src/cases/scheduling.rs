@@ -217,7 +217,7 @@ async fn r18_an_occurrence_is_made_once_even_by_who_looked_before(fx: &dyn Fixtu
     world.jobs().create_or_update(daily(&world, "nightly").await).await.unwrap();
     world.advance(DAY).await;
     // Two have seen the same; the second to act must find that it is no longer so.
-    let due = store.due(owner, 10).await.unwrap();
+    let due = store.due(owner, None, 10).await.unwrap();
     let job = &due.jobs[0];
     let nominal = job.next_nominal_at.unwrap();
     let mut step = mainstay_core::store::Advance {

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{OwnerToken, WorkItemId};
 use crate::outbox::{Limits, Page, Retention};
-use crate::store::{Dispatched, EndedRun, JobStore};
+use crate::store::{Dispatched, EndedRun, JobStore, RunPlace};
 use crate::telemetry;
 use crate::text::{validate_name, validate_nul};
 
+use super::aside::Aside;
 use super::materialise::{calculate_next, materialise};
 use super::{Job, JobDefinition, JobRun, Materialised, RunFilter};
 
@@ -23,6 +24,8 @@ const PAGE: u32 = 500;
 pub struct Jobs {
     store: Arc<dyn JobStore>,
     limits: Limits,
+    /// Shared by all clones.
+    aside: Arc<Aside>,
 }
 
 impl Jobs {
@@ -32,7 +35,7 @@ impl Jobs {
     /// Jobs over a provider's store.
     pub fn new(store: Arc<dyn JobStore>) -> Self {
         let limits = Limits { nul_in_payload: store.capabilities().nul_in_payload, ..Limits::default() };
-        Self { store, limits }
+        Self { store, limits, aside: Arc::default() }
     }
 
     /// Bounds payloads to this many bytes. Defaults to 64 MiB.
@@ -102,18 +105,13 @@ impl Jobs {
         self.store.get(name).await
     }
 
-    /// All jobs, by name.
-    pub async fn list(&self) -> Result<Vec<Job>> {
-        let mut all: Vec<Job> = Vec::new();
-        loop {
-            let after = all.last().map(|job| job.name.clone());
-            let page = self.store.list(after.as_deref(), PAGE).await?;
-            let full = page.len() == PAGE as usize;
-            all.extend(page);
-            if !full {
-                return Ok(all);
-            }
+    /// Jobs by name, up to `limit` (1 to 10,000) of those whose names come after `after`. With their payloads, so mind their size.
+    pub async fn list(&self, after: Option<&str>, limit: u32) -> Result<Vec<Job>> {
+        const LIST: &str = "job.list";
+        if !(1..=10_000).contains(&limit) {
+            return Err(Error::invalid(LIST, "limit", format_args!("must be 1 to 10,000, got {limit}")));
         }
+        self.store.list(after, limit).await
     }
 
     /// Makes a run now, whether the job is enabled or not. `NotFound` if there is no such job.
@@ -122,10 +120,9 @@ impl Jobs {
     /// [`super::RunState::Skipped`] while an earlier one is not over.
     pub async fn trigger(&self, name: &str) -> Result<JobRun> {
         validate_name("job.trigger", "name", name)?;
-        let id = self.store.trigger(name).await?;
+        let run = self.store.trigger(name).await?;
         telemetry::job_administered(self.store.identifier(), "trigger", name);
-        let gone = || Error::new(ErrorKind::NotFound, "job.trigger", format!("the run {id} is gone again"));
-        self.store.run(id).await?.ok_or_else(gone)
+        Ok(run)
     }
 
     /// Runs that match, newest nominal time first, under way or over.
@@ -158,9 +155,12 @@ impl Jobs {
     }
 
     /// Makes a run of every occurrence that has come, by each job's policies. What [`super::JobService`] does first.
+    ///
+    /// A job that somebody else holds is passed by. One that fails, or that this program can't read, is left alone for a while by
+    /// this handle and its clones, and the others go on; an error is one of the database.
     pub async fn materialise(&self, owner: OwnerToken) -> Result<Materialised> {
         owner.validate("job.materialise")?;
-        materialise(self.store.as_ref(), owner).await
+        materialise(self.store.as_ref(), owner, &self.aside).await
     }
 
     /// Makes a message of every run that is due, `batch` per transaction. What [`super::JobService`] does next.
@@ -182,19 +182,40 @@ impl Jobs {
         }
     }
 
-    /// Notes the end of runs whose messages have been settled. What [`super::JobService`] does last; those who ask for a run are
-    /// told its end before that, too.
+    /// Notes the end of all runs whose messages have been settled. It looks at every run that is under way;
+    /// [`super::JobService`] does so little by little, and workers with [`Self::collect_runs`]. Those who ask for a run are told
+    /// its end before that, too.
     pub async fn collect(&self) -> Result<Vec<EndedRun>> {
         let mut all = Vec::new();
+        let mut place = None;
         loop {
-            let ended = self.store.collect(PAGE).await?;
-            let full = ended.len() >= PAGE as usize;
-            telemetry::runs_ended(self.store.identifier(), &ended);
+            let (ended, next) = self.collect_some(place.as_ref()).await?;
             all.extend(ended);
-            if !full {
+            place = next;
+            if place.is_none() {
                 return Ok(all);
             }
         }
+    }
+
+    /// Notes the end of those of these runs whose messages have been settled.
+    pub async fn collect_runs(&self, runs: &[WorkItemId]) -> Result<Vec<EndedRun>> {
+        let mut all = Vec::new();
+        for page in runs.chunks(PAGE as usize) {
+            let ended = self.store.collect(page).await?;
+            telemetry::runs_ended(self.store.identifier(), &ended);
+            all.extend(ended);
+        }
+        Ok(all)
+    }
+
+    /// Notes the ends among the next runs after `place`; and where to go on from, if there are more.
+    pub(super) async fn collect_some(
+        &self,
+        place: Option<&RunPlace>,
+    ) -> Result<(Vec<EndedRun>, Option<RunPlace>)> {
+        let found = self.store.ended(place, PAGE).await?;
+        Ok((self.collect_runs(&found.over).await?, found.next))
     }
 
     /// Forgets runs that ended longer ago than they are kept, batch by batch. Returns how many.

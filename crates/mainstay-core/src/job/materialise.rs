@@ -10,10 +10,14 @@ use crate::id::{OwnerToken, WorkItemId};
 use crate::store::{Advance, JobStore, Occurrence};
 use crate::telemetry;
 
+use super::aside::Aside;
 use super::{GRACE, Job, Plan, plan};
 
 /// Jobs looked at per call to the database.
 const JOBS: u32 = 100;
+
+/// So many jobs that fail are the database's trouble and not theirs. They are set aside, so the next look begins with others.
+const FAILURES: u32 = 3;
 
 /// What a look at the jobs has brought.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -27,17 +31,30 @@ pub struct Materialised {
     pub overlapped: u64,
 }
 
-/// Makes a run of every occurrence that has come, by each job's policies.
-pub(super) async fn materialise(store: &dyn JobStore, owner: OwnerToken) -> Result<Materialised> {
+/// Makes a run of every occurrence that has come, by each job's policies. A job that fails is set aside, and the others go on.
+pub(super) async fn materialise(
+    store: &dyn JobStore,
+    owner: OwnerToken,
+    aside: &Aside,
+) -> Result<Materialised> {
     let mut sum = Materialised::default();
+    let mut failures = 0;
+    let mut last: Option<Job> = None;
     loop {
-        let due = store.due(owner, JOBS).await?;
-        for job in &due.jobs {
-            advance(store, job, due.now, &mut sum).await?;
+        let mut due = store.due(owner, last.as_ref(), JOBS).await?;
+        for job in due.jobs.iter().chain(&due.troubled).filter(|job| !aside.has(job)) {
+            let Err(error) = advance(store, job, due.now, aside, &mut sum).await else { continue };
+            let pause = aside.failed(job);
+            telemetry::job_failed(store.identifier(), &job.name, &error, pause);
+            failures += 1;
+            if failures == FAILURES || error.kind() == ErrorKind::Closed {
+                return Err(error);
+            }
         }
         if due.jobs.len() < JOBS as usize {
             return Ok(sum);
         }
+        last = due.jobs.pop();
     }
 }
 
@@ -58,19 +75,29 @@ pub(super) async fn calculate_next(store: &dyn JobStore, job: &Job) -> Result<Op
     Ok(store.advance(&step).await?.map(|_| next))
 }
 
-async fn advance(store: &dyn JobStore, job: &Job, now: Timestamp, sum: &mut Materialised) -> Result<()> {
+async fn advance(
+    store: &dyn JobStore,
+    job: &Job,
+    now: Timestamp,
+    aside: &Aside,
+    sum: &mut Materialised,
+) -> Result<()> {
     let identifier = store.identifier();
     let (step, plan) = match step(job, now) {
         Ok(planned) => planned,
         Err(error) => {
-            if store.reject(&job.name, job.version, error.message()).await? {
+            if job.problem.is_none() {
+                store.reject(&job.name, job.version, error.message()).await?;
+            }
+            if aside.unreadable(job) {
                 telemetry::job_rejected(identifier, &job.name, &error);
             }
             return Ok(());
         }
     };
-    // Somebody else has done it, or has changed the job.
+    // Otherwise somebody else has it, or has done it, or has changed the job.
     let Some(advanced) = store.advance(&step).await? else { return Ok(()) };
+    aside.fine(job);
     let late = plan.occurrences.iter().filter(|nominal| now.duration_since(**nominal) > grace());
     telemetry::materialised(identifier, &job.name, &advanced, late.count() as u64, plan.skipped);
     sum.misfired += plan.skipped;

@@ -5,6 +5,7 @@
 //! ([`plan`]), what a job and a run of it are. That reads no clock and speaks to no database; whoever calls brings the
 //! time along, so any number of schedulers come to the same answer.
 
+mod aside;
 mod client;
 mod cron;
 mod current;

@@ -50,7 +50,8 @@ pub struct Job {
     pub next_nominal_at: Option<Timestamp>,
     /// The last nominal time that was looked at.
     pub last_nominal_at: Option<Timestamp>,
-    /// Why no scheduler can work with it, if none can: its expression or zone can't be read. A change clears it.
+    /// Why a scheduler can't work with it, if one can't: its expression or zone can't be read. A change clears it, and so does a
+    /// scheduler that can.
     pub problem: Option<String>,
 }
 

@@ -7,15 +7,30 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
 
 use crate::error::{Error, Result};
 use crate::id::OwnerToken;
 use crate::outbox::Retention;
 use crate::runtime::{Lifecycle, Service, Turn, Waited, Watch};
+use crate::store::RunPlace;
 
 use super::{Jobs, Materialised};
 
 const DAY: Duration = Duration::from_secs(24 * 3_600);
+
+/// The rest between two looks for runs that are over.
+const SWEEP: Duration = Duration::from_secs(5);
+
+/// How far a scheduler has come looking for runs that are over.
+#[derive(Debug, Default)]
+struct Sweep {
+    /// Where it goes on from; none is the beginning.
+    place: Option<RunPlace>,
+    /// It has just looked and found nothing.
+    rests_until: Option<Instant>,
+}
 
 /// How a scheduler works.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,14 +94,33 @@ impl JobService {
     }
 
     /// Does everything that is to be done now.
-    async fn turn(&self, owner: OwnerToken) -> Result<Turn> {
-        let made = self.jobs.materialise(owner).await?;
-        let dispatched = self.jobs.dispatch(owner, self.options.batch).await?;
-        self.jobs.collect().await?;
+    async fn turn(&self, owner: OwnerToken, sweep: &Mutex<Sweep>) -> Result<Turn> {
+        // Each whatever became of the one before.
+        let made = self.jobs.materialise(owner).await;
+        let dispatched = self.jobs.dispatch(owner, self.options.batch).await;
+        let swept = self.sweep(sweep).await;
+        let (made, dispatched, more) = (made?, dispatched?, swept?);
         Ok(match made == Materialised::default() && dispatched.is_empty() {
+            _ if more => Turn::More,
             true => Turn::Nothing,
             false => Turn::Done,
         })
+    }
+
+    /// Notes the ends of runs that nobody else has noted: workers do for theirs, unless they die. Looks at some of those that are
+    /// under way, and now and then only. Whether it is worth looking on at once.
+    async fn sweep(&self, sweep: &Mutex<Sweep>) -> Result<bool> {
+        // One turn at a time, so nobody waits here.
+        let mut sweep = sweep.lock().await;
+        if sweep.rests_until.is_some_and(|until| Instant::now() < until) {
+            return Ok(false);
+        }
+        let place = sweep.place.take();
+        let (ended, next) = self.jobs.collect_some(place.as_ref()).await?;
+        let more = !ended.is_empty() && next.is_some();
+        sweep.place = next;
+        sweep.rests_until = (!more).then(|| Instant::now() + SWEEP);
+        Ok(more)
     }
 }
 
@@ -103,7 +137,8 @@ impl Service for JobService {
             operation: "schedule",
             poll: (self.options.poll_min, self.options.poll_max),
         };
-        watch.run(&lifecycle, |owner| self.turn(owner)).await
+        let sweep = Mutex::default();
+        watch.run(&lifecycle, |owner| self.turn(owner, &sweep)).await
     }
 }
 

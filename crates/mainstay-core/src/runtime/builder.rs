@@ -8,7 +8,7 @@ use crate::inbox::Inbox;
 use crate::job::{JobDefinition, Jobs};
 use crate::lease::{LeaseGauges, LeaseOptions, Leases};
 use crate::outbox::Outbox;
-use crate::store::Provider;
+use crate::store::{Provider, Queue};
 use crate::timer::Timers;
 
 use super::jobs::JobsBuilder;
@@ -127,7 +127,8 @@ impl MainstayBuilder {
         if let Some(interval) = lease_gauges {
             services.push(Arc::new(LeaseGauges::new(leases.clone(), interval)));
         }
-        let definitions = self.jobs.build(&jobs, &mut services)?;
+        let runs = Outbox::new(self.provider.queue(Queue::JobRuns));
+        let definitions = self.jobs.build(&jobs, &runs, &mut services)?;
         if let Some(builder) = self.timers {
             services.extend(builder.services(&timers)?);
         }

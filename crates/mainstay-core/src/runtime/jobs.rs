@@ -1,15 +1,17 @@
 //! Sets up the scheduler and the jobs that are registered at the start.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::error::Result;
 use crate::job::{JobDefinition, JobOptions, JobService, Jobs};
-use crate::outbox::{Limits, Retention};
+use crate::outbox::{Limits, Outbox, Retention};
 
-use super::{RunRetention, Service};
+use super::builder::positive;
+use super::{Gauges, Reaper, RetentionSweep, RunRetention, Service};
 
 /// Sets up jobs.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 #[must_use = "return it from the closure"]
 pub struct JobsBuilder {
     definitions: Vec<JobDefinition>,
@@ -18,6 +20,21 @@ pub struct JobsBuilder {
     /// Whether this process is a scheduler, if that was said.
     schedule: Option<bool>,
     options: JobOptions,
+    reap_interval: Option<Duration>,
+    gauge_interval: Option<Duration>,
+}
+
+impl Default for JobsBuilder {
+    fn default() -> Self {
+        Self {
+            definitions: Vec::new(),
+            wanted: false,
+            schedule: None,
+            options: JobOptions::default(),
+            reap_interval: Some(Duration::from_secs(60)),
+            gauge_interval: Some(Duration::from_secs(30)),
+        }
+    }
 }
 
 impl JobsBuilder {
@@ -50,13 +67,28 @@ impl JobsBuilder {
         self.options(|options| options.retention = retention)
     }
 
-    /// Checks everything, adds the services, and gives what is to be registered.
+    /// How often lapsed leases of claimed runs are freed; none switches it off. Defaults to 60 s.
+    pub fn reap_every(mut self, interval: Option<Duration>) -> Self {
+        self.reap_interval = interval;
+        self
+    }
+
+    /// How often the gauges are published; none switches it off. Defaults to 30 s.
+    pub fn gauges_every(mut self, interval: Option<Duration>) -> Self {
+        self.gauge_interval = interval;
+        self
+    }
+
+    /// Checks everything, adds the services, and gives what is to be registered. `runs` is the queue runs wait in.
     pub(super) fn build(
         self,
         jobs: &Jobs,
+        runs: &Outbox,
         services: &mut Vec<Arc<dyn Service>>,
     ) -> Result<Vec<JobDefinition>> {
         self.options.validate()?;
+        let reap = positive("jobs' reap interval", self.reap_interval)?;
+        let gauges = positive("jobs' gauge interval", self.gauge_interval)?;
         // Whether a NUL can be stored is for the provider to say, when the job is registered.
         let limits = Limits { nul_in_payload: true, ..Limits::default() };
         for definition in &self.definitions {
@@ -64,8 +96,16 @@ impl JobsBuilder {
         }
         if self.schedule.unwrap_or(self.wanted) {
             services.push(Arc::new(JobService::new(jobs.clone(), self.options)?));
+            if let Some(interval) = reap {
+                services.push(Arc::new(Reaper::new(runs.clone(), interval)));
+            }
+            if let Some(interval) = gauges {
+                services.push(Arc::new(Gauges::new(runs.clone(), interval).of_runs()));
+            }
             if let Some(retention) = self.options.retention {
                 services.push(Arc::new(RunRetention::new(jobs.clone(), retention)));
+                // For what somebody has put into the queue by other ways; the queue's rows of our own runs go with them.
+                services.push(Arc::new(RetentionSweep::new(runs.clone(), retention)));
             }
         }
         Ok(self.definitions)

@@ -172,6 +172,13 @@ impl Gauges {
         self
     }
 
+    /// Publishes those of runs of jobs instead: `outbox` is the queue they wait in.
+    #[must_use]
+    pub fn of_runs(mut self) -> Self {
+        self.publish = |store, stats| telemetry::run_gauges(store, &stats.into());
+        self
+    }
+
     /// Publishes those of timers every `interval`.
     pub fn of_timers(timers: &Timers, interval: Duration) -> Self {
         let publish = |store: &str, stats: OutboxStats| telemetry::timer_gauges(store, &stats.into());

@@ -18,6 +18,7 @@ pub use lifecycle::{Lifecycle, Running, Service, start};
 pub use mainstay::{Mainstay, RunningMainstay};
 pub(crate) use maintenance::every;
 pub use maintenance::{Gauges, InboxSweep, Reaper, RetentionSweep, RunRetention};
+pub(crate) use pause::Pause;
 pub use queue::{InboxBuilder, OutboxBuilder, QueueBuilder};
 pub use timers::TimersBuilder;
 pub(crate) use watch::{Turn, Waited, Watch};

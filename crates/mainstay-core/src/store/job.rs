@@ -17,8 +17,10 @@ use super::{Capabilities, WaitRequest, Wake};
 pub struct DueJobs {
     /// The database's clock.
     pub now: Timestamp,
-    /// The jobs, most overdue first. Those without a next nominal time are to be given one.
+    /// The jobs, most overdue first, without their payloads. Those without a next nominal time are to be given one.
     pub jobs: Vec<Job>,
+    /// Jobs that a scheduler had a problem with, whatever their time, without their payloads. Another scheduler may have none.
+    pub troubled: Vec<Job>,
 }
 
 /// One time a job is to run.
@@ -80,6 +82,24 @@ pub struct EndedRun {
     pub ran: Option<Duration>,
 }
 
+/// How far a look through the runs whose end is not noted has come: the last one it looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunPlace {
+    /// Its job.
+    pub job: String,
+    /// The run.
+    pub id: WorkItemId,
+}
+
+/// What a look through some of the runs whose end is not noted has found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RunsLookedAt {
+    /// Those that are over.
+    pub over: Vec<WorkItemId>,
+    /// Where to go on from; none if there are no more.
+    pub next: Option<RunPlace>,
+}
+
 /// Jobs and their runs in a database. The queue the runs wait in is [`super::Queue::JobRuns`].
 #[async_trait]
 pub trait JobStore: Send + Sync + 'static {
@@ -105,24 +125,30 @@ pub trait JobStore: Send + Sync + 'static {
     /// Up to `limit` jobs whose names come after `after`, in order of their names.
     async fn list(&self, after: Option<&str>, limit: u32) -> Result<Vec<Job>>;
 
-    /// Up to `limit` enabled jobs whose next nominal time has come or is none, for `owner` to look after.
-    async fn due(&self, owner: OwnerToken, limit: u32) -> Result<DueJobs>;
+    /// Up to `limit` enabled jobs whose next nominal time has come or is none, for `owner` to look after: those that come after
+    /// `after`. From the start also up to `limit` of those that have a problem.
+    async fn due(&self, owner: OwnerToken, after: Option<&Job>, limit: u32) -> Result<DueJobs>;
 
     /// Makes the runs of a job's occurrences and moves the job on: one transaction, and only if the job still is what it was
-    /// planned with. None if it is not. An occurrence that has its run already gets no other.
+    /// planned with. None if it is not, or if somebody else holds it just now: nobody waits for one job. An occurrence that has
+    /// its run already gets no other. Whatever problem was noted is gone.
     async fn advance(&self, advance: &Advance) -> Result<Option<Advanced>>;
 
-    /// Notes why no scheduler can work with this version of a job. It is not due until it is changed.
+    /// Notes why a scheduler can't work with this version of a job. Whether that is news. Nobody waits for its time from then on;
+    /// a scheduler that can read it takes the note back with [`Self::advance`].
     async fn reject(&self, name: &str, version: i64, problem: &str) -> Result<bool>;
 
     /// Makes a message in the outbox of each run that is due, up to `batch`, under the run's id, and notes when: one transaction.
     async fn dispatch(&self, owner: OwnerToken, batch: u32) -> Result<Vec<Dispatched>>;
 
-    /// Notes the end of up to `batch` runs whose messages have been settled.
-    async fn collect(&self, batch: u32) -> Result<Vec<EndedRun>>;
+    /// Notes the end of those of these runs that are over. One that somebody else is busy with is left out.
+    async fn collect(&self, runs: &[WorkItemId]) -> Result<Vec<EndedRun>>;
 
-    /// Makes a run now. `NotFound` if there is no such job.
-    async fn trigger(&self, name: &str) -> Result<WorkItemId>;
+    /// Looks at up to `batch` runs whose end is not noted, after `after`. Reads only.
+    async fn ended(&self, after: Option<&RunPlace>, batch: u32) -> Result<RunsLookedAt>;
+
+    /// Makes a run now, and tells where it stands in the same call. `NotFound` if there is no such job.
+    async fn trigger(&self, name: &str) -> Result<JobRun>;
 
     /// Runs that match, newest nominal time first.
     async fn runs(&self, filter: &RunFilter, page: Page) -> Result<Vec<JobRun>>;

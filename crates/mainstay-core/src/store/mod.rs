@@ -21,7 +21,9 @@ pub use call::{Argument, CallIn, CallInBlocking, Step, StoreCall};
 pub use capabilities::Capabilities;
 pub use collision::check_collisions;
 pub use inbox::InboxStore;
-pub use job::{Advance, Advanced, Dispatched, DueJobs, EndedRun, JobStore, Occurrence};
+pub use job::{
+    Advance, Advanced, Dispatched, DueJobs, EndedRun, JobStore, Occurrence, RunPlace, RunsLookedAt,
+};
 pub use lease::LeaseStore;
 pub use migration::{Applied, Migration, MigrationPlan, SchemaStatus, checksum, made, plan_migrations};
 pub use names::{Names, Queue, render};

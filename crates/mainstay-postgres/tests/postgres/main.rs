@@ -8,6 +8,7 @@ mod connecting;
 mod faults;
 mod floor;
 mod gathering;
+mod job_races;
 mod jobs;
 mod leases;
 mod operations;

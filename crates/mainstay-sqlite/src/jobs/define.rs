@@ -58,6 +58,10 @@ pub(super) fn delete(connection: &Connection, sql: &Sql, name: &str) -> Result<O
     let mut pending = connection.prepare_cached(&sql.jobs.pending)?;
     let pending = pending.query_map([name], |row| Ok(WorkItemId::from_uuid(uuid_at(row, 0)?)))?;
     let pending = pending.collect::<Result<Vec<_>, _>>()?;
+    // Also those that somebody has claimed: whoever has one finds that it is gone.
+    for id in &pending {
+        connection.prepare_cached(&sql.jobs.unclaim)?.execute([id.as_uuid().as_bytes()])?;
+    }
     let cancelled = cancel(connection, &sql.queue, &pending)?;
     for id in &cancelled {
         let id = id.as_uuid();

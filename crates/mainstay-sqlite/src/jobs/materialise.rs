@@ -2,9 +2,9 @@
 //! transaction that moves the job on.
 
 use jiff::Timestamp;
-use mainstay_core::WorkItemId;
-use mainstay_core::job::{CurrentRun, Job, Overlap, RunState, Trigger};
+use mainstay_core::job::{CurrentRun, Job, JobRun, Overlap, RunState, Trigger};
 use mainstay_core::store::{Advance, Advanced, Occurrence};
+use mainstay_core::{Error, ErrorKind, WorkItemId};
 use rusqlite::{Connection, params};
 
 use super::define::unknown;
@@ -36,7 +36,7 @@ pub(super) fn advance(
 }
 
 /// Makes a run now.
-pub(super) fn trigger(connection: &Connection, sql: &Sql, name: &str) -> Result<WorkItemId, Fault> {
+pub(super) fn trigger(connection: &Connection, sql: &Sql, name: &str) -> Result<JobRun, Fault> {
     let job = read::get(connection, sql, name)?.ok_or_else(|| unknown("trigger", name))?;
     let now = sql.queue.now(connection)?;
     // Never on a whole second: occurrences are, and must not find their place taken. It is due all the same.
@@ -49,7 +49,8 @@ pub(super) fn trigger(connection: &Connection, sql: &Sql, name: &str) -> Result<
     let id = WorkItemId::new();
     let mut under_way = is_under_way(connection, sql, &job)?;
     make_run(connection, sql, &job, Trigger::Manual, occurrence, id, &mut under_way)?;
-    Ok(id)
+    let none = || Error::new(ErrorKind::Internal, "job.trigger", "the run that was made is not there");
+    Ok(read::run(connection, sql, id)?.ok_or_else(none)?)
 }
 
 fn make_runs(

@@ -13,7 +13,8 @@ use jiff::Timestamp;
 use mainstay_core::job::{Job, JobRun, PreparedJob, RunFilter};
 use mainstay_core::outbox::{Page, Retention};
 use mainstay_core::store::{
-    Advance, Advanced, Capabilities, Dispatched, DueJobs, EndedRun, JobStore, Queue, WaitRequest, Wake,
+    Advance, Advanced, Capabilities, Dispatched, DueJobs, EndedRun, JobStore, Queue, RunPlace, RunsLookedAt,
+    WaitRequest, Wake,
 };
 use mainstay_core::{OwnerToken, Result, WorkItemId};
 use rusqlite::Connection;
@@ -21,7 +22,7 @@ use rusqlite::Connection;
 use crate::database::Database;
 use crate::error::Fault;
 use crate::statements::{JobStatements, Statements};
-use crate::value::moment;
+use crate::value::{micros, moment};
 use crate::wake;
 use crate::writer::Ticket;
 
@@ -111,8 +112,9 @@ impl JobStore for SqliteJobs {
         self.read("job.list", move |connection, sql| read::list(connection, sql, &after, limit)).await
     }
 
-    async fn due(&self, _owner: OwnerToken, limit: u32) -> Result<DueJobs> {
-        self.read("job.due", move |connection, sql| read::due(connection, sql, limit)).await
+    async fn due(&self, _owner: OwnerToken, after: Option<&Job>, limit: u32) -> Result<DueJobs> {
+        let after = after.map(|job| (job.next_nominal_at.map(micros), job.name.clone()));
+        self.read("job.due", move |connection, sql| read::due(connection, sql, after.as_ref(), limit)).await
     }
 
     async fn advance(&self, advance: &Advance) -> Result<Option<Advanced>> {
@@ -137,18 +139,23 @@ impl JobStore for SqliteJobs {
         self.write(ticket, dispatch, |dispatched| !dispatched.is_empty()).await
     }
 
-    async fn collect(&self, batch: u32) -> Result<Vec<EndedRun>> {
-        // Mostly there is nothing to note; that is seen without the writer.
-        let any = move |connection: &_, sql: &_| runs::any_ended(connection, sql);
-        if !self.read("job.collect", any).await? {
+    async fn collect(&self, runs: &[WorkItemId]) -> Result<Vec<EndedRun>> {
+        if runs.is_empty() {
             return Ok(Vec::new());
         }
-        let ticket = Ticket::new("job.collect", batch as usize);
-        let collect = move |connection: &_, sql: &_| runs::collect(connection, sql, batch);
+        let ticket = Ticket::new("job.collect", runs.len());
+        let ids = runs.to_vec();
+        let collect = move |connection: &_, sql: &_| runs::collect(connection, sql, &ids);
         self.write(ticket, collect, |_| false).await
     }
 
-    async fn trigger(&self, name: &str) -> Result<WorkItemId> {
+    async fn ended(&self, after: Option<&RunPlace>, batch: u32) -> Result<RunsLookedAt> {
+        let after = after.cloned();
+        self.read("job.ended", move |connection, sql| read::ended(connection, sql, after.as_ref(), batch))
+            .await
+    }
+
+    async fn trigger(&self, name: &str) -> Result<JobRun> {
         let name = name.to_owned();
         let trigger = move |connection: &_, sql: &_| materialise::trigger(connection, sql, &name);
         self.write("job.trigger", trigger, |_| true).await

@@ -5,7 +5,7 @@ use std::time::Duration;
 use mainstay_core::WorkItemId;
 use mainstay_core::job::{Job, JobDefinition, JobRun, Misfire, Overlap, RunFilter, RunState, Trigger};
 use mainstay_core::outbox::Page;
-use mainstay_core::store::DueJobs;
+use mainstay_core::store::{DueJobs, RunPlace, RunsLookedAt};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::Sql;
@@ -25,11 +25,45 @@ pub(super) fn list(connection: &Connection, sql: &Sql, after: &str, limit: u32) 
 }
 
 /// Jobs whose time has come.
-pub(super) fn due(connection: &Connection, sql: &Sql, limit: u32) -> Result<DueJobs, Fault> {
+pub(super) fn due(
+    connection: &Connection,
+    sql: &Sql,
+    after: Option<&(Option<i64>, String)>,
+    limit: u32,
+) -> Result<DueJobs, Fault> {
     let now = sql.queue.now(connection)?;
+    let (at, name) = after.map_or((None, ""), |(at, name)| (*at, name.as_str()));
     let mut statement = connection.prepare_cached(&sql.jobs.due)?;
-    let jobs = statement.query_map(params![now, limit], job_from)?.collect::<Result<_, _>>()?;
-    Ok(DueJobs { now: moment(now), jobs })
+    let jobs = statement.query_map(params![now, at, name, limit], job_from)?.collect::<Result<_, _>>()?;
+    let troubled = match after {
+        Some(_) => Vec::new(),
+        None => connection
+            .prepare_cached(&sql.jobs.troubled)?
+            .query_map([limit], job_from)?
+            .collect::<Result<_, _>>()?,
+    };
+    Ok(DueJobs { now: moment(now), jobs, troubled })
+}
+
+/// Which of the next runs whose end is not noted are over.
+pub(super) fn ended(
+    connection: &Connection,
+    sql: &Sql,
+    after: Option<&RunPlace>,
+    batch: u32,
+) -> Result<RunsLookedAt, Fault> {
+    let (job, id) = match after {
+        Some(place) => (place.job.as_str(), place.id.as_uuid().as_bytes().to_vec()),
+        None => ("", Vec::new()),
+    };
+    let mut statement = connection.prepare_cached(&sql.jobs.ended_page)?;
+    let looked_at = statement.query_map(params![job, id, batch], |row| {
+        Ok((WorkItemId::from_uuid(uuid_at(row, 0)?), text_at(row, 1)?, row.get::<_, bool>(2)?))
+    })?;
+    let looked_at = looked_at.collect::<Result<Vec<_>, _>>()?;
+    let over = looked_at.iter().filter(|(_, _, over)| *over).map(|(id, ..)| *id).collect();
+    let next = looked_at.last().filter(|_| looked_at.len() == batch as usize);
+    Ok(RunsLookedAt { over, next: next.map(|(id, job, _)| RunPlace { job: job.clone(), id: *id }) })
 }
 
 /// The nearest nominal time of all enabled jobs, `now` if one is to be calculated.

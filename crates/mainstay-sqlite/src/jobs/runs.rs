@@ -46,29 +46,26 @@ pub(super) fn started(connection: &Connection, sql: &Sql, id: WorkItemId) -> Res
     Ok(connection.prepare_cached(&sql.jobs.started)?.execute(params![id.as_bytes(), now])? > 0)
 }
 
-/// Whether there is a run whose end is to be noted.
-pub(super) fn any_ended(connection: &Connection, sql: &Sql) -> Result<bool, Fault> {
-    let now = sql.queue.now(connection)?;
-    Ok(connection.prepare_cached(&sql.jobs.ended)?.exists(params![now, 1])?)
-}
-
-/// Notes the end of runs whose message has been settled.
-pub(super) fn collect(connection: &Connection, sql: &Sql, batch: u32) -> Result<Vec<EndedRun>, Fault> {
+/// Notes the end of those of these runs that are over.
+pub(super) fn collect(
+    connection: &Connection,
+    sql: &Sql,
+    ids: &[WorkItemId],
+) -> Result<Vec<EndedRun>, Fault> {
     let now = sql.queue.now(connection)?;
     let mut ended = connection.prepare_cached(&sql.jobs.ended)?;
-    let found = ended.query_map(params![now, batch], |row| {
-        let (outcome, at, start): (i16, i64, Option<i64>) = (row.get(2)?, row.get(3)?, row.get(6)?);
-        let end = (at, row.get::<_, u32>(4)?, maybe_text_at(row, 5)?);
-        let ran = start.map(|start| between(start, at));
-        Ok((uuid_at(row, 0)?, text_at(row, 1)?, outcome, end, ran))
-    })?;
-    let found = found.collect::<Result<Vec<_>, _>>()?;
     let mut note = connection.prepare_cached(&sql.jobs.note_end)?;
-    let mut runs = Vec::with_capacity(found.len());
-    for (id, job, outcome, (at, attempts, error), ran) in found {
-        note.execute(params![id.as_bytes(), outcome, at, attempts, error])?;
-        let outcome = RunState::from_outcome(outcome)?;
-        runs.push(EndedRun { id: WorkItemId::from_uuid(id), job, outcome, ran });
+    let mut runs = Vec::new();
+    for id in ids {
+        let key = id.as_uuid();
+        let found = ended.query_row(params![now, key.as_bytes()], |row| {
+            let (outcome, at, start): (i16, i64, Option<i64>) = (row.get(1)?, row.get(2)?, row.get(5)?);
+            let (attempts, error): (u32, _) = (row.get(3)?, maybe_text_at(row, 4)?);
+            Ok((text_at(row, 0)?, outcome, at, attempts, error, start.map(|start| between(start, at))))
+        });
+        let Some((job, outcome, at, attempts, error, ran)) = found.optional()? else { continue };
+        note.execute(params![key.as_bytes(), outcome, at, attempts, error])?;
+        runs.push(EndedRun { id: *id, job, outcome: RunState::from_outcome(outcome)?, ran });
     }
     Ok(runs)
 }

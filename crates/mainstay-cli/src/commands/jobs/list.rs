@@ -11,8 +11,24 @@ use crate::output;
 use crate::settings::Settings;
 use crate::text::{moment, shorten};
 
+/// Jobs fetched at a time: payloads come along, and are not kept.
+const PAGE: u32 = 50;
+
+async fn all(jobs: &Jobs) -> Result<Vec<Job>, mainstay::Error> {
+    let mut all: Vec<Job> = Vec::new();
+    loop {
+        let mut page = jobs.list(all.last().map(|job| job.name.as_str()), PAGE).await?;
+        page.iter_mut().for_each(|job| job.payload = String::new());
+        let full = page.len() == PAGE as usize;
+        all.extend(page);
+        if !full {
+            return Ok(all);
+        }
+    }
+}
+
 pub(super) async fn run(jobs: &Jobs, settings: &Settings) -> anyhow::Result<ExitCode> {
-    let all = jobs.list().await.context("the jobs can't be listed")?;
+    let all = all(jobs).await.context("the jobs can't be listed")?;
     if settings.json {
         let rows: Result<Vec<_>, _> = all.iter().map(without_payload).collect();
         output::json(&rows?)?;

@@ -4,9 +4,9 @@
 //! is told its end all the same.
 
 use std::collections::HashSet;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::id::WorkItemId;
 use crate::job::Jobs;
 use crate::queue::{ClaimHandle, Context};
 
@@ -14,13 +14,13 @@ use crate::queue::{ClaimHandle, Context};
 pub(super) struct EndedRuns {
     jobs: Option<Jobs>,
     settling: HashSet<ClaimHandle>,
-    /// Whether somebody is about to look: those who come meanwhile are seen too.
-    looking: Arc<AtomicBool>,
+    /// Those that have probably ended, for whoever notes it next. Somebody is about to unless there are none.
+    over: Arc<Mutex<Vec<WorkItemId>>>,
 }
 
 impl EndedRuns {
     pub(super) fn new(jobs: Option<Jobs>) -> Self {
-        Self { jobs, settling: HashSet::new(), looking: Arc::default() }
+        Self { jobs, settling: HashSet::new(), over: Arc::default() }
     }
 
     /// Remembers a delivery that has begun, if it is one of a run.
@@ -32,19 +32,30 @@ impl EndedRuns {
 
     /// A claim is over. If it was one of a run, that has probably ended.
     pub(super) fn over(&mut self, claim: ClaimHandle) {
-        if self.settling.remove(&claim)
-            && let Some(jobs) = self.jobs.clone()
-            && !self.looking.swap(true, Ordering::AcqRel)
-        {
-            let looking = Arc::clone(&self.looking);
+        if !self.settling.remove(&claim) {
+            return;
+        }
+        let Some(jobs) = self.jobs.clone() else { return };
+        let first = {
+            let mut over = lock(&self.over);
+            over.push(claim.id());
+            over.len() == 1
+        };
+        if first {
+            let over = Arc::clone(&self.over);
             tokio::spawn(async move {
-                // From here on somebody else has to look for what comes.
-                looking.store(false, Ordering::Release);
-                if let Err(error) = jobs.collect().await {
+                // From here on somebody else has to note what comes.
+                let runs = std::mem::take(&mut *lock(&over));
+                if let Err(error) = jobs.collect_runs(&runs).await {
                     let store = jobs.store().identifier();
                     tracing::debug!(store, %error, "the ends of runs were not noted; a scheduler will");
                 }
             });
         }
     }
+}
+
+fn lock(over: &Mutex<Vec<WorkItemId>>) -> MutexGuard<'_, Vec<WorkItemId>> {
+    // A list is whole whatever panicked beside it.
+    over.lock().unwrap_or_else(PoisonError::into_inner)
 }
