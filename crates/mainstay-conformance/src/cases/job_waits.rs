@@ -59,7 +59,7 @@ async fn r18_whoever_changes_a_job_wakes_a_scheduler(fx: &dyn Fixture) {
             // A wake-up too many is allowed: it costs one look. What counts is the one for something that is due.
             loop {
                 let woken = store.wait(&request).await.unwrap();
-                let due = !store.due(owner, 10).await.unwrap().jobs.is_empty();
+                let due = !store.due(owner, None, 10).await.unwrap().jobs.is_empty();
                 let run = !store.dispatch(owner, 10).await.unwrap().is_empty();
                 if due || run || woken == Wake::TimedOut {
                     return woken;
@@ -79,7 +79,7 @@ async fn r18_whoever_changes_a_job_wakes_a_scheduler(fx: &dyn Fixture) {
         let woken = waiting.await.unwrap();
         assert!(!hears || woken != Wake::TimedOut, "{change}: it slept through");
         // Nothing is near in the next round.
-        for job in second.list().await.unwrap() {
+        for job in second.list(None, 100).await.unwrap() {
             second.disable(&job.name).await.unwrap();
         }
         second.dispatch(OwnerToken::new(), 100).await.unwrap();
