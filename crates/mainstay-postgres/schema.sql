@@ -1300,7 +1300,10 @@ create function infra.jobs_started(id uuid)
     returns boolean language plpgsql volatile;
 
 create function infra.jobs_trigger(name text)
-    returns uuid language plpgsql volatile;
+    returns uuid language sql volatile;
+
+create function infra.jobs_trigger_run(name text)
+    returns SETOF infra.jobs_run language plpgsql volatile;
 
 create function infra.jobs_unknown(caller text,
         name text)
