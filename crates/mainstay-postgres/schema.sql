@@ -1335,6 +1335,9 @@ create function infra.lease_guard(name text,
         epoch bigint)
     returns timestamp with time zone language plpgsql volatile;
 
+create function infra.lease_home()
+    returns text language sql stable;
+
 create function infra.lease_list(name text DEFAULT NULL::text,
         held_only boolean DEFAULT false,
         after_name text DEFAULT NULL::text,

@@ -36,6 +36,11 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: Cli) -> anyhow::Result<ExitCode> {
+    // It is about to be another program, which no setting of this one concerns.
+    #[cfg(target_os = "linux")]
+    if let Command::Lease(commands::lease::LeaseCommand::Bound(arguments)) = &cli.command {
+        return Err(commands::bound::turn_into(arguments));
+    }
     let settings = Settings::collect(cli.flags)?;
     // The demo's handlers fail on purpose all the time; nobody wants to read that unasked.
     log::start(settings.log_filter(!matches!(cli.command, Command::Demo(_))))?;

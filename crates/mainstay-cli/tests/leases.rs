@@ -99,6 +99,20 @@ async fn whoever_holds_it_is_told() {
     assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(0), b"at last\n".as_slice()));
 }
 
+/// Nobody is left to renew the lease then, or to end the command when it is lost.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn the_command_dies_with_a_program_that_is_killed() {
+    let program = Program::with_database();
+    let command = "trap '' TERM HUP; echo $$; while :; do sleep 0.1; done";
+    let mut running = Running::start(&program, &["lease", "run", "job", "--", "sh", "-c", command]);
+    let process = running.line();
+    assert!(is_alive(&process), "{process}");
+    running.child.kill().unwrap();
+    running.child.wait().unwrap();
+    eventually(DEADLINE, "the command is gone", async || !is_alive(&process)).await;
+}
+
 #[tokio::test]
 async fn a_lost_lease_ends_the_command_and_what_it_started() {
     let program = Program::with_database();

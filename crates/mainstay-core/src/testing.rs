@@ -9,12 +9,12 @@ use serde::de::DeserializeOwned;
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::JobService;
 use crate::outbox::{MessageFilter, Outbox, OutboxMessage, OutboxStats, Page};
-use crate::runtime::Mainstay;
+use crate::runtime::{INBOX_DISPATCHER, Mainstay};
 use crate::store::Queue;
 use crate::timer::TimerService;
 
 /// Runs the handlers until nothing is due, and gives the books. Messages that are due later stay. Timers and runs of jobs that
-/// are due count too, if it was built to fire and to dispatch them.
+/// are due count too, if it was built to fire and to dispatch them, and received messages if there are handlers for them.
 ///
 /// An error when that takes longer than `deadline`.
 pub async fn drain(mainstay: &Mainstay, deadline: Duration) -> Result<OutboxStats> {
@@ -29,12 +29,16 @@ pub async fn drain(mainstay: &Mainstay, deadline: Duration) -> Result<OutboxStat
 
 async fn until_idle(mainstay: &Mainstay) -> Result<OutboxStats> {
     loop {
-        // First timers and runs: what fires between the looks is then seen as a message.
+        // First timers, runs and what was received: what becomes of them between the looks is then seen as a message.
         let fires = mainstay.runs(TimerService::NAME) && mainstay.timers().stats().await?.overdue > 0;
         let runs = mainstay.runs(JobService::NAME)
             && Outbox::new(mainstay.provider().queue(Queue::JobRuns)).backlog().await?.ready > 0;
+        let received = mainstay.runs(INBOX_DISPATCHER) && {
+            let backlog = mainstay.inbox().queue().backlog().await?;
+            backlog.ready + backlog.in_progress > 0
+        };
         let stats = mainstay.outbox().stats().await?;
-        if !fires && !runs && stats.ready + stats.in_progress == 0 {
+        if !fires && !runs && !received && stats.ready + stats.in_progress == 0 {
             return Ok(stats);
         }
         tokio::time::sleep(Duration::from_millis(2)).await;

@@ -73,14 +73,8 @@ declare
     moment constant timestamptz := clock_timestamp();
     item uuid;
 begin
-    if $5 = 0 then
-        -- Not waited for: somebody is ending it, in a transaction that may take a while.
-        select e.work_item_id into item from "{{schema}}"."{{inbox}}_entry" e
-         where e.source = $1 and e.digest = key and e.state = 1 and e.owner = $3 and e.generation = $4 for update skip locked;
-    else
-        select e.work_item_id into item from "{{schema}}"."{{inbox}}_entry" e
-         where e.source = $1 and e.digest = key and e.state = 1 and e.owner = $3 and e.generation = $4 for update;
-    end if;
+    select e.work_item_id into item from "{{schema}}"."{{inbox}}_entry" e
+     where e.source = $1 and e.digest = key and e.state = 1 and e.owner = $3 and e.generation = $4 for update;
     -- Also once it has lapsed, if nobody has taken it: but a worker may have.
     if not found or exists (select from "{{schema}}"."{{inbox}}" q where q.id = item and q.status = 1) then
         return false;

@@ -11,6 +11,11 @@ begin
         raise exception using errcode = '22023', message = '{{lease:literal}}_guard: '
             || case when $1 is null then 'name' when $2 is null then 'owner' else 'epoch' end || ' must not be null';
     end if;
+    if current_setting('transaction_isolation') <> 'read committed' then
+        raise exception using errcode = '25001',
+            message = '{{lease:literal}}_guard: needs READ COMMITTED, the transaction is ' || upper(current_setting('transaction_isolation')),
+            hint = 'One old snapshot cannot show who holds a lease now. Nothing is said about the lease.';
+    end if;
     select t.expires_at into until from "{{schema}}"."{{lease}}" t where t.name = $1 and t.owner = $2 and t.epoch = $3 for key share;
     -- An exception and not an answer: a transaction in which this was raised can't be committed, whoever forgets to look.
     if until is null or until <= clock_timestamp() then

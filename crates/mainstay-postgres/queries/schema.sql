@@ -47,3 +47,18 @@ select to_regnamespace($1) is not null
 select format('%I.%I(%s)', n.nspname, p.proname, pg_get_function_identity_arguments(p.oid))
   from pg_proc p join pg_namespace n on n.oid = p.pronamespace
  where n.nspname = $1 and p.proname = any ($2) and p.xmin <> pg_current_xact_id()::xid
+
+-- Who holds a table of ours, the one that has done so for longest first. Of other roles' transactions only that they are there is told.
+-- name: holders
+select format('the table %I (process %s of the server%s)', c.relname, l.pid,
+              case when a.xact_start is null then ''
+                   else format(', %s, in a transaction since %s', coalesce(nullif(a.application_name, ''), a.usename), date_trunc('second', a.xact_start)) end)
+  from pg_locks l
+  join pg_class c on c.oid = l.relation
+  join pg_namespace n on n.oid = c.relnamespace
+  left join pg_stat_activity a on a.pid = l.pid
+ where l.locktype = 'relation' and l.granted and l.mode <> 'AccessShareLock' and l.pid <> pg_backend_pid()
+   and n.nspname = $1 and c.relkind in ('r', 'p')
+   and l.database = (select d.oid from pg_database d where d.datname = current_database())
+ order by a.xact_start nulls last, l.pid
+ limit 1

@@ -29,8 +29,21 @@ pub(crate) fn is_from_server(error: &Error) -> bool {
     error.source().is_some_and(|source| source.is::<ServerError>())
 }
 
+/// The code of a lock that was not to be had in time.
+pub(crate) const LOCK_NOT_AVAILABLE: &str = "55P03";
+
+/// Whether the server has answered with this code.
+pub(crate) fn is_of_code(error: &Error, code: &str) -> bool {
+    let server = error.source().and_then(|source| source.downcast_ref::<ServerError>());
+    server.is_some_and(|server| server.code == code)
+}
+
 /// An error of the server by its SQLSTATE.
 pub(crate) fn from_server(operation: &'static str, code: &str, message: &str) -> Error {
+    if code == "25P01" {
+        let error = Error::invalid(operation, "tx", "must be a transaction; begin one first");
+        return error.with_source(ServerError { code: code.to_owned(), message: message.to_owned() });
+    }
     let (kind, advice) = classify(code);
     let text = match advice {
         "" => message.to_owned(),
@@ -73,7 +86,7 @@ fn classify(code: &str) -> (ErrorKind, &'static str) {
         "25006" => (ErrorKind::ReadOnly, "connect to the primary (target_session_attrs=read-write)"),
         "25001" => (
             ErrorKind::Config,
-            "set default_transaction_isolation to read committed for this role or database",
+            "begin it with READ COMMITTED, or set default_transaction_isolation to read committed for this role or database",
         ),
         "53100" => (ErrorKind::Full, "make room on the server's disk"),
         // Raised by lease_guard.
@@ -219,6 +232,8 @@ mod tests {
             ("42501", ErrorKind::Denied, false),
             ("28P01", ErrorKind::Denied, false),
             ("28000", ErrorKind::Denied, false),
+            ("25P01", ErrorKind::InvalidArgument, false),
+            ("25001", ErrorKind::Config, false),
             ("ML001", ErrorKind::LeaseLost, false),
             ("3D000", ErrorKind::Config, false),
             ("40001", ErrorKind::Conflict, true),

@@ -1,6 +1,7 @@
 //! The leases: each method is one call of one public SQL function, in one round trip.
 
 use std::any::Any;
+use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -16,17 +17,29 @@ use crate::pool::{Connections, Parameter};
 use crate::rows::{self, Reader};
 use crate::statements::LeaseStatements;
 
+const GUARD: &str = "lease.guard";
+
+/// Fails outside a transaction, where a guard would end with its statement, and leaves nothing behind within one.
+pub(crate) const IN_TRANSACTION: &str = "savepoint mainstay_guard; release savepoint mainstay_guard";
+
 /// The leases in PostgreSQL.
 pub struct PostgresLeases {
     identifier: String,
     connections: Connections,
     statements: LeaseStatements,
+    /// Where the leases are, as the database said with the last lease it gave or renewed. A restarted server says otherwise.
+    home: RwLock<Option<String>>,
 }
 
 impl PostgresLeases {
     pub(crate) fn new(connections: Connections, names: &Names) -> Result<Self> {
         let identifier = format!("{}/{}.{}", connections.store(), names.schema(), names.lease());
-        Ok(Self { identifier, connections, statements: LeaseStatements::new(names)? })
+        Ok(Self {
+            identifier,
+            connections,
+            statements: LeaseStatements::new(names)?,
+            home: RwLock::default(),
+        })
     }
 
     /// The leases behind a store, or what is wrong with guarding one of them in a transaction of PostgreSQL.
@@ -36,12 +49,45 @@ impl PostgresLeases {
                 "this is a transaction of PostgreSQL, but the lease is in {}; guard it in a transaction of its own database",
                 store.identifier()
             );
-            Error::new(ErrorKind::Unsupported, "lease.guard", message)
+            Error::new(ErrorKind::Unsupported, GUARD, message)
         })
     }
 
     pub(crate) fn statements(&self) -> &LeaseStatements {
         &self.statements
+    }
+
+    /// Where the leases are. Known to whoever was given one, so a guard need not wait for a connection of the pool.
+    pub(crate) async fn home(&self) -> Result<String> {
+        let known = self.home.read().unwrap_or_else(PoisonError::into_inner).clone();
+        match known {
+            Some(home) => Ok(home),
+            None => self.ask_home().await,
+        }
+    }
+
+    /// Fails unless the leases are where a transaction said it is, which was not so when that was last asked: the server may have
+    /// been restarted since, or another one may have taken over.
+    pub(crate) async fn moved_to(&self, transactions: String) -> Result<String> {
+        if self.ask_home().await? == transactions {
+            return Ok(transactions);
+        }
+        let reason = format_args!("must be a transaction of the lease's own database, {}", self.identifier);
+        Err(Error::invalid(GUARD, "tx", reason))
+    }
+
+    async fn ask_home(&self) -> Result<String> {
+        let rows = self.connections.query(GUARD, &self.statements.home, &[]).await?;
+        let home: String = rows::value(GUARD, &rows)?;
+        self.learn_home(&home);
+        Ok(home)
+    }
+
+    fn learn_home(&self, home: &str) {
+        let is_known = |known: &Option<String>| known.as_deref() == Some(home);
+        if !is_known(&self.home.read().unwrap_or_else(PoisonError::into_inner)) {
+            *self.home.write().unwrap_or_else(PoisonError::into_inner) = Some(home.to_owned());
+        }
     }
 
     async fn list(
@@ -98,6 +144,7 @@ impl LeaseStore for PostgresLeases {
         ];
         let rows = self.connections.query(ACQUIRE, &self.statements.acquire, &parameters).await?;
         let row = only(ACQUIRE, &rows)?;
+        self.learn_home(row.get(7)?);
         let (epoch, expires_at, now) = (row.get(2)?, row.time(4)?, row.time(6)?);
         if row.get(0)? {
             return Ok(LeaseAnswer::Granted(LeaseGrant {
@@ -127,6 +174,7 @@ impl LeaseStore for PostgresLeases {
         ];
         let rows = self.connections.query(RENEW, &self.statements.renew, &parameters).await?;
         let row = only(RENEW, &rows)?;
+        self.learn_home(row.get(4)?);
         if !row.get::<bool>(0)? {
             return Ok(None);
         }

@@ -5,19 +5,23 @@
 //! whole whenever their text differs. A released change of the functions comes with a step, even an empty one: only
 //! the number of the steps tells which of two programs is the older, and keeps that one from putting its functions back.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use mainstay_core::store::{
-    Applied, Migration, Names, Queue, SchemaStatus, SchemaStore, checksum, made, plan_migrations, render,
+    Applied, Migration, Names, Queue, SchemaStatus, SchemaStore, check_collisions, checksum, made,
+    plan_migrations, render,
 };
 use mainstay_core::{Error, ErrorKind, Result};
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Row};
 
-use crate::error::from_driver;
+use crate::error::{LOCK_NOT_AVAILABLE, from_driver, is_of_code};
 use crate::pool::{Connections, Parameter};
 use crate::rows::{self, Reader};
 use crate::statements::SchemaStatements;
 
+const CONNECT: &str = "postgres.connect";
 const STATUS: &str = "schema.status";
 const DEPLOY: &str = "schema.deploy";
 
@@ -88,6 +92,7 @@ const FUNCTIONS: &[Functions] = &[
     Functions::once(include_str!("../functions/inbox_begin.sql")),
     Functions::once(include_str!("../functions/inbox_enqueue.sql")),
     Functions::once(include_str!("../functions/inbox_keep.sql")),
+    Functions::once(include_str!("../functions/lease_home.sql")),
     Functions::once(include_str!("../functions/lease_acquire.sql")),
     Functions::once(include_str!("../functions/lease_renew.sql")),
     Functions::once(include_str!("../functions/lease_release.sql")),
@@ -109,6 +114,14 @@ const FUNCTIONS: &[Functions] = &[
 /// Under which version and name the functions' checksum is kept.
 const FUNCTIONS_VERSION: i32 = 0;
 const FUNCTIONS_NAME: &str = "functions";
+
+/// How long a step may wait for a table that is in use. Whoever comes after it waits behind it, workers that settle included, so
+/// it must not wait for as long as somebody's longest transaction takes.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How often a deployment is tried that could not get a table in time, and how long the others are let through in between.
+const ATTEMPTS: u32 = 5;
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// The schema in PostgreSQL.
 pub struct PostgresSchema {
@@ -170,6 +183,8 @@ impl PostgresSchema {
     /// Deploys on a connection whose transaction has begun.
     async fn deploy_on(&self, client: &Client) -> Result<()> {
         query(client, &self.statements.lock, &[]).await?;
+        // Not for the lock above: another deployment takes as long as it takes, and nobody else waits for that.
+        execute(client, &format!("set local lock_timeout = {}", LOCK_TIMEOUT.as_millis())).await?;
         // Asked first: making what is there already needs rights that the asking does not.
         let schema = Self::quoted(self.names.schema());
         if !rows::value(
@@ -197,6 +212,21 @@ impl PostgresSchema {
         self.replace_functions(client).await?;
         self.record(client, FUNCTIONS_VERSION, FUNCTIONS_NAME, &functions_checksum()).await?;
         Ok(())
+    }
+
+    /// The error of a deployment that waited for too long, with who it waited for, as far as the server tells.
+    async fn held_up(&self, client: &Client, error: Error) -> Error {
+        let schema = self.names.schema();
+        let holders = async {
+            execute(client, "rollback").await?;
+            query(client, &self.statements.holders, &[(&schema, Type::TEXT)]).await
+        };
+        let holder = holders.await.ok().and_then(|rows| rows.first()?.try_get::<_, String>(0).ok());
+        let holder = holder.unwrap_or_else(|| format!("a table of the schema {schema:?}"));
+        let message = format!(
+            "another transaction holds {holder}, also after {ATTEMPTS} attempts; nothing was changed; try again when it has ended"
+        );
+        Error::new(ErrorKind::Conflict, DEPLOY, message).with_source(error)
     }
 
     async fn replace_functions(&self, client: &Client) -> Result<()> {
@@ -263,13 +293,25 @@ impl SchemaStore for PostgresSchema {
             return Ok(status);
         }
         status.check_deployable()?;
-        let lease = self.connections.lease(DEPLOY).await?;
-        let client = lease.client()?;
-        execute(client, "begin isolation level read committed read write").await?;
-        // On an error the lease is dropped, and with the connection goes the transaction.
-        self.deploy_on(client).await?;
-        execute(client, "commit").await?;
-        lease.give_back();
+        let mut attempt = 1;
+        loop {
+            let lease = self.connections.lease(DEPLOY).await?;
+            let client = lease.client()?;
+            execute(client, "begin isolation level read committed read write").await?;
+            // On an error the lease is dropped, and with the connection goes the transaction.
+            match self.deploy_on(client).await {
+                Ok(()) => {
+                    execute(client, "commit").await?;
+                    lease.give_back();
+                    break;
+                }
+                Err(error) if !is_of_code(&error, LOCK_NOT_AVAILABLE) => return Err(error),
+                Err(error) if attempt == ATTEMPTS => return Err(self.held_up(client, error).await),
+                Err(_) => drop(lease),
+            }
+            attempt += 1;
+            tokio::time::sleep(PAUSE).await;
+        }
         self.status().await
     }
 
@@ -350,15 +392,16 @@ struct Inventory {
     lacks_functions: bool,
 }
 
-/// PostgreSQL makes no schema of a name that begins with `pg_`.
+/// PostgreSQL makes no schema of a name that begins with `pg_`, and nothing twice.
 fn check_names(names: &Names) -> Result<()> {
     let got = names.schema();
     if got.starts_with("pg_") {
         let reason =
             format_args!("name must not begin with `pg_`, which PostgreSQL keeps to itself, got {got:?}");
-        return Err(Error::invalid("postgres.connect", "schema", reason));
+        return Err(Error::invalid(CONNECT, "schema", reason));
     }
-    Ok(())
+    let functions = FUNCTIONS.iter().flat_map(|file| file.over.iter().map(|queue| (file.sql, *queue)));
+    check_collisions(CONNECT, names, MIGRATIONS, functions, false)
 }
 
 /// What the steps make of these kinds, the way `to_regclass` reads it.
@@ -446,6 +489,26 @@ mod tests {
         assert!(error.message().contains("\"pg_x\""), "{error}");
         for fine in ["pg", "pgx", "PG_x", "my_pg_"] {
             check_names(&Names::default().with_schema(fine).unwrap()).unwrap();
+        }
+    }
+
+    #[test]
+    fn names_that_collide_are_refused_by_their_field() {
+        let names = Names::default;
+        for fine in [names(), names().with_outbox("mail").unwrap(), names().with_timers("Outbox").unwrap()] {
+            check_names(&fine).unwrap();
+        }
+        for (names, field) in [
+            (names().with_timers("outbox").unwrap(), "timers table"),
+            (names().with_lease("timers").unwrap(), "lease table"),
+            (names().with_jobs("job_runs").unwrap(), "jobs table"),
+            (names().with_lease("outbox_history").unwrap(), "lease table"),
+            (names().with_inbox("outbox_history_pkey").unwrap(), "inbox table"),
+            (names().with_timers("lease_guard").unwrap(), "timers table"),
+            (names().with_outbox("inbox").unwrap().with_inbox("inbox").unwrap(), "inbox table"),
+        ] {
+            let error = check_names(&names).unwrap_err();
+            assert_eq!((error.kind(), error.field()), (ErrorKind::InvalidArgument, Some(field)), "{error}");
         }
     }
 

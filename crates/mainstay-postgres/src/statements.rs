@@ -45,7 +45,7 @@ statements! {
 statements! {
     /// The statements of the leases.
     LeaseStatements from "../queries/lease.sql" {
-        acquire, renew, release, force_release, guard, guard_as_text, list, active,
+        acquire, renew, release, force_release, home, guard, guard_as_text, list, active,
     }
 }
 
@@ -78,7 +78,7 @@ impl JobStatements {
 statements! {
     /// The statements of the schema.
     SchemaStatements from "../queries/schema.sql" {
-        create_schema, create_ledger, ledger_exists, ledger, record, lock, inventory, schema_exists, stale_functions,
+        create_schema, create_ledger, ledger_exists, ledger, record, lock, inventory, schema_exists, stale_functions, holders,
     }
 }
 

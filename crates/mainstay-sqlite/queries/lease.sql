@@ -34,6 +34,11 @@ UPDATE "{{schema}}_{{lease}}" SET owner = NULL, context = NULL, expires_at = ?2
 UPDATE "{{schema}}_{{lease}}" SET fencing_token = fencing_token
  WHERE name = ?1 AND owner = ?2 AND epoch = ?3 AND expires_at > ?4;
 
+-- name: home
+-- The file with the table that a guard on this connection has looked at: attached ones are searched too, the first one wins.
+SELECT d.file FROM pragma_table_list t JOIN pragma_database_list d ON d.name = t.schema
+ WHERE t.name = '{{schema:literal}}_{{lease:literal}}' COLLATE NOCASE ORDER BY d.seq LIMIT 1;
+
 -- name: find
 -- 1 name, 2 now.
 SELECT name, owner IS NOT NULL AND expires_at > ?2, owner, epoch, fencing_token, acquired_at, renewed_at, expires_at, context

@@ -5,6 +5,7 @@
 
 use std::any::Any;
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -217,6 +218,24 @@ pub(crate) fn guard(
     match connection.prepare_cached(&sql.guard)?.execute(params![name, owner, epoch, now])? {
         0 => Err(lost(claim).into()),
         _ => Ok(()),
+    }
+}
+
+impl SqliteLeases {
+    /// Fails unless a connection's guard has looked at this database, by the file it says that was: what another one answers,
+    /// with the same tables perhaps, is nothing to the lease. To be asked after the guard, which must be the first to read.
+    pub(crate) fn check_home(&self, file: &str) -> Result<()> {
+        let location = &self.database.location;
+        let same = || {
+            let (own, other) = (location.place().path().canonicalize(), Path::new(file).canonicalize());
+            own.is_ok_and(|own| other.is_ok_and(|other| own == other))
+        };
+        if location.is_memory() || !same() {
+            let reason =
+                format_args!("must be a transaction of the lease's own database, {}", self.identifier);
+            return Err(Error::invalid(GUARD, "tx", reason));
+        }
+        Ok(())
     }
 }
 

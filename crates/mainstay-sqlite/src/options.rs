@@ -14,6 +14,7 @@ use crate::database::{Database, identifier};
 use crate::error::Place;
 use crate::provider::Sqlite;
 use crate::reader::Readers;
+use crate::schema::check_names;
 use crate::statements::Statements;
 use crate::wake::Signal;
 use crate::writer::Writer;
@@ -85,6 +86,7 @@ impl SqliteBuilder {
     }
 
     fn validate(&self) -> Result<()> {
+        check_names(OPEN, &self.names)?;
         if !(1..=64).contains(&self.readers) {
             let got = self.readers;
             return Err(Error::invalid(OPEN, "readers", format_args!("must be 1 to 64, got {got}")));

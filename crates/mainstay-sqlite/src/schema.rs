@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use mainstay_core::store::{
-    Applied, Migration, Names, Queue, SchemaStatus, SchemaStore, checksum, plan_migrations, render,
+    Applied, Migration, Names, Queue, SchemaStatus, SchemaStore, check_collisions, checksum, plan_migrations,
+    render,
 };
 use mainstay_core::{Error, Result};
 use rusqlite::{Connection, params};
@@ -96,8 +97,8 @@ fn record(step: &Migration, names: &Names) -> String {
     format!("{insert}\nVALUES ({outbox}, {version}, '{name}', '{checksum}', {NOW});")
 }
 
-/// SQLite keeps every name that begins with `sqlite_` to itself, however it is written.
-fn check_names(operation: &'static str, names: &Names) -> Result<()> {
+/// SQLite keeps every name that begins with `sqlite_` to itself, however it is written, and takes none twice, in whatever case.
+pub(crate) fn check_names(operation: &'static str, names: &Names) -> Result<()> {
     let prefix = format!("{}_", names.schema()).to_ascii_lowercase();
     if prefix.starts_with("sqlite_") {
         let got = names.schema();
@@ -106,7 +107,7 @@ fn check_names(operation: &'static str, names: &Names) -> Result<()> {
         );
         return Err(Error::invalid(operation, "schema", reason));
     }
-    Ok(())
+    check_collisions(operation, names, MIGRATIONS, [], true)
 }
 
 fn deploy(connection: &Connection, names: &Names, store: &str) -> Result<SchemaStatus, Fault> {

@@ -127,6 +127,7 @@ statements! {
         release,
         force_release,
         guard,
+        home,
         find,
         list,
         active,

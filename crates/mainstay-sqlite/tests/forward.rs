@@ -22,20 +22,20 @@ fn mebibytes(name: &str) -> u64 {
 async fn a_batch_of_large_timers_is_not_in_memory_at_once() {
     let scratch = Scratch::new().await;
     let timers = Timers::new(&scratch.sqlite);
-    // 80 of 2 MiB each.
+    // 40 of 2 MiB each.
     scratch
         .connect()
         .execute_batch(
-            "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 80)
+            "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 40)
              INSERT INTO infra_timers (topic, payload) SELECT 't', hex(zeroblob(1048576)) FROM n",
         )
         .unwrap();
     // The highest it has been, from now on.
     std::fs::write("/proc/self/clear_refs", "5").unwrap();
     let before = mebibytes("VmRSS");
-    assert_eq!(timers.queue().store().forward(OwnerToken::new(), 100).await.unwrap().len(), 80);
+    assert_eq!(timers.queue().store().forward(OwnerToken::new(), 100).await.unwrap().len(), 40);
     let grown = mebibytes("VmHWM").saturating_sub(before);
-    assert!(grown < 64, "{grown} MiB for 160 MiB of payloads");
+    assert!(grown < 32, "{grown} MiB for 80 MiB of payloads");
     let whole = "SELECT count(*) FROM infra_outbox WHERE length(payload) = 2097152";
-    assert_eq!(scratch.connect().query_row(whole, [], |row| row.get::<_, i64>(0)).unwrap(), 80);
+    assert_eq!(scratch.connect().query_row(whole, [], |row| row.get::<_, i64>(0)).unwrap(), 40);
 }

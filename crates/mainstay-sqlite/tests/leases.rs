@@ -71,6 +71,48 @@ async fn a_connection_without_a_transaction_is_refused() {
     lease.check().unwrap();
 }
 
+/// Two files with the same tables: one's lease is nothing to the other's transactions, even if it is held there by the same owner
+/// under the same epoch.
+#[tokio::test]
+async fn a_transaction_of_another_file_says_nothing_of_the_lease() {
+    let (ours, theirs) = (Scratch::new().await, Scratch::new().await);
+    let same = || still().owner("same");
+    let lease =
+        Leases::new(ours.sqlite.leases()).acquire_with("guarded", same()).await.unwrap().lease().unwrap();
+    let memory = Sqlite::memory().await.unwrap();
+    memory.schema().deploy().await.unwrap();
+    let in_memory =
+        Leases::new(memory.leases()).acquire_with("guarded", same()).await.unwrap().lease().unwrap();
+    for is_there in [false, true] {
+        let leases = Leases::new(theirs.sqlite.leases());
+        let _theirs =
+            if is_there { leases.acquire_with("guarded", same()).await.unwrap().lease() } else { None };
+        for lease in [&lease, &in_memory] {
+            let mut connection = theirs.connect();
+            let mut transaction = connection.transaction().unwrap();
+            let error = lease.guard_blocking(&mut transaction).unwrap_err();
+            assert_eq!((error.kind(), error.field()), (ErrorKind::InvalidArgument, Some("tx")), "{error}");
+            assert!(error.message().contains("of the lease's own database"), "{error}");
+            drop(transaction);
+            #[cfg(feature = "sqlx")]
+            {
+                use sqlx::Connection;
+                let url = format!("sqlite:{}", theirs.path().display());
+                let mut connection = sqlx::SqliteConnection::connect(&url).await.unwrap();
+                let mut transaction = connection.begin().await.unwrap();
+                assert_eq!(lease.guard(&mut transaction).await.unwrap_err().field(), Some("tx"));
+                transaction.rollback().await.unwrap();
+            }
+            lease.check().unwrap();
+        }
+    }
+    // Ours, attached to a connection of something else, is ours.
+    let mut connection = rusqlite::Connection::open_in_memory().unwrap();
+    connection.execute("ATTACH ?1 AS mainstay", [ours.path().to_str().unwrap()]).unwrap();
+    let mut transaction = connection.transaction().unwrap();
+    lease.guard_blocking(&mut transaction).unwrap();
+}
+
 #[tokio::test]
 async fn a_guard_makes_the_transaction_one_that_writes() {
     let scratch = Scratch::new().await;

@@ -106,6 +106,23 @@ async fn a_name_that_sqlite_keeps_to_itself_is_refused_by_its_field() {
 }
 
 #[tokio::test]
+async fn names_that_collide_are_refused_when_it_is_opened() {
+    let names = Names::default;
+    for (names, field) in [
+        (names().with_timers("outbox").unwrap(), "timers table"),
+        (names().with_timers("OUTBOX").unwrap(), "timers table"),
+        (names().with_lease("Timers").unwrap(), "lease table"),
+        (names().with_lease("outbox_history").unwrap(), "lease table"),
+        (names().with_jobs("outbox_Lane").unwrap(), "jobs table"),
+        (names().with_inbox("Mainstay_Migration").unwrap(), "inbox table"),
+    ] {
+        let error = Sqlite::memory_builder().names(names).open().await.unwrap_err();
+        assert_eq!((error.kind(), error.field()), (ErrorKind::InvalidArgument, Some(field)), "{error}");
+    }
+    Sqlite::memory_builder().names(names().with_outbox("mail").unwrap()).open().await.unwrap();
+}
+
+#[tokio::test]
 async fn something_else_in_the_way_is_told() {
     let scratch = Scratch::new().await;
     scratch.connect().execute_batch("CREATE TABLE other_outbox_lane (x)").unwrap();

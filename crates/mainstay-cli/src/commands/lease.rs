@@ -1,6 +1,6 @@
 //! `mainstay lease run`: a command that runs while a lease is held, and not a moment longer.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::IsTerminal;
 use std::process::{ExitCode, ExitStatus};
 use std::sync::Arc;
@@ -37,7 +37,7 @@ Examples:
 
 The lease is renewed while the command runs and released when it ends. If it is lost, because the database can't be
 reached or an operator took it away, the command and the processes it started are asked to end, and killed a moment
-later. The command finds the lease in MAINSTAY_LEASE_NAME, MAINSTAY_LEASE_OWNER, MAINSTAY_LEASE_EPOCH and
+later. On Linux the command also dies with mainstay itself, should that be killed. The command finds the lease in MAINSTAY_LEASE_NAME, MAINSTAY_LEASE_OWNER, MAINSTAY_LEASE_EPOCH and
 MAINSTAY_LEASE_TOKEN, and can guard its own writes with them:
   select infra.lease_guard('nightly-report', '$MAINSTAY_LEASE_OWNER', $MAINSTAY_LEASE_EPOCH)
 
@@ -53,6 +53,10 @@ With --json what is told is JSON, still on stderr: stdout is the command's.";
 pub(crate) enum LeaseCommand {
     /// Run a command while holding a lease
     Run(RunArgs),
+    /// What `run` starts
+    #[cfg(target_os = "linux")]
+    #[command(name = super::bound::NAME, hide = true)]
+    Bound(super::bound::BoundArgs),
 }
 
 /// Run a command while holding a lease
@@ -93,7 +97,12 @@ impl RunArgs {
 }
 
 pub(crate) async fn run(command: LeaseCommand, settings: &Settings) -> anyhow::Result<ExitCode> {
-    let LeaseCommand::Run(arguments) = command;
+    let arguments = match command {
+        LeaseCommand::Run(arguments) => arguments,
+        // Settings don't concern it, so it does not get here from the command line.
+        #[cfg(target_os = "linux")]
+        LeaseCommand::Bound(arguments) => return Err(super::bound::turn_into(&arguments)),
+    };
     let options = arguments.options()?;
     let provider = super::leases::open(settings).await?;
     let leases = Leases::new(provider.leases());
@@ -195,13 +204,34 @@ struct Supervised {
     asked: bool,
 }
 
+/// What runs the command so that it does not outlive this process, where that can be had. The kernel goes by the thread that starts
+/// it: that must be one that lives as long as the process, as the main one does.
+fn command_of(program: &OsStr, rest: &[OsString]) -> Command {
+    #[cfg(target_os = "linux")]
+    if std::fs::exists(super::bound::PROGRAM).unwrap_or(false) {
+        let mut command = Command::new(super::bound::PROGRAM);
+        command.arg0("mainstay").args(["lease", super::bound::NAME, &std::process::id().to_string(), "--"]);
+        command.arg(program).args(rest);
+        return command;
+    }
+    let mut command = Command::new(program);
+    command.args(rest);
+    command
+}
+
+/// The failure to run a command, with the exit codes of a shell.
+pub(super) fn unrunnable(program: &OsStr, error: std::io::Error) -> Failure {
+    let code = if error.kind() == std::io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE };
+    let what = format!("the command {:?} can't be run", program.to_string_lossy());
+    Failure::with_code(code, what).because(error)
+}
+
 fn start(arguments: &RunArgs, lease: &Lease, group: Group) -> anyhow::Result<Supervised> {
     // The parser takes at least one.
     let (program, rest) =
         arguments.command.split_first().ok_or_else(|| Failure::usage("there is no command"))?;
-    let mut command = Command::new(program);
+    let mut command = command_of(program, rest);
     command
-        .args(rest)
         .env("MAINSTAY_LEASE_NAME", lease.name())
         .env("MAINSTAY_LEASE_OWNER", lease.owner())
         .env("MAINSTAY_LEASE_EPOCH", lease.epoch().to_string())
@@ -213,11 +243,7 @@ fn start(arguments: &RunArgs, lease: &Lease, group: Group) -> anyhow::Result<Sup
     if grouped {
         command.process_group(0);
     }
-    let process = command.spawn().map_err(|error| {
-        let code = if error.kind() == std::io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE };
-        let what = format!("the command {:?} can't be run", program.to_string_lossy());
-        Failure::with_code(code, what).because(error)
-    })?;
+    let process = command.spawn().map_err(|error| unrunnable(program, error))?;
     if let (true, Some(id)) = (grouped, process.id().and_then(|id| i32::try_from(id).ok())) {
         group.0.store(id, Ordering::SeqCst);
     }

@@ -1,6 +1,8 @@
 //! One file per command: its arguments and what it does.
 
 pub(crate) mod bench;
+#[cfg(target_os = "linux")]
+pub(crate) mod bound;
 mod content;
 pub(crate) mod demo;
 pub(crate) mod inbox;

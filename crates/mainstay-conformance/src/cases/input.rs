@@ -18,7 +18,7 @@ cases! { $ input_cases:
 }
 
 /// What breaks naive SQL, naive quoting, naive JSON and naive Unicode.
-const HOSTILE: [&str; 14] = [
+pub(super) const HOSTILE: [&str; 14] = [
     "'; drop table outbox; --",
     "\"; drop schema infra cascade; --",
     "' or '1'='1",

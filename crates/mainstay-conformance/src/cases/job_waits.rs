@@ -79,7 +79,7 @@ async fn r18_whoever_changes_a_job_wakes_a_scheduler(fx: &dyn Fixture) {
         let woken = waiting.await.unwrap();
         assert!(!hears || woken != Wake::TimedOut, "{change}: it slept through");
         // Nothing is near in the next round.
-        for job in second.list(None, 100).await.unwrap() {
+        for job in second.list(None, 1_000).await.unwrap() {
             second.disable(&job.name).await.unwrap();
         }
         second.dispatch(OwnerToken::new(), 100).await.unwrap();

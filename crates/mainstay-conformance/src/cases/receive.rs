@@ -43,6 +43,7 @@ cases! { $ receive_cases:
     r16_dead_messages_are_revived_by_filter ["R16"],
     ibx_117_a_message_goes_all_the_way_through_the_functions ["IBX-117", "IBX-123"],
     ibx_128_a_received_payload_is_never_logged ["IBX-128", "R27"],
+    mst_021_any_unicode_is_received ["MST-021", "MST-022"],
     r9_a_received_message_keeps_the_rules_of_messages ["R9", "R5"],
 }
 
@@ -617,6 +618,34 @@ async fn ibx_128_a_received_payload_is_never_logged(fx: &dyn Fixture) {
     tracing::info!(?guard, entry = ?world.entry(SOURCE, "a").await, "as an application would log them");
     assert!(logs.all().len() > 5, "the capture works");
     assert!(!logs.text().contains(SECRET), "at any level, by any path");
+}
+
+async fn mst_021_any_unicode_is_received(fx: &dyn Fixture) {
+    let world = World::open(fx).await;
+    let owner = OwnerToken::new();
+    for text in super::input::HOSTILE {
+        let message = || Message::new(text, text).correlation(text).ordering_key(text).header(text, text);
+        let incoming = || Incoming::new(text, text, message());
+        let received = world.inbox.enqueue(incoming()).await.unwrap();
+        assert_eq!(received.outcome, ReceivedOutcome::Added, "{text:?}");
+        let again = fx.receive(&world.inbox, "note", vec![incoming()], End::Commit).await.unwrap();
+        assert_eq!((again[0].outcome, again[0].work_item), (ReceivedOutcome::Replaced, received.work_item));
+        let claimed = claim(&world, owner).await.remove(0);
+        assert_eq!((claimed.topic.as_str(), claimed.payload.as_str()), (text, text));
+        assert_eq!(
+            (claimed.correlation_id.as_deref(), claimed.ordering_key.as_deref()),
+            (Some(text), Some(text))
+        );
+        let header = |name: &str| claimed.headers.get(name).map(String::as_str);
+        assert_eq!([header(text), header("mainstay-source"), header("mainstay-message-id")], [Some(text); 3]);
+        world.inbox.fail(owner, &[claimed.handle], Some(text.to_owned())).await.unwrap();
+        let entry = world.entry(text, text).await;
+        assert_eq!((entry.state, entry.last_error.as_deref()), (EntryState::Dead, Some(text)));
+        assert_eq!((entry.key.source(), entry.topic.as_deref()), (text, Some(text)));
+        assert_eq!(world.inbox.revive(std::slice::from_ref(&entry.key)).await.unwrap(), [entry.key]);
+        assert!(world.inbox.mark_processed(text, text).await.unwrap());
+    }
+    assert_eq!(world.inbox.stats().await.unwrap().ledger.done, super::input::HOSTILE.len() as u64);
 }
 
 async fn r9_a_received_message_keeps_the_rules_of_messages(fx: &dyn Fixture) {

@@ -239,8 +239,9 @@ impl Lease {
     /// written in `tx` is committed while the lease is held, or not at all. So not even a process that was paused between this
     /// and its commit can write beside the next holder.
     ///
-    /// Nothing is locked for longer than `tx` takes, and renewals go on meanwhile. On PostgreSQL `tx` must really be a
-    /// transaction: on a bare connection the lock ends with the statement. On SQLite it becomes a writing one.
+    /// Nothing is locked for longer than `tx` takes, and renewals go on meanwhile. What is not in a transaction, or in one of another
+    /// database, is refused, and so is one of PostgreSQL above READ COMMITTED; the lease stays held then. On SQLite the transaction
+    /// becomes a writing one.
     pub async fn guard<Tx, Marker>(&self, tx: &mut Tx) -> Result<()>
     where
         Tx: GuardIn<Marker> + ?Sized,

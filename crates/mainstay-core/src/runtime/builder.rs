@@ -16,6 +16,9 @@ use super::mainstay::{Inner, Mainstay};
 use super::queue::Ends;
 use super::{Gauges, InboxBuilder, InboxSweep, OutboxBuilder, RetentionSweep, Service, TimersBuilder};
 
+/// What hands received messages to their handlers is called.
+pub(crate) const INBOX_DISPATCHER: &str = "inbox dispatcher";
+
 /// Puts a [`Mainstay`] together. Mistakes are collected and told by [`MainstayBuilder::build`].
 #[must_use = "nothing happens until it is built"]
 pub struct MainstayBuilder {
@@ -101,19 +104,26 @@ impl MainstayBuilder {
         let timers = Timers::new(self.provider.as_ref()).with_payload_limit(limit);
 
         let lease_gauges = positive("gauge interval", self.outbox.gauge_interval)?;
-        let ends = |queue: &Outbox| Ends { queue: queue.clone(), outbox: outbox.clone(), jobs: jobs.clone() };
+        let ends = |name, queue: &Outbox| {
+            let (queue, outbox, jobs) = (queue.clone(), outbox.clone(), jobs.clone());
+            Ends { name, queue, outbox, jobs }
+        };
         let mut services = self.outbox.services(
-            ends(&outbox),
+            ends("dispatcher", &outbox),
             |gauges| gauges,
             |retention| {
                 retention.validate()?;
                 Ok(Arc::new(RetentionSweep::new(outbox.clone(), retention)) as Arc<dyn Service>)
             },
         )?;
-        services.extend(self.inbox.services(ends(inbox.queue()), Gauges::of_inbox, |retention| {
-            retention.validate()?;
-            Ok(Arc::new(InboxSweep::new(inbox.clone(), retention)) as Arc<dyn Service>)
-        })?);
+        services.extend(self.inbox.services(
+            ends(INBOX_DISPATCHER, inbox.queue()),
+            Gauges::of_inbox,
+            |retention| {
+                retention.validate()?;
+                Ok(Arc::new(InboxSweep::new(inbox.clone(), retention)) as Arc<dyn Service>)
+            },
+        )?);
         if let Some(interval) = lease_gauges {
             services.push(Arc::new(LeaseGauges::new(leases.clone(), interval)));
         }

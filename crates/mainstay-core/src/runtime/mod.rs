@@ -10,6 +10,8 @@ mod queue;
 mod timers;
 mod watch;
 
+#[cfg(feature = "testing")]
+pub(crate) use builder::INBOX_DISPATCHER;
 pub use builder::MainstayBuilder;
 pub use jobs::JobsBuilder;
 pub use lifecycle::{Lifecycle, Running, Service, start};

@@ -131,6 +131,8 @@ impl<R> QueueBuilder<R> {
 
 /// Where a queue's handlers get their messages from, and where what they make goes.
 pub(super) struct Ends {
+    /// What the dispatcher is called.
+    pub(super) name: &'static str,
     pub(super) queue: Outbox,
     pub(super) outbox: Outbox,
     pub(super) jobs: Jobs,
@@ -147,12 +149,12 @@ impl<R> QueueBuilder<R> {
         if let Some(error) = self.mistake {
             return Err(error);
         }
-        let Ends { queue, outbox, jobs } = ends;
+        let Ends { name, queue, outbox, jobs } = ends;
         let mut services: Vec<Arc<dyn Service>> = Vec::new();
         if self.registry.is_empty() {
             self.options.validate()?;
         } else {
-            let dispatcher = Dispatcher::new(queue.clone(), self.registry, self.options)?;
+            let dispatcher = Dispatcher::new(queue.clone(), self.registry, self.options)?.named(name);
             services.push(Arc::new(dispatcher.enqueueing_in(outbox).noting_runs_in(jobs)));
         }
         if let Some(interval) = positive("reap interval", self.reap_interval)? {

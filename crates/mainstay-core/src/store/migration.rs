@@ -44,7 +44,7 @@ impl Migration {
     }
 
     /// The steps that made the outbox make the other queues too.
-    fn template(&self, queue: Queue) -> Cow<'static, str> {
+    pub(super) fn template(&self, queue: Queue) -> Cow<'static, str> {
         match queue {
             Queue::Outbox => self.sql.into(),
             Queue::Inbox | Queue::Timers | Queue::JobRuns => self.sql.replace("{{outbox", "{{queue").into(),

@@ -5,6 +5,7 @@
 
 mod call;
 mod capabilities;
+mod collision;
 mod inbox;
 mod job;
 mod lease;
@@ -18,6 +19,7 @@ mod transaction;
 
 pub use call::{Argument, CallIn, CallInBlocking, Step, StoreCall};
 pub use capabilities::Capabilities;
+pub use collision::check_collisions;
 pub use inbox::InboxStore;
 pub use job::{
     Advance, Advanced, Dispatched, DueJobs, EndedRun, JobStore, Occurrence, RunPlace, RunsLookedAt,

@@ -13,6 +13,13 @@ const SCHEMA_BYTES: usize = 40;
 /// The longest name of a table: our endings and the names derived from it need room.
 const TABLE_BYTES: usize = 36;
 
+const OUTBOX: &str = "outbox table";
+const INBOX: &str = "inbox table";
+const TIMERS: &str = "timers table";
+const JOBS: &str = "jobs table";
+const JOB_RUNS: &str = "job runs table";
+const LEASE: &str = "lease table";
+
 /// The work queues. One engine drives them all; each has its own tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub enum Queue {
@@ -83,37 +90,37 @@ impl Names {
 
     /// Names the outbox's tables and functions. Defaults to `outbox`.
     pub fn with_outbox(mut self, name: impl Into<String>) -> Result<Self> {
-        self.outbox = validated("outbox table", name.into(), TABLE_BYTES)?;
+        self.outbox = validated(OUTBOX, name.into(), TABLE_BYTES)?;
         Ok(self)
     }
 
     /// Names the inbox's tables and functions. Defaults to `inbox`.
     pub fn with_inbox(mut self, name: impl Into<String>) -> Result<Self> {
-        self.inbox = Some(validated("inbox table", name.into(), TABLE_BYTES)?);
+        self.inbox = Some(validated(INBOX, name.into(), TABLE_BYTES)?);
         Ok(self)
     }
 
     /// Names the timers' tables and functions. Defaults to `timers`.
     pub fn with_timers(mut self, name: impl Into<String>) -> Result<Self> {
-        self.timers = Some(validated("timers table", name.into(), TABLE_BYTES)?);
+        self.timers = Some(validated(TIMERS, name.into(), TABLE_BYTES)?);
         Ok(self)
     }
 
     /// Names the jobs' table and functions. Defaults to `jobs`.
     pub fn with_jobs(mut self, name: impl Into<String>) -> Result<Self> {
-        self.jobs = Some(validated("jobs table", name.into(), TABLE_BYTES)?);
+        self.jobs = Some(validated(JOBS, name.into(), TABLE_BYTES)?);
         Ok(self)
     }
 
     /// Names the tables and functions of the jobs' runs. Defaults to `job_runs`.
     pub fn with_job_runs(mut self, name: impl Into<String>) -> Result<Self> {
-        self.job_runs = Some(validated("job runs table", name.into(), TABLE_BYTES)?);
+        self.job_runs = Some(validated(JOB_RUNS, name.into(), TABLE_BYTES)?);
         Ok(self)
     }
 
     /// Names the leases' table and functions. Defaults to `lease`.
     pub fn with_lease(mut self, name: impl Into<String>) -> Result<Self> {
-        self.lease = Some(validated("lease table", name.into(), TABLE_BYTES)?);
+        self.lease = Some(validated(LEASE, name.into(), TABLE_BYTES)?);
         Ok(self)
     }
 
@@ -175,6 +182,32 @@ impl Names {
             Some(name) => name.clone(),
             None if self.outbox == Queue::Outbox.as_str() => plain.to_owned(),
             None => format!("{}_{plain}", self.outbox),
+        }
+    }
+
+    /// The field that a placeholder's name is set by, as errors call it. None for the schema.
+    pub(super) fn field(&self, placeholder: &str) -> Option<&'static str> {
+        Some(match (placeholder, self.queue) {
+            ("outbox", _) | ("queue", Queue::Outbox) => OUTBOX,
+            ("inbox", _) | ("queue", Queue::Inbox) => INBOX,
+            ("timers", _) | ("queue", Queue::Timers) => TIMERS,
+            ("job_runs", _) | ("queue", Queue::JobRuns) => JOB_RUNS,
+            ("jobs", _) => JOBS,
+            ("lease", _) => LEASE,
+            _ => return None,
+        })
+    }
+
+    /// Whether the application has set this field, as far as can be told.
+    pub(super) fn is_given(&self, field: &str) -> bool {
+        match field {
+            OUTBOX => self.outbox != Queue::Outbox.as_str(),
+            INBOX => self.inbox.is_some(),
+            TIMERS => self.timers.is_some(),
+            JOBS => self.jobs.is_some(),
+            JOB_RUNS => self.job_runs.is_some(),
+            LEASE => self.lease.is_some(),
+            _ => false,
         }
     }
 

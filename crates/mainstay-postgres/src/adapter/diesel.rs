@@ -6,7 +6,7 @@
 use diesel::QueryableByName;
 use diesel::result::{DatabaseErrorInformation, DatabaseErrorKind, Error as DieselError};
 use diesel::sql_types::{Array, Bool, Nullable, Text};
-use diesel_async::{AsyncPgConnection, RunQueryDsl};
+use diesel_async::{AsyncPgConnection, RunQueryDsl, SimpleAsyncConnection};
 use mainstay_core::lease::{GuardIn, LeaseClaim};
 use mainstay_core::outbox::{EnqueueIn, Enqueued, PreparedMessage};
 use mainstay_core::store::{CallIn, LeaseStore, OutboxStore, StoreCall};
@@ -14,7 +14,7 @@ use mainstay_core::{Error, ErrorKind, Result};
 
 use super::{ENQUEUE, GUARD, enqueued, steps};
 use crate::error::from_server;
-use crate::lease::PostgresLeases;
+use crate::lease::{IN_TRANSACTION, PostgresLeases};
 use crate::parameters::many_as_text;
 use crate::queue::PostgresQueue;
 
@@ -53,13 +53,31 @@ impl EnqueueIn<DieselAsync> for AsyncPgConnection {
     }
 }
 
+#[derive(QueryableByName)]
+#[diesel(check_for_backend(diesel::pg::Pg))]
+struct GuardedRow {
+    #[diesel(sql_type = Text)]
+    home: String,
+}
+
 impl GuardIn<DieselAsync> for AsyncPgConnection {
     async fn guard_in(&mut self, store: &dyn LeaseStore, claim: &LeaseClaim) -> Result<()> {
-        let query = diesel::sql_query(&PostgresLeases::of(store)?.statements().guard_as_text)
-            .bind::<Text, _>(&claim.name)
-            .bind::<Text, _>(&claim.owner)
-            .bind::<Text, _>(claim.epoch.to_string());
-        query.execute(self).await.map(drop).map_err(|error| failed(GUARD, &error))
+        let fail = |error| failed(GUARD, &error);
+        let leases = PostgresLeases::of(store)?;
+        self.batch_execute(IN_TRANSACTION).await.map_err(fail)?;
+        let mut home = leases.home().await?;
+        loop {
+            let query = diesel::sql_query(&leases.statements().guard_as_text)
+                .bind::<Text, _>(&claim.name)
+                .bind::<Text, _>(&claim.owner)
+                .bind::<Text, _>(claim.epoch.to_string())
+                .bind::<Text, _>(&home);
+            let guarded: GuardedRow = query.get_result(self).await.map_err(fail)?;
+            if guarded.home == home {
+                return Ok(());
+            }
+            home = leases.moved_to(guarded.home).await?;
+        }
     }
 }
 
@@ -113,6 +131,10 @@ fn code(kind: &DatabaseErrorKind, server: &dyn DatabaseErrorInformation) -> &'st
             let told = |words: &str| message.contains(words);
             if told("the lease is lost") {
                 "ML001"
+            } else if told("can only be used in transaction blocks") {
+                "25P01"
+            } else if told("needs READ COMMITTED") {
+                "25001"
             } else if told("permission denied") {
                 "42501"
             } else if told("does not exist") {

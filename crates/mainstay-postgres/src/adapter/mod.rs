@@ -26,7 +26,6 @@ pub(crate) use self::tokio_postgres::{call_on, enqueue_on, guard_on};
 #[cfg(any(feature = "sqlx", feature = "diesel", feature = "sea-orm"))]
 const ENQUEUE: &str = "outbox.enqueue";
 
-#[cfg(any(feature = "sqlx", feature = "diesel", feature = "sea-orm"))]
 const GUARD: &str = "lease.guard";
 
 /// What a driver returned as texts.

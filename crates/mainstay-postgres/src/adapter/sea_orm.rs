@@ -45,11 +45,23 @@ impl EnqueueIn<SeaOrm> for DatabaseTransaction {
 
 impl GuardIn<SeaOrm> for DatabaseTransaction {
     async fn guard_in(&mut self, store: &dyn LeaseStore, claim: &LeaseClaim) -> Result<()> {
-        let sql = &PostgresLeases::of(store)?.statements().guard_as_text;
+        let fail = |error| failed(GUARD, &error);
+        let leases = PostgresLeases::of(store)?;
+        let backend = postgres(self, GUARD)?;
         let text = |text: &str| Value::String(Some(text.to_owned()));
-        let values = [text(&claim.name), text(&claim.owner), text(&claim.epoch.to_string())];
-        let statement = Statement::from_sql_and_values(postgres(self, GUARD)?, sql, values);
-        self.query_one_raw(statement).await.map(drop).map_err(|error| failed(GUARD, &error))
+        let mut home = leases.home().await?;
+        loop {
+            let values = [text(&claim.name), text(&claim.owner), text(&claim.epoch.to_string()), text(&home)];
+            let statement =
+                Statement::from_sql_and_values(backend, &leases.statements().guard_as_text, values);
+            let guarded = self.query_one_raw(statement).await.map_err(fail)?;
+            let nothing = || Error::new(ErrorKind::Internal, GUARD, "the database returned no row");
+            let found: String = guarded.ok_or_else(nothing)?.try_get_by_index(0).map_err(fail)?;
+            if found == home {
+                return Ok(());
+            }
+            home = leases.moved_to(found).await?;
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use sqlx::{AssertSqlSafe, PgConnection, Row, Transaction};
 
 use super::{ENQUEUE, GUARD, enqueued, steps};
 use crate::error::from_server;
-use crate::lease::PostgresLeases;
+use crate::lease::{IN_TRANSACTION, PostgresLeases};
 use crate::parameters::many_as_text;
 use crate::queue::PostgresQueue;
 
@@ -66,15 +66,29 @@ impl GuardIn<Sqlx> for Transaction<'_, sqlx::Postgres> {
 
 impl GuardIn<Sqlx> for PgConnection {
     async fn guard_in(&mut self, store: &dyn LeaseStore, claim: &LeaseClaim) -> Result<()> {
+        let in_transaction = sqlx::raw_sql(IN_TRANSACTION).execute(&mut *self).await;
+        in_transaction.map_err(|error| failed(GUARD, &error))?;
         guard_on(self, store, claim).await
     }
 }
 
 async fn guard_on(connection: &mut PgConnection, store: &dyn LeaseStore, claim: &LeaseClaim) -> Result<()> {
-    let statement = AssertSqlSafe(PostgresLeases::of(store)?.statements().guard_as_text.clone());
-    let query = sqlx::query(statement).bind(&claim.name).bind(&claim.owner).bind(claim.epoch.to_string());
-    let guarded = query.persistent(false).fetch_one(connection).await;
-    guarded.map(drop).map_err(|error| failed(GUARD, &error))
+    let fail = |error| failed(GUARD, &error);
+    let leases = PostgresLeases::of(store)?;
+    let mut home = leases.home().await?;
+    loop {
+        let query = sqlx::query(AssertSqlSafe(leases.statements().guard_as_text.clone()))
+            .bind(&claim.name)
+            .bind(&claim.owner)
+            .bind(claim.epoch.to_string())
+            .bind(&home);
+        let guarded = query.persistent(false).fetch_one(&mut *connection).await.map_err(fail)?;
+        let found: String = guarded.try_get(0).map_err(fail)?;
+        if found == home {
+            return Ok(());
+        }
+        home = leases.moved_to(found).await?;
+    }
 }
 
 impl CallIn<Sqlx> for Transaction<'_, sqlx::Postgres> {

@@ -7,10 +7,10 @@ use mainstay_core::store::{CallIn, LeaseStore, OutboxStore, StoreCall};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Transaction};
 
-use super::steps;
+use super::{GUARD, steps};
 use crate::addition::Addition;
 use crate::error::from_driver;
-use crate::lease::PostgresLeases;
+use crate::lease::{IN_TRANSACTION, PostgresLeases};
 use crate::pool::Parameter;
 use crate::queue::PostgresQueue;
 use crate::rows;
@@ -53,16 +53,30 @@ impl GuardIn<TokioPostgres> for Client {
     }
 }
 
-/// Guards a lease in whatever transaction the connection is in.
+/// Guards a lease in whatever transaction the connection is in, and refuses to where there is none.
 pub(crate) async fn guard_on(client: &Client, store: &dyn LeaseStore, claim: &LeaseClaim) -> Result<()> {
-    let sql = &PostgresLeases::of(store)?.statements().guard;
-    let guarded = client
-        .query_typed(
-            sql,
-            &[(&claim.name, Type::TEXT), (&claim.owner, Type::TEXT), (&claim.epoch, Type::INT8)],
-        )
-        .await;
-    guarded.map(drop).map_err(|error| from_driver("lease.guard", error))
+    let failed = |error| from_driver(GUARD, error);
+    let leases = PostgresLeases::of(store)?;
+    let mut home = leases.home().await?;
+    loop {
+        let parameters: [Parameter<'_>; 4] = [
+            (&claim.name, Type::TEXT),
+            (&claim.owner, Type::TEXT),
+            (&claim.epoch, Type::INT8),
+            (&home, Type::TEXT),
+        ];
+        // Both are sent before the first is answered, in this order.
+        let (in_transaction, guarded) = tokio::join!(
+            client.batch_execute(IN_TRANSACTION),
+            client.query_typed(&leases.statements().guard, &parameters)
+        );
+        in_transaction.map_err(failed)?;
+        let found: String = rows::value(GUARD, &guarded.map_err(failed)?)?;
+        if found == home {
+            return Ok(());
+        }
+        home = leases.moved_to(found).await?;
+    }
 }
 
 impl CallIn<TokioPostgres> for Transaction<'_> {

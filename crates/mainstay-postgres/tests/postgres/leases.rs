@@ -144,35 +144,113 @@ guards!(sea_orm_transactions_guard, |url, postgres, lease, held| {
     database.close().await.unwrap();
 });
 
-/// A transaction that sees an old state of the database must not take the holder of then for the holder of now.
+/// What a transaction with an old view of the database would say of a lease is worth nothing, neither yes nor no.
 #[tokio::test]
-async fn an_old_snapshot_does_not_deceive_a_guard() {
+async fn a_transaction_with_an_old_snapshot_is_refused_and_the_lease_stays_held() {
     for isolation in ["repeatable read", "serializable"] {
         let (database, postgres, leases) = scene().await;
         let lease = lease(&leases, true).await;
         let mut client = database.client().await;
-        client
-            .batch_execute(&format!("begin isolation level {isolation}; {BUSINESS}; select 1"))
-            .await
-            .unwrap();
-        // A renewal since then is no harm.
+        let begin = format!("begin isolation level {isolation}; {BUSINESS}; select 1");
+        client.batch_execute(&begin).await.unwrap();
+        // Renewed in between, so that the snapshot shows another end than there is.
         assert!(lease.renew().await.unwrap());
-        lease.guard(&mut client).await.unwrap();
-        client.batch_execute("rollback").await.unwrap();
-
-        client
-            .batch_execute(&format!("begin isolation level {isolation}; {BUSINESS}; select 1"))
-            .await
-            .unwrap();
-        leases.force_release("guarded").await.unwrap();
-        let next = leases.acquire_with("guarded", still()).await.unwrap().lease().unwrap();
         let error = lease.guard(&mut client).await.unwrap_err();
-        assert!(matches!(error.kind(), ErrorKind::Conflict | ErrorKind::LeaseLost), "{error}");
+        assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+        assert!(error.message().contains("READ COMMITTED") && !error.is_retryable(), "{error}");
+        lease.check().unwrap();
+        client.batch_execute("commit").await.unwrap();
+
+        // Taken away in between: the snapshot would say yes.
+        client.batch_execute(&begin).await.unwrap();
+        leases.force_release("guarded").await.unwrap();
+        assert_eq!(lease.guard(&mut client).await.unwrap_err().kind(), ErrorKind::Config);
         client.batch_execute("commit").await.unwrap();
         assert_written(&database, false).await;
-        assert!(next.renew().await.unwrap());
+
+        client.batch_execute("begin").await.unwrap();
+        assert_eq!(lease.guard(&mut client).await.unwrap_err().kind(), ErrorKind::LeaseLost);
         postgres.close().await;
     }
+}
+
+/// One that is not in a transaction is refused: the guard would be over before anything is written.
+async fn assert_refused_outside<Tx: GuardIn<Marker>, Marker>(lease: &Lease, tx: &mut Tx) {
+    let error = lease.guard(tx).await.unwrap_err();
+    assert_eq!((error.kind(), error.field()), (ErrorKind::InvalidArgument, Some("tx")), "{error}");
+    assert!(error.message().contains("must be a transaction; begin one first"), "{error}");
+    lease.check().unwrap();
+}
+
+#[tokio::test]
+async fn a_bare_connection_of_any_driver_can_not_guard() {
+    let (database, postgres, leases) = scene().await;
+    let lease = lease(&leases, true).await;
+    for url in [database.url(), database.bouncer_url()] {
+        let mut client = mainstay_tests::connect(&url).await;
+        assert_refused_outside(&lease, &mut client).await;
+        // It is as good as before.
+        client.batch_execute("begin").await.unwrap();
+        lease.guard(&mut client).await.unwrap();
+        client.batch_execute("commit").await.unwrap();
+        assert_refused_outside(&lease, &mut client).await;
+
+        let other = Postgres::connect(&url).await.unwrap();
+        let mut client = other.pool().get().await.unwrap();
+        assert_refused_outside(&lease, &mut client).await;
+        assert_refused_outside(&lease, &mut *client).await;
+        drop(client);
+        other.close().await;
+
+        #[cfg(feature = "sqlx")]
+        {
+            use sqlx::Connection;
+            let mut connection = sqlx::PgConnection::connect(&url).await.unwrap();
+            assert_refused_outside(&lease, &mut connection).await;
+            sqlx::raw_sql("begin").execute(&mut connection).await.unwrap();
+            lease.guard(&mut connection).await.unwrap();
+            sqlx::raw_sql("rollback").execute(&mut connection).await.unwrap();
+        }
+        #[cfg(feature = "diesel")]
+        {
+            use diesel_async::{AsyncConnection, AsyncPgConnection};
+            let mut connection = AsyncPgConnection::establish(&url).await.unwrap();
+            assert_refused_outside(&lease, &mut connection).await;
+        }
+    }
+    postgres.close().await;
+}
+
+/// Two databases with the same names in them, as with a database per tenant: one's lease is nothing to the other's transactions,
+/// whether there is a lease of that name or not, and even if it is held by the same owner under the same epoch.
+#[tokio::test]
+async fn a_transaction_of_another_database_says_nothing_of_the_lease() {
+    let (_ours, postgres, leases) = scene().await;
+    let (theirs, other, others) = scene().await;
+    let same = || still().owner("same");
+    let lease = leases.acquire_with("guarded", same()).await.unwrap().lease().unwrap();
+    for is_there in [false, true] {
+        let _theirs =
+            if is_there { others.acquire_with("guarded", same()).await.unwrap().lease() } else { None };
+        let mut client = theirs.client().await;
+        client.batch_execute("begin").await.unwrap();
+        let error = lease.guard(&mut client).await.unwrap_err();
+        assert_eq!((error.kind(), error.field()), (ErrorKind::InvalidArgument, Some("tx")), "{error}");
+        assert!(error.message().contains("of the lease's own database"), "{error}");
+        lease.check().unwrap();
+        client.batch_execute("rollback").await.unwrap();
+        #[cfg(feature = "sqlx")]
+        {
+            use sqlx::Connection;
+            let mut connection = sqlx::PgConnection::connect(&theirs.url()).await.unwrap();
+            let mut tx = connection.begin().await.unwrap();
+            assert_eq!(lease.guard(&mut tx).await.unwrap_err().field(), Some("tx"));
+            lease.check().unwrap();
+        }
+    }
+    assert!(lease.renew().await.unwrap());
+    postgres.close().await;
+    other.close().await;
 }
 
 #[tokio::test]

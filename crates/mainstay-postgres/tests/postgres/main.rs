@@ -16,4 +16,5 @@ mod prepared;
 mod schema;
 mod support;
 mod timers;
+mod upgrade;
 mod waiting;

@@ -1,9 +1,9 @@
 //! rusqlite: a connection, or a transaction on one.
 
-use mainstay_core::Result;
 use mainstay_core::lease::{GuardInBlocking, LeaseClaim};
 use mainstay_core::outbox::{EnqueueInBlocking, Enqueued, PreparedMessage};
 use mainstay_core::store::{CallInBlocking, LeaseStore, OutboxStore, StoreCall};
+use mainstay_core::{ErrorKind, Result};
 use rusqlite::{Connection, Transaction};
 
 use crate::call::run;
@@ -91,6 +91,13 @@ fn guard_on(connection: &Connection, store: &dyn LeaseStore, claim: &LeaseClaim)
         return Err(no_transaction());
     }
     let database = leases.database();
-    let guarded = guard(connection, &database.statements, leases.statements(), claim);
-    guarded.map_err(|fault| database.location.place().error(GUARD, fault))
+    let fail = |fault| database.location.place().error(GUARD, fault);
+    let guarded = guard(connection, &database.statements, leases.statements(), claim).map_err(fail);
+    if guarded.as_ref().is_err_and(|error| error.kind() != ErrorKind::LeaseLost) {
+        return guarded;
+    }
+    let file =
+        || connection.prepare_cached(&leases.statements().home)?.query_row([], |row| row.get::<_, String>(0));
+    leases.check_home(&file().map_err(|error| fail(error.into()))?)?;
+    guarded
 }

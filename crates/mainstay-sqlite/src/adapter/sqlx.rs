@@ -179,7 +179,11 @@ async fn guard(connection: &mut SqliteConnection, store: &dyn LeaseStore, claim:
         .bind(&claim.owner)
         .bind(claim.epoch)
         .bind(now);
-    match guard.execute(connection).await.map_err(fail)?.rows_affected() {
+    let guarded = guard.execute(&mut *connection).await.map_err(fail)?.rows_affected();
+    let home = sqlx::query_scalar(safe(&leases.statements().home));
+    let file: String = home.fetch_one(connection).await.map_err(fail)?;
+    leases.check_home(&file)?;
+    match guarded {
         0 => Err(lost(claim)),
         _ => Ok(()),
     }

@@ -9,7 +9,7 @@ use mainstay::inbox::Incoming;
 
 use super::KeyArgs;
 use crate::commands::content::lenient;
-use crate::commands::outbox::enqueue::EnqueueArgs as MessageArgs;
+use crate::commands::outbox::enqueue::EnqueueArgs;
 use crate::output;
 use crate::settings::Settings;
 
@@ -23,14 +23,14 @@ in progress or done. One that is dead is revived. Prints what became of it and i
 
 /// Put a received message into the queue
 #[derive(Debug, Args)]
-pub(crate) struct EnqueueArgs {
+pub(crate) struct ReceiveArgs {
     #[command(flatten)]
     key: KeyArgs,
     #[command(flatten)]
-    message: MessageArgs,
+    message: EnqueueArgs,
 }
 
-impl EnqueueArgs {
+impl ReceiveArgs {
     /// The message, checked.
     pub(super) fn incoming(&self) -> anyhow::Result<Incoming> {
         let incoming = Incoming::new(&self.key.source, &self.key.message_id, self.message.message()?);

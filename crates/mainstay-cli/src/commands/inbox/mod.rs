@@ -22,7 +22,7 @@ use crate::settings::Settings;
 pub(crate) enum InboxCommand {
     /// Put a received message into the queue
     #[command(after_help = enqueue::EXAMPLES)]
-    Enqueue(enqueue::EnqueueArgs),
+    Enqueue(enqueue::ReceiveArgs),
     /// List received messages, newest first
     List(list::ListArgs),
     /// Show a received message, its payload included

@@ -30,6 +30,7 @@ use super::{DispatcherOptions, Registry};
 /// Hands claimed messages to handlers. See [`Service`] for how it starts and stops.
 #[derive(Debug)]
 pub struct Dispatcher {
+    name: &'static str,
     queue: Outbox,
     outbox: Outbox,
     jobs: Option<Jobs>,
@@ -41,7 +42,20 @@ impl Dispatcher {
     /// A dispatcher of `queue` to the handlers of `registry`.
     pub fn new(queue: Outbox, registry: Registry, options: DispatcherOptions) -> Result<Self> {
         options.validate()?;
-        Ok(Self { outbox: queue.clone(), queue, jobs: None, registry: Arc::new(registry), options })
+        Ok(Self {
+            name: "dispatcher",
+            outbox: queue.clone(),
+            queue,
+            jobs: None,
+            registry: Arc::new(registry),
+            options,
+        })
+    }
+
+    /// Calls it something else, where there are several.
+    pub(crate) fn named(mut self, name: &'static str) -> Self {
+        self.name = name;
+        self
     }
 
     /// Where the handlers' own messages go. Defaults to the queue itself, which is right for an outbox.
@@ -62,7 +76,7 @@ impl Dispatcher {
 #[async_trait]
 impl Service for Dispatcher {
     fn name(&self) -> &'static str {
-        "dispatcher"
+        self.name
     }
 
     async fn run(&self, lifecycle: Lifecycle) -> Result<()> {

@@ -13,12 +13,13 @@ use mainstay::outbox::{
 };
 use mainstay::queue::{ClaimBatch, ClaimHandle, ClaimRequest, Claimed, Settled, Settlement};
 use mainstay::store::{
-    Capabilities, JobStore, LeaseStore, OutboxStore, Provider, Queue, QueueStore, SchemaStatus, SchemaStore,
-    StoreTransaction, TimerStore, WaitRequest, Wake,
+    Capabilities, InboxStore, JobStore, LeaseStore, OutboxStore, Provider, Queue, QueueStore, SchemaStatus,
+    SchemaStore, StoreTransaction, TimerStore, WaitRequest, Wake,
 };
 use mainstay::{Error, ErrorKind, MessageId, OwnerToken, Result, WorkItemId};
 use tokio::sync::Notify;
 
+use super::inbox::NoInbox;
 use super::jobs::NoJobs;
 
 pub(crate) const TOPIC: &str = "noop";
@@ -60,6 +61,9 @@ impl Provider for Nothing {
     }
     fn queue(&self, _queue: Queue) -> Arc<dyn OutboxStore> {
         Arc::clone(&self.0) as _
+    }
+    fn inbox(&self) -> Arc<dyn InboxStore> {
+        Arc::new(NoInbox)
     }
     fn leases(&self) -> Arc<dyn LeaseStore> {
         Arc::clone(&self.0) as _
