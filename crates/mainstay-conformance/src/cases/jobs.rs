@@ -313,7 +313,14 @@ async fn r18_jobs_are_listed_by_name_however_many(fx: &dyn Fixture) {
         let job = JobDefinition::new(format!("job-{number:03}"), "t", "@daily").enabled(false);
         jobs.create_or_update(job).await.unwrap();
     }
-    let names: Vec<_> = jobs.list(None, 100).await.unwrap().into_iter().map(|job| job.name).collect();
+    let mut names: Vec<String> = Vec::new();
+    loop {
+        let page = jobs.list(names.last().map(String::as_str), 100).await.unwrap();
+        if page.is_empty() {
+            break;
+        }
+        names.extend(page.into_iter().map(|job| job.name));
+    }
     let wanted: Vec<_> = (0..505).map(|number| format!("job-{number:03}")).collect();
     assert_eq!(names, wanted);
 }
