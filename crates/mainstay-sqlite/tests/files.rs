@@ -67,12 +67,12 @@ async fn a_file_that_can_only_be_read_is_refused_at_once() {
 async fn a_damaged_file_is_called_damaged() {
     let scratch = Scratch::new().await;
     let path = scratch.directory.path().join("damaged.db");
-    let messages = (0..2_000).map(|n| Message::new("t", format!("{n}").repeat(200)));
+    let messages = (0..8_000).map(|n| Message::new("t", format!("{n}").repeat(200)));
     scratch.outbox.enqueue_many(messages.collect()).await.unwrap();
     scratch.sqlite.close().await;
     let mut bytes = std::fs::read(scratch.path()).unwrap();
     // All but the first pages, which hold the schema.
-    let kept = 4_096 * 64;
+    let kept = 4_096 * 256;
     assert!(bytes.len() > 2 * kept);
     bytes[kept..].fill(0xee);
     std::fs::write(&path, bytes).unwrap();
