@@ -5,7 +5,8 @@ use jiff::Timestamp;
 use mainstay::job::{Job, JobRun, PreparedJob, RunFilter};
 use mainstay::outbox::{Page, Retention};
 use mainstay::store::{
-    Advance, Advanced, Capabilities, Dispatched, DueJobs, EndedRun, JobStore, WaitRequest, Wake,
+    Advance, Advanced, Capabilities, Dispatched, DueJobs, EndedRun, JobStore, RunPlace, RunsLookedAt, WaitRequest,
+    Wake,
 };
 use mainstay::{OwnerToken, Result, WorkItemId};
 
@@ -37,7 +38,7 @@ impl JobStore for NoJobs {
     async fn list(&self, _: Option<&str>, _: u32) -> Result<Vec<Job>> {
         unsupported()
     }
-    async fn due(&self, _: OwnerToken, _: u32) -> Result<DueJobs> {
+    async fn due(&self, _: OwnerToken, _: Option<&Job>, _: u32) -> Result<DueJobs> {
         unsupported()
     }
     async fn advance(&self, _: &Advance) -> Result<Option<Advanced>> {
@@ -49,10 +50,13 @@ impl JobStore for NoJobs {
     async fn dispatch(&self, _: OwnerToken, _: u32) -> Result<Vec<Dispatched>> {
         unsupported()
     }
-    async fn collect(&self, _: u32) -> Result<Vec<EndedRun>> {
+    async fn collect(&self, _: &[WorkItemId]) -> Result<Vec<EndedRun>> {
         unsupported()
     }
-    async fn trigger(&self, _: &str) -> Result<WorkItemId> {
+    async fn ended(&self, _: Option<&RunPlace>, _: u32) -> Result<RunsLookedAt> {
+        unsupported()
+    }
+    async fn trigger(&self, _: &str) -> Result<JobRun> {
         unsupported()
     }
     async fn runs(&self, _: &RunFilter, _: Page) -> Result<Vec<JobRun>> {
