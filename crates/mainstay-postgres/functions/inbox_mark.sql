@@ -37,7 +37,8 @@ as $mainstay$
 begin
     perform "{{schema}}"."{{inbox}}_check"('already_processed', $1, $2, $3);
     insert into "{{schema}}"."{{inbox}}_entry" as e (source, message_id, hash, first_seen_at, last_seen_at)
-    values ($1, $2, $3, clock_timestamp(), clock_timestamp())
+    -- One reading for both.
+    select $1, $2, $3, r.now, r.now from (select clock_timestamp() as now offset 0) r
     on conflict (source, digest) do update set last_seen_at = greatest(e.last_seen_at, excluded.last_seen_at), hash = coalesce(e.hash, excluded.hash)
     returning e.state = 2, coalesce(e.hash <> $3, false) into processed, hash_mismatch;
 end

@@ -1,6 +1,6 @@
 -- Jobs: what is to be done by the clock, and a ledger of every run.
 --
--- A run is first a row in the queue {{job_runs:literal}}, then a message in the outbox, both under the run's own id; the ledger has it under that
+-- A run is first a row in the queue of runs, then a message in the outbox, both under the run's own id; the ledger has it under that
 -- id from its making until retention. The ledger is not written when a message is claimed or settled: how a run ended is looked up
 -- where its message is. So jobs cost the outbox nothing.
 

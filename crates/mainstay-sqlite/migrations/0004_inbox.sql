@@ -3,7 +3,7 @@
 -- writes to them.
 --
 -- Any language receives a message into the queue by
---     INSERT INTO "{{schema}}_{{inbox}}_received" (source, message_id, topic, payload) VALUES (?, ?, ?, ?)
+--     INSERT INTO infra_inbox_received (source, message_id, topic, payload) VALUES (?, ?, ?, ?)
 -- and asks whether one is done by its row here. A message that is known is not added a second time.
 
 CREATE TABLE "{{schema}}_{{inbox}}_entry" (
