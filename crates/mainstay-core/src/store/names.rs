@@ -3,6 +3,8 @@
 //! Names are the application's choice and may contain anything but what would let them out of their quotes, so they
 //! are quoted wherever they stand and never change a statement (MST-022).
 
+use std::collections::BTreeMap;
+
 use crate::error::{Error, Result};
 
 const NAMES: &str = "schema.names";
@@ -14,11 +16,33 @@ const SCHEMA_BYTES: usize = 40;
 const TABLE_BYTES: usize = 36;
 
 const OUTBOX: &str = "outbox table";
-const INBOX: &str = "inbox table";
-const TIMERS: &str = "timers table";
-const JOBS: &str = "jobs table";
-const JOB_RUNS: &str = "job runs table";
-const LEASE: &str = "lease table";
+
+/// A table that is named after the outbox unless it is given a name.
+struct Table {
+    /// Its placeholder in templates, and its name beside an outbox of the usual name.
+    plain: &'static str,
+    /// Its name beside another outbox, whose own name is put in front.
+    beside: &'static str,
+    /// What sets its name, as errors call it.
+    field: &'static str,
+}
+
+const TABLES: [Table; 9] = [
+    table("inbox", "inbox table"),
+    table("timers", "timers table"),
+    table("jobs", "jobs table"),
+    table("job_runs", "job runs table"),
+    // In the plural: there is an index of the outbox that is called `mail_lease`.
+    Table { plain: "lease", beside: "leases", field: "lease table" },
+    table("joins", "joins table"),
+    table("fanout", "fanout table"),
+    table("audit", "audit table"),
+    table("operations", "operations table"),
+];
+
+const fn table(plain: &'static str, field: &'static str) -> Table {
+    Table { plain, beside: plain, field }
+}
 
 /// The work queues. One engine drives them all; each has its own tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
@@ -57,11 +81,8 @@ impl Queue {
 pub struct Names {
     schema: String,
     outbox: String,
-    inbox: Option<String>,
-    timers: Option<String>,
-    jobs: Option<String>,
-    job_runs: Option<String>,
-    lease: Option<String>,
+    /// The names given, by placeholder.
+    given: BTreeMap<&'static str, String>,
     /// The one that templates of the engine are filled in for.
     queue: Queue,
 }
@@ -71,11 +92,7 @@ impl Default for Names {
         Self {
             schema: "infra".to_owned(),
             outbox: Queue::Outbox.as_str().to_owned(),
-            inbox: None,
-            timers: None,
-            jobs: None,
-            job_runs: None,
-            lease: None,
+            given: BTreeMap::new(),
             queue: Queue::Outbox,
         }
     }
@@ -95,32 +112,53 @@ impl Names {
     }
 
     /// Names the inbox's tables and functions. Defaults to `inbox`.
-    pub fn with_inbox(mut self, name: impl Into<String>) -> Result<Self> {
-        self.inbox = Some(validated(INBOX, name.into(), TABLE_BYTES)?);
-        Ok(self)
+    pub fn with_inbox(self, name: impl Into<String>) -> Result<Self> {
+        self.with("inbox", name.into())
     }
 
     /// Names the timers' tables and functions. Defaults to `timers`.
-    pub fn with_timers(mut self, name: impl Into<String>) -> Result<Self> {
-        self.timers = Some(validated(TIMERS, name.into(), TABLE_BYTES)?);
-        Ok(self)
+    pub fn with_timers(self, name: impl Into<String>) -> Result<Self> {
+        self.with("timers", name.into())
     }
 
     /// Names the jobs' table and functions. Defaults to `jobs`.
-    pub fn with_jobs(mut self, name: impl Into<String>) -> Result<Self> {
-        self.jobs = Some(validated(JOBS, name.into(), TABLE_BYTES)?);
-        Ok(self)
+    pub fn with_jobs(self, name: impl Into<String>) -> Result<Self> {
+        self.with("jobs", name.into())
     }
 
     /// Names the tables and functions of the jobs' runs. Defaults to `job_runs`.
-    pub fn with_job_runs(mut self, name: impl Into<String>) -> Result<Self> {
-        self.job_runs = Some(validated(JOB_RUNS, name.into(), TABLE_BYTES)?);
-        Ok(self)
+    pub fn with_job_runs(self, name: impl Into<String>) -> Result<Self> {
+        self.with("job_runs", name.into())
     }
 
     /// Names the leases' table and functions. Defaults to `lease`.
-    pub fn with_lease(mut self, name: impl Into<String>) -> Result<Self> {
-        self.lease = Some(validated(LEASE, name.into(), TABLE_BYTES)?);
+    pub fn with_lease(self, name: impl Into<String>) -> Result<Self> {
+        self.with("lease", name.into())
+    }
+
+    /// Names the joins' tables and functions. Defaults to `joins`.
+    pub fn with_joins(self, name: impl Into<String>) -> Result<Self> {
+        self.with("joins", name.into())
+    }
+
+    /// Names the tables and functions of fan-outs. Defaults to `fanout`.
+    pub fn with_fanout(self, name: impl Into<String>) -> Result<Self> {
+        self.with("fanout", name.into())
+    }
+
+    /// Names the audit trail's tables and functions. Defaults to `audit`.
+    pub fn with_audit(self, name: impl Into<String>) -> Result<Self> {
+        self.with("audit", name.into())
+    }
+
+    /// Names the tables and functions of operations. Defaults to `operations`.
+    pub fn with_operations(self, name: impl Into<String>) -> Result<Self> {
+        self.with("operations", name.into())
+    }
+
+    fn with(mut self, placeholder: &'static str, name: String) -> Result<Self> {
+        let field = self.field(placeholder).unwrap_or(placeholder);
+        self.given.insert(placeholder, validated(field, name, TABLE_BYTES)?);
         Ok(self)
     }
 
@@ -142,29 +180,47 @@ impl Names {
 
     /// The inbox table.
     pub fn inbox(&self) -> String {
-        self.table(self.inbox.as_ref(), "inbox")
+        self.table("inbox")
     }
 
     /// The timers table.
     pub fn timers(&self) -> String {
-        self.table(self.timers.as_ref(), "timers")
+        self.table("timers")
     }
 
     /// The jobs table.
     pub fn jobs(&self) -> String {
-        self.table(self.jobs.as_ref(), "jobs")
+        self.table("jobs")
     }
 
     /// The table of the jobs' runs.
     pub fn job_runs(&self) -> String {
-        self.table(self.job_runs.as_ref(), "job_runs")
+        self.table("job_runs")
     }
 
-    /// The leases' table. Beside an outbox with a name of its own it is in the plural, such as `mail_leases`: there is an index
-    /// of the outbox that is called `mail_lease`.
+    /// The leases' table.
     pub fn lease(&self) -> String {
-        let plain = if self.outbox == Queue::Outbox.as_str() { "lease" } else { "leases" };
-        self.table(self.lease.as_ref(), plain)
+        self.table("lease")
+    }
+
+    /// The joins' table.
+    pub fn joins(&self) -> String {
+        self.table("joins")
+    }
+
+    /// The fan-outs' table.
+    pub fn fanout(&self) -> String {
+        self.table("fanout")
+    }
+
+    /// The audit trail's table.
+    pub fn audit(&self) -> String {
+        self.table("audit")
+    }
+
+    /// The operations' table.
+    pub fn operations(&self) -> String {
+        self.table("operations")
     }
 
     /// The table of the queue these names are for; see [`Names::of`].
@@ -177,52 +233,37 @@ impl Names {
         }
     }
 
-    fn table(&self, given: Option<&String>, plain: &str) -> String {
-        match given {
+    fn table(&self, placeholder: &str) -> String {
+        let beside =
+            TABLES.iter().find(|table| table.plain == placeholder).map_or(placeholder, |table| table.beside);
+        match self.given.get(placeholder) {
             Some(name) => name.clone(),
-            None if self.outbox == Queue::Outbox.as_str() => plain.to_owned(),
-            None => format!("{}_{plain}", self.outbox),
+            None if self.outbox == Queue::Outbox.as_str() => placeholder.to_owned(),
+            None => format!("{}_{beside}", self.outbox),
         }
     }
 
     /// The field that a placeholder's name is set by, as errors call it. None for the schema.
     pub(super) fn field(&self, placeholder: &str) -> Option<&'static str> {
-        Some(match (placeholder, self.queue) {
-            ("outbox", _) | ("queue", Queue::Outbox) => OUTBOX,
-            ("inbox", _) | ("queue", Queue::Inbox) => INBOX,
-            ("timers", _) | ("queue", Queue::Timers) => TIMERS,
-            ("job_runs", _) | ("queue", Queue::JobRuns) => JOB_RUNS,
-            ("jobs", _) => JOBS,
-            ("lease", _) => LEASE,
-            _ => return None,
-        })
+        match if placeholder == "queue" { self.queue.as_str() } else { placeholder } {
+            "outbox" => Some(OUTBOX),
+            table => TABLES.iter().find(|known| known.plain == table).map(|known| known.field),
+        }
     }
 
     /// Whether the application has set this field, as far as can be told.
     pub(super) fn is_given(&self, field: &str) -> bool {
-        match field {
-            OUTBOX => self.outbox != Queue::Outbox.as_str(),
-            INBOX => self.inbox.is_some(),
-            TIMERS => self.timers.is_some(),
-            JOBS => self.jobs.is_some(),
-            JOB_RUNS => self.job_runs.is_some(),
-            LEASE => self.lease.is_some(),
-            _ => false,
+        match TABLES.iter().find(|table| table.field == field) {
+            Some(table) => self.given.contains_key(table.plain),
+            None => field == OUTBOX && self.outbox != Queue::Outbox.as_str(),
         }
     }
 
     /// Every placeholder and what it stands for.
-    fn entries(&self) -> [(&'static str, String); 8] {
-        [
-            ("schema", self.schema.clone()),
-            ("queue", self.queue()),
-            ("outbox", self.outbox.clone()),
-            ("inbox", self.inbox()),
-            ("timers", self.timers()),
-            ("jobs", self.jobs()),
-            ("job_runs", self.job_runs()),
-            ("lease", self.lease()),
-        ]
+    fn entries(&self) -> impl Iterator<Item = (&'static str, String)> {
+        let first =
+            [("schema", self.schema.clone()), ("queue", self.queue()), ("outbox", self.outbox.clone())];
+        first.into_iter().chain(TABLES.iter().map(|table| (table.plain, self.table(table.plain))))
     }
 
     /// Fills in a name that a template has within double quotes, as it is and without quotes.
@@ -230,7 +271,7 @@ impl Names {
         let fill = |text: String, (placeholder, name): (&str, String)| {
             text.replace(&format!("{{{{{placeholder}}}}}"), &name)
         };
-        self.entries().into_iter().fold(template.to_owned(), fill)
+        self.entries().fold(template.to_owned(), fill)
     }
 }
 
