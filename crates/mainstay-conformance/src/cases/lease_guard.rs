@@ -123,8 +123,10 @@ async fn r20_a_handler_guards_its_own_transaction(fx: &dyn Fixture) {
     let worker = world
         .work(|outbox| {
             outbox.raw_handler(TOPIC, move |context: Context| {
+                // Until it is acked, or the worker stops: the one whose guard fails is not kept for its grace period.
+                let stopping = context.stopping().clone();
                 let _ = reporter.send(context);
-                std::future::pending::<()>()
+                async move { stopping.cancelled().await }
             })
         })
         .await;
