@@ -105,6 +105,10 @@ macro_rules! suite {
         $crate::job_runs_cases!($fixture);
         $crate::job_waits_cases!($fixture);
         $crate::jobs_cases!($fixture);
+        $crate::join_ends_cases!($fixture);
+        $crate::join_races_cases!($fixture);
+        $crate::join_wait_cases!($fixture);
+        $crate::joins_cases!($fixture);
         $crate::lease_cases!($fixture);
         $crate::lease_guard_cases!($fixture);
         $crate::lease_keeping_cases!($fixture);

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use mainstay_core::Result;
 use mainstay_core::inbox::{Guard, Inbox, Incoming, Received};
+use mainstay_core::join::{Joins, NewJoin};
 use mainstay_core::lease::Lease;
 use mainstay_core::outbox::{Enqueued, Message, Outbox};
 use mainstay_core::queue::Context;
 use mainstay_core::store::{Names, Provider, Queue, StoreTransaction};
 use mainstay_core::timer::{NewTimer, Timers};
+use mainstay_core::{JoinId, Result};
 
 /// How an application ends its transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,6 +71,9 @@ pub trait Fixture: Send + Sync {
     /// outbox_claim`: the kind, and the name without the schema.
     async fn objects(&self, names: &Names) -> BTreeSet<String>;
 
+    /// The columns of a table under `names`, told by its name without the schema.
+    async fn columns(&self, names: &Names, table: &str) -> BTreeSet<String>;
+
     /// What a claim of ten from this queue walks through from end to end although it needs only a part, in the database's own words; empty
     /// where it goes by indexes. There are thousands of rows when this is asked, and it changes none.
     async fn scans_of_a_claim(&self, names: &Names, queue: Queue) -> Vec<String>;
@@ -108,6 +112,17 @@ pub trait Fixture: Send + Sync {
 
     /// The same with a guard completed by `complete_in`. Rolls back when that fails.
     async fn complete_guard(&self, guard: &Guard, note: &str, end: End) -> Result<()>;
+
+    /// Runs one transaction on the application's own driver: starts `join` with `start_in`, enqueues `messages` as its steps with `enqueue_in`,
+    /// and ends as told.
+    async fn start_joined(
+        &self,
+        joins: &Joins,
+        outbox: &Outbox,
+        join: NewJoin,
+        messages: Vec<Message>,
+        end: End,
+    ) -> Result<JoinId>;
 
     /// Writes `note` into the same table within a handler's transaction.
     async fn write_note(&self, transaction: &mut dyn StoreTransaction, note: &str);

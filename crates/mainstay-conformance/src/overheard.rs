@@ -13,8 +13,8 @@ use mainstay_core::outbox::{
 };
 use mainstay_core::queue::{ClaimBatch, ClaimHandle, ClaimRequest, Settled, Settlement};
 use mainstay_core::store::{
-    Capabilities, InboxStore, JobStore, LeaseStore, OutboxStore, Provider, Queue, QueueStore, SchemaStore,
-    StoreTransaction, TimerStore, WaitRequest, Wake,
+    Capabilities, InboxStore, JobStore, JoinStore, LeaseStore, OutboxStore, Provider, Queue, QueueStore,
+    SchemaStore, StoreTransaction, TimerStore, WaitRequest, Wake,
 };
 use mainstay_core::{Error, OwnerToken, Result, WorkItemId};
 
@@ -86,6 +86,9 @@ impl Provider for Overheard {
     }
     fn jobs(&self) -> Arc<dyn JobStore> {
         self.inner.jobs()
+    }
+    fn joins(&self) -> Arc<dyn JoinStore> {
+        self.inner.joins()
     }
     fn inbox(&self) -> Arc<dyn InboxStore> {
         self.inner.inbox()

@@ -11,17 +11,18 @@ use std::time::Duration;
 use async_trait::async_trait;
 use jiff::Timestamp;
 use mainstay_core::inbox::{ContentHash, Guard, Inbox, InboxKey, Incoming, PreparedIncoming, Received};
+use mainstay_core::join::{Joins, NewJoin};
 use mainstay_core::lease::Lease;
 use mainstay_core::outbox::{
     Enqueued, Message, MessageFilter, Outbox, OutboxMessage, OutboxStats, Page, PreparedMessage, Retention,
 };
 use mainstay_core::queue::{ClaimBatch, ClaimHandle, ClaimRequest, Context, Settled, Settlement};
 use mainstay_core::store::{
-    Capabilities, InboxStore, JobStore, LeaseStore, Names, OutboxStore, Provider, Queue, QueueStore,
-    SchemaStore, StoreTransaction, TimerStore, WaitRequest, Wake,
+    Capabilities, InboxStore, JobStore, JoinStore, LeaseStore, Names, OutboxStore, Provider, Queue,
+    QueueStore, SchemaStore, StoreTransaction, TimerStore, WaitRequest, Wake,
 };
 use mainstay_core::timer::{NewTimer, Timers};
-use mainstay_core::{OwnerToken, Result, WorkItemId};
+use mainstay_core::{JoinId, OwnerToken, Result, WorkItemId};
 
 use crate::fixture::{End, Fixture, Lacking, Metered};
 
@@ -100,6 +101,21 @@ impl Fixture for ThroughInbox<'_> {
         self.0.complete_guarded(context, lease, note).await
     }
 
+    async fn columns(&self, names: &Names, table: &str) -> BTreeSet<String> {
+        self.0.columns(names, table).await
+    }
+
+    async fn start_joined(
+        &self,
+        joins: &Joins,
+        outbox: &Outbox,
+        join: NewJoin,
+        messages: Vec<Message>,
+        end: End,
+    ) -> Result<JoinId> {
+        self.0.start_joined(joins, outbox, join, messages, end).await
+    }
+
     async fn schedule(&self, timers: &Timers, note: &str, timer: NewTimer, end: End) -> Result<Enqueued> {
         self.0.schedule(timers, note, timer, end).await
     }
@@ -171,6 +187,9 @@ impl Provider for InboxProvider {
         }
     }
 
+    fn joins(&self) -> Arc<dyn JoinStore> {
+        self.0.joins()
+    }
     fn inbox(&self) -> Arc<dyn InboxStore> {
         self.0.inbox()
     }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use mainstay_core::inbox::{Inbox, InboxEntry};
 use mainstay_core::job::Jobs;
+use mainstay_core::join::Joins;
 use mainstay_core::outbox::{Message, Outbox, OutboxMessage};
 use mainstay_core::queue::{ClaimBatch, ClaimHandle, ClaimRequest, Claimed};
 use mainstay_core::store::{Names, Provider, Queue};
@@ -64,6 +65,11 @@ impl<'a> World<'a> {
     /// The jobs.
     pub(crate) fn jobs(&self) -> Jobs {
         Jobs::new(self.provider.jobs())
+    }
+
+    /// The joins.
+    pub(crate) fn joins(&self) -> Joins {
+        Joins::new(self.provider.joins())
     }
 
     /// The engine over the queue in which jobs' runs wait.

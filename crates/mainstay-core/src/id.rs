@@ -65,6 +65,10 @@ identifier!(
     MessageId
 );
 identifier!(
+    /// A join: what waits until several steps have ended.
+    JoinId
+);
+identifier!(
     /// A worker. Only the owner of a claim can settle it.
     OwnerToken
 );

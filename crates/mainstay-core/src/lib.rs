@@ -1,8 +1,8 @@
 //! The engine of Mainstay: everything that is not SQL.
 //!
 //! Applications use the `mainstay` crate, which re-exports this one beside the providers. What a provider
-//! must supply is in [`store`]; what an application sees is in [`outbox`], [`inbox`], [`timer`], [`job`], [`lease`], [`queue`] and
-//! [`runtime`].
+//! must supply is in [`store`]; what an application sees is in [`outbox`], [`inbox`], [`timer`], [`job`], [`join`], [`lease`],
+//! [`queue`] and [`runtime`].
 //! No database crate is in this crate's tree.
 
 pub mod backoff;
@@ -11,6 +11,7 @@ mod hash;
 pub mod id;
 pub mod inbox;
 pub mod job;
+pub mod join;
 pub mod lease;
 pub mod outbox;
 pub mod queue;
@@ -24,4 +25,4 @@ pub mod timer;
 pub mod trace;
 
 pub use error::{Error, ErrorKind, Result};
-pub use id::{MessageId, OwnerToken, WorkItemId};
+pub use id::{JoinId, MessageId, OwnerToken, WorkItemId};

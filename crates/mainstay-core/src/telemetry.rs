@@ -9,9 +9,10 @@ use std::time::Duration;
 use metrics::{SharedString, counter, gauge, histogram};
 
 use crate::error::Error;
-use crate::id::{MessageId, OwnerToken, WorkItemId};
+use crate::id::{JoinId, MessageId, OwnerToken, WorkItemId};
 use crate::inbox::{BeginAnswer, InboxKey, PreparedIncoming, Received, ReservationEnd, Seen};
 use crate::job::Job;
+use crate::join::{CancelledJoin, Counted, JoinReason, JoinState, JoinStats, PreparedJoin};
 use crate::lease::{LeaseClaim, LeaseGrant, LeaseHolder};
 use crate::outbox::{Enqueued, OutboxStats, PreparedMessage};
 use crate::queue::{ClaimBatch, FailureReason, Outcome, Settled, Settlement};
@@ -124,6 +125,20 @@ pub mod names {
     pub const JOB_RUN_SECONDS: &str = "mainstay_job_run_seconds";
     /// Counter, by `action` (delete, enable, disable, trigger): what somebody did to jobs.
     pub const JOB_ADMINISTERED: &str = "mainstay_job_administered_total";
+    /// Counter: joins started.
+    pub const JOINS_STARTED: &str = "mainstay_joins_started_total";
+    /// Counter: members attached to joins, other than by an enqueue.
+    pub const JOINS_ATTACHED: &str = "mainstay_joins_attached_total";
+    /// Counter, by `outcome` (completed, failed): steps counted.
+    pub const JOINS_COUNTED: &str = "mainstay_joins_steps_total";
+    /// Counter, by `outcome` (completed, failed, cancelled): joins that have ended.
+    pub const JOINS_ENDED: &str = "mainstay_joins_ended_total";
+    /// Counter: rows of joins deleted by retention.
+    pub const JOINS_PURGED: &str = "mainstay_joins_purged_total";
+    /// Gauge: joins that wait for their steps.
+    pub const JOINS_PENDING: &str = "mainstay_joins_pending";
+    /// Gauge: of these, those whose deadline has passed.
+    pub const JOINS_OVERDUE: &str = "mainstay_joins_overdue";
     /// Counter: runs deleted by retention.
     pub const JOB_RUNS_PURGED: &str = "mainstay_job_runs_purged_total";
 }
@@ -209,6 +224,71 @@ fn waiting_gauges(store: &str, stats: &TimerStats, [pending, overdue, oldest]: [
     gauge!(pending, "store" => label()).set(stats.pending as f64);
     gauge!(overdue, "store" => label()).set(stats.overdue as f64);
     gauge!(oldest, "store" => label()).set(stats.oldest_overdue.map_or(0.0, |age| age.as_secs_f64()));
+}
+
+pub(crate) fn join_started(store: &str, join: &PreparedJoin) {
+    tracing::info!(
+        store,
+        join = %join.id(),
+        grouping_key = join.grouping_key(),
+        mode = join.mode().as_str(),
+        expected_steps = join.expected(),
+        deadline = ?join.deadline(),
+        "a join was started"
+    );
+    counter!(names::JOINS_STARTED, "store" => store.to_owned()).increment(1);
+}
+
+pub(crate) fn join_attached(store: &str, join: JoinId, added: u64) {
+    tracing::debug!(store, join = %join, added, "members were attached to a join");
+    if added > 0 {
+        counter!(names::JOINS_ATTACHED, "store" => store.to_owned()).increment(added);
+    }
+}
+
+/// Steps were counted, by hand or by the end of their messages, and joins may have ended by that. Providers tell of what a settle
+/// has counted.
+pub fn joins_counted(store: &str, counted: &[Counted]) {
+    for Counted { join, completed, failed, state, reason } in counted {
+        for (count, outcome) in [(*completed, "completed"), (*failed, "failed")] {
+            if count > 0 {
+                tracing::debug!(store, join = %join, outcome, count, "steps of a join were counted");
+                counter!(names::JOINS_COUNTED, "store" => store.to_owned(), "outcome" => outcome)
+                    .increment(u64::from(count));
+            }
+        }
+        match state {
+            JoinState::Pending | JoinState::Cancelled => continue,
+            JoinState::Completed => tracing::info!(store, join = %join, "a join has completed"),
+            JoinState::Failed => {
+                let reason = reason.map_or("steps", JoinReason::as_str);
+                tracing::warn!(store, join = %join, reason, "a join has failed");
+            }
+        }
+        counter!(names::JOINS_ENDED, "store" => store.to_owned(), "outcome" => state.as_str()).increment(1);
+    }
+}
+
+pub(crate) fn join_cancelled(store: &str, join: JoinId, cancelled: &CancelledJoin) {
+    let (changed, messages) = (cancelled.changed, cancelled.messages.len());
+    tracing::info!(store, join = %join, changed, messages, "a join was cancelled by an operator");
+    if changed {
+        let outcome = JoinState::Cancelled.as_str();
+        counter!(names::JOINS_ENDED, "store" => store.to_owned(), "outcome" => outcome).increment(1);
+    }
+}
+
+pub(crate) fn joins_purged(store: &str, count: u64) {
+    if count > 0 {
+        tracing::info!(store, count, "deleted joins past their retention");
+        counter!(names::JOINS_PURGED, "store" => store.to_owned()).increment(count);
+    }
+}
+
+/// Publishes the gauges of joins.
+pub fn join_gauges(store: &str, stats: &JoinStats) {
+    gauge!(names::JOINS_PENDING, "store" => store.to_owned()).set(stats.pending as f64);
+    gauge!(names::JOINS_OVERDUE, "store" => store.to_owned()).set(stats.overdue as f64);
 }
 
 pub(crate) fn claimed(store: &str, batch: &ClaimBatch) {

@@ -30,6 +30,9 @@ begin
     if left_keys is not null then
         perform "{{schema}}"."{{queue}}_advance"(left_keys);
     end if;
+    if '{{queue:literal}}' = '{{outbox:literal}}' and changed is not null and "{{schema}}"."{{joins}}_waiting"() then
+        perform "{{schema}}"."{{joins}}_ended"('{}', changed);
+    end if;
     return query select u.id from unnest(changed) u(id);
 end
 $mainstay$;

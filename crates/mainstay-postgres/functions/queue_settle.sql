@@ -37,6 +37,7 @@ declare
     changed uuid[] := '{}';
     returned uuid[];
     holding uuid[];
+    failed_ids uuid[];
     left_keys text[];
 begin
     if $1 is null or $1 = '00000000-0000-0000-0000-000000000000' then
@@ -139,9 +140,10 @@ begin
                    case g.outcome when 2 then 'handler' when 4 then 'delivery-limit' when 5 then 'expired' when 6 then 'cancelled' when 7 then 'delivery-limit' when 8 then 'expired' end, g.ordering_key, g.idempotency_key, g.correlation_id,
                    coalesce(g.error, g.last_error), g.headers, case when keep_payload or g.outcome <> 0 then g.payload end
               from gone g
-            returning id, ordering_key, status = 3 and reason <> 'cancelled' and hold_on_failure and ordering_key is not null as holds)
-        select changed || array_agg(k.id), left_keys || array_agg(k.ordering_key) filter (where k.ordering_key is not null), array_agg(k.id) filter (where k.holds)
-          into changed, left_keys, holding from kept k;
+            returning id, ordering_key, status, status = 3 and reason <> 'cancelled' and hold_on_failure and ordering_key is not null as holds)
+        select changed || array_agg(k.id), left_keys || array_agg(k.ordering_key) filter (where k.ordering_key is not null), array_agg(k.id) filter (where k.holds),
+               array_agg(k.id) filter (where k.status = 3)
+          into changed, left_keys, holding, failed_ids from kept k;
 
         if holding is not null then
             insert into "{{schema}}"."{{queue}}_hold" (ordering_key, work_item_id, held_at)
@@ -153,6 +155,13 @@ begin
     -- A statement of its own: what was parked behind these items while the delete waited is visible only now.
     if left_keys is not null then
         perform "{{schema}}"."{{queue}}_advance"(left_keys);
+    end if;
+    -- What has ended is counted for its joins. A statement of its own, for the same reason: an attach that the delete has waited for.
+    if '{{queue:literal}}' = '{{outbox:literal}}' and changed <> '{}' and "{{schema}}"."{{joins}}_waiting"() then
+        perform "{{schema}}"."{{joins}}_ended"(
+            case when failed_ids is null then changed else array(select u.id from unnest(changed) u(id) 
+                                                                            where (u.id in (select f.id from unnest(failed_ids) f(id))) is not true) end,
+            coalesce(failed_ids, '{}'));
     end if;
 
     if returning_some then

@@ -78,6 +78,7 @@ declare
     picked tid[];
     ended tid[];
     ended_keys text[];
+    ended_ids uuid[];
 begin
     if claimant is null or claimant = '00000000-0000-0000-0000-000000000000' then
         raise exception using errcode = '22023', message = '{{queue:literal}}_claim: owner must not be null or nil';
@@ -310,7 +311,7 @@ begin
 
         ended_keys := null;
         if ended <> '{}' then
-            select array_agg(m.ordering_key) filter (where m.ordering_key is not null) into ended_keys
+            select array_agg(m.ordering_key) filter (where m.ordering_key is not null), array_agg(m.id) into ended_keys, ended_ids
               from "{{schema}}"."{{queue}}" m where m.ctid = any (ended);
             return query
             with gone as (
@@ -339,6 +340,9 @@ begin
               from ruled g;
             if ended_keys is not null then
                 perform "{{schema}}"."{{queue}}_advance"(ended_keys);
+            end if;
+            if '{{queue:literal}}' = '{{outbox:literal}}' and "{{schema}}"."{{joins}}_waiting"() then
+                perform "{{schema}}"."{{joins}}_ended"('{}', ended_ids);
             end if;
         end if;
         -- With nothing in hand, the items behind those that ended may have their turn now. A few rounds of that at most: each walks

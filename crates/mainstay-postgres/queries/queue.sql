@@ -27,14 +27,50 @@ select e.work_item_id::text as work_item_id, e.message_id::text as message_id, e
        due_in_seconds => $13::text[]::double precision[], expires_in_seconds => $14::text[]::double precision[]) e
  order by e.ordinal
 
+-- Messages that are steps of joins: $15 and $16 are pairs of a join and the place of a message.
+-- name: enqueue_joined
+with added as materialized (
+    select e.ordinal, e.work_item_id, e.message_id, e.added
+      from "{{schema}}"."{{queue}}_enqueue_many"(
+           $1, $2, $3, $4, $5, headers => $6, due_ats => $7, due_in_seconds => $8, ordering_keys => $9, holds => $10, priorities => $11,
+           expires_ats => $12, expires_in_seconds => $13, idempotency_keys => $14) e),
+attached as materialized (
+    select count(*) as members
+      from (select array_agg(p.join_id order by p.n) as joins, array_agg(a.work_item_id order by p.n) as items, bool_and(a.added) as fresh
+              from unnest($15, $16) with ordinality p(join_id, place, n) join added a on a.ordinal = p.place) x
+     cross join lateral "{{schema}}"."{{joins}}_attach_pairs"(x.joins, x.items, x.fresh) m)
+select a.work_item_id, a.message_id, a.added, case when a.ordinal = 1 then nullif(current_setting('mainstay.joins', true), '') end
+  from added a cross join attached
+ order by a.ordinal
+
+-- The same with everything as text.
+-- name: enqueue_joined_as_text
+with added as materialized (
+    select e.ordinal, e.work_item_id, e.message_id, e.added
+      from "{{schema}}"."{{queue}}_enqueue_many"(
+           $1::text[]::uuid[], $2::text[]::uuid[], $3::text[], $4::text[], $5::text[], $6::text[]::timestamptz[], $7::text[], $8::text[],
+           $9::text[]::smallint[], $10::text[]::timestamptz[], $11::text[], $12::text[]::boolean[],
+           due_in_seconds => $13::text[]::double precision[], expires_in_seconds => $14::text[]::double precision[]) e),
+attached as materialized (
+    select count(*) as members
+      from (select array_agg(p.join_id order by p.n) as joins, array_agg(a.work_item_id order by p.n) as items, bool_and(a.added) as fresh
+              from unnest($15::text[]::uuid[], $16::text[]::integer[]) with ordinality p(join_id, place, n) join added a on a.ordinal = p.place) x
+     cross join lateral "{{schema}}"."{{joins}}_attach_pairs"(x.joins, x.items, x.fresh) m)
+select a.work_item_id::text as work_item_id, a.message_id::text as message_id, a.added
+  from added a cross join attached
+ order by a.ordinal
+
 -- name: take
 select t.verdict, t.reason, t.id, t.message_id, t.topic, t.payload, t.correlation_id, t.attempt, t.generation, t.created_at, t.due_at,
-       t.expires_at, t.ordering_key, t.priority, t.headers::text, t.locked_until, t.claimed_at, t.last_error, t.place, t.seq
+       t.expires_at, t.ordering_key, t.priority, t.headers::text, t.locked_until, t.claimed_at, t.last_error, t.place, t.seq,
+       case when t.verdict = 3 then nullif(current_setting('mainstay.joins', true), '') end
   from "{{schema}}"."{{queue}}_take"($1, $2, $3, $4, $5, $6, $7, $8) t
 
--- The ids that changed; null for all of them.
+-- The ids that changed; null for all of them. And what was counted for joins, which is in a setting of the transaction: whoever reads
+-- it empties it.
 -- name: settle
-select "{{schema}}"."{{queue}}_end"($1, $2, $3, $4, $5, $6, $7, $8)
+select "{{schema}}"."{{queue}}_end"($1, $2, $3, $4, $5, $6, $7, $8), nullif(current_setting('mainstay.joins', true), ''),
+       case when current_setting('mainstay.joins', true) <> '' then set_config('mainstay.joins', '', true) end
 
 -- Of the queues that have it.
 -- name: forward
@@ -69,7 +105,7 @@ select m.id, m.message_id, m.topic, m.payload, m.correlation_id, m.status, m.rea
  limit $8
 
 -- name: cancel
-select c.id from "{{schema}}"."{{queue}}_cancel"($1) c(id)
+select c.id, nullif(current_setting('mainstay.joins', true), '') from "{{schema}}"."{{queue}}_cancel"($1) c(id)
 
 -- name: requeue
 select r.id from "{{schema}}"."{{queue}}_requeue"($1) r(id)

@@ -27,7 +27,9 @@ enum Form<'a> {
 impl<'a> Addition<'a> {
     pub(crate) fn new(messages: &'a [PreparedMessage]) -> Self {
         let form = match messages {
-            [message] if message.idempotency_key().is_none() => Form::One(One::new(message)),
+            [message] if message.idempotency_key().is_none() && message.joins().is_empty() => {
+                Form::One(One::new(message))
+            }
             messages => Form::Many(Many::new(messages)),
         };
         Self { messages, form }
@@ -60,6 +62,9 @@ impl<'a> Addition<'a> {
                 (&statements.add_plain, one.parameters().into_iter().take(One::PLAIN).collect())
             }
             Form::One(one) => (&statements.add_one, one.parameters().into()),
+            Form::Many(many) if many.has_joins() => {
+                (&statements.enqueue_joined, many.parameters().into_iter().chain(many.joined()).collect())
+            }
             Form::Many(many) if many.has_keys() => (&statements.enqueue_many, many.parameters().into()),
             Form::Many(many) => {
                 (&statements.add, many.parameters().into_iter().take(Many::KEYLESS).collect())
@@ -70,7 +75,7 @@ impl<'a> Addition<'a> {
     /// Without idempotency keys all are added under the ids they came with.
     fn enqueued(&self, rows: &[Row]) -> Result<Vec<Enqueued>> {
         match &self.form {
-            Form::Many(many) if many.has_keys() => rows::enqueued(rows),
+            Form::Many(many) if many.has_joins() || many.has_keys() => rows::enqueued(rows),
             _ => Ok(self.messages.iter().map(added).collect()),
         }
     }

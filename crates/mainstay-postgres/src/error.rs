@@ -44,6 +44,10 @@ pub(crate) fn from_server(operation: &'static str, code: &str, message: &str) ->
         let error = Error::invalid(operation, "tx", "must be a transaction; begin one first");
         return error.with_source(ServerError { code: code.to_owned(), message: message.to_owned() });
     }
+    if code == "MJ001" {
+        let error = Error::new(ErrorKind::InvalidArgument, operation, message).with_field("join");
+        return error.with_source(ServerError { code: code.to_owned(), message: message.to_owned() });
+    }
     let (kind, advice) = classify(code);
     let text = match advice {
         "" => message.to_owned(),

@@ -2,7 +2,7 @@
 //!
 //! There is no timer. A call that finds nothing under way goes at once and alone; those that come meanwhile wait for its
 //! end, and then go together in one statement and one commit. Each is durable before it is answered, and each call is still
-//! all or nothing. Only small messages without idempotency keys are gathered: a key can make its statement wait for
+//! all or nothing. Only small messages without idempotency keys and joins are gathered: a key can make its statement wait for
 //! somebody else's transaction, and nobody else is to wait with it.
 //!
 //! Statements run in tasks of their own and never in a caller's future: a caller who stops polling would stop all others.
@@ -84,8 +84,8 @@ impl Gathering {
 /// The size of a call that may be gathered.
 fn gatherable(messages: &[PreparedMessage]) -> Option<usize> {
     let bytes = messages.iter().map(|message| message.payload().len()).sum();
-    let keyless = messages.iter().all(|message| message.idempotency_key().is_none());
-    (messages.len() <= CALL_MESSAGES && bytes <= CALL_BYTES && keyless).then_some(bytes)
+    let alone = |message: &PreparedMessage| message.idempotency_key().is_none() && message.joins().is_empty();
+    (messages.len() <= CALL_MESSAGES && bytes <= CALL_BYTES && messages.iter().all(alone)).then_some(bytes)
 }
 
 impl Shared {

@@ -12,6 +12,7 @@ mod error;
 mod gathering;
 mod inbox;
 mod jobs;
+mod joins;
 mod lease;
 mod listener;
 mod moment;
@@ -33,6 +34,7 @@ mod waiting;
 
 pub use inbox::PostgresInbox;
 pub use jobs::PostgresJobs;
+pub use joins::PostgresJoins;
 pub use lease::PostgresLeases;
 pub use options::PostgresBuilder;
 pub use provider::Postgres;

@@ -107,11 +107,22 @@ pub(crate) struct Many<'a> {
     expires_ats: Option<Vec<Option<Moment>>>,
     expires_ins: Option<Vec<Option<f64>>>,
     idempotency_keys: Option<Vec<Option<&'a str>>>,
+    joins: Vec<Uuid>,
+    places: Vec<i32>,
+}
+
+/// The joins of messages: pairs of a join and the place of a message, from 1.
+fn pairs(messages: &[PreparedMessage]) -> impl Iterator<Item = (Uuid, i32)> {
+    let places = messages.iter().zip(1..);
+    places.flat_map(|(message, place)| message.joins().iter().map(move |join| (join.as_uuid(), place)))
 }
 
 impl<'a> Many<'a> {
     pub(crate) fn new(messages: &'a [PreparedMessage]) -> Self {
+        let (joins, places) = pairs(messages).unzip();
         Self {
+            joins,
+            places,
             work_items: messages.iter().map(|message| message.work_item().as_uuid()).collect(),
             messages: messages.iter().map(|message| message.message().as_uuid()).collect(),
             topics: messages.iter().map(PreparedMessage::topic).collect(),
@@ -131,6 +142,15 @@ impl<'a> Many<'a> {
 
     pub(crate) fn has_keys(&self) -> bool {
         self.idempotency_keys.is_some()
+    }
+
+    pub(crate) fn has_joins(&self) -> bool {
+        !self.joins.is_empty()
+    }
+
+    /// What messages with joins need after all others.
+    pub(crate) fn joined(&self) -> [Parameter<'_>; 2] {
+        [(&self.joins, Type::UUID_ARRAY), (&self.places, Type::INT4_ARRAY)]
     }
 
     /// How many parameters messages need that have no idempotency keys.
@@ -158,7 +178,7 @@ impl<'a> Many<'a> {
 
 /// The same with every value as text, for drivers with types of their own.
 #[cfg(any(feature = "sqlx", feature = "diesel", feature = "sea-orm"))]
-pub(crate) fn many_as_text(messages: &[PreparedMessage]) -> [Option<Vec<Option<String>>>; 14] {
+fn many_as_text(messages: &[PreparedMessage]) -> [Option<Vec<Option<String>>>; 14] {
     type Read<'a> = Box<dyn Fn(&PreparedMessage) -> Option<String> + 'a>;
     let columns: [Read<'_>; 14] = [
         Box::new(|message| Some(message.work_item().to_string())),
@@ -177,6 +197,22 @@ pub(crate) fn many_as_text(messages: &[PreparedMessage]) -> [Option<Vec<Option<S
         Box::new(|message| seconds(message.expires()).map(|seconds| seconds.to_string())),
     ];
     columns.map(|read| column(messages, read))
+}
+
+/// What adds messages by texts alone: the statement, and the columns.
+#[cfg(any(feature = "sqlx", feature = "diesel", feature = "sea-orm"))]
+pub(crate) fn addition_as_text<'s>(
+    statements: &'s crate::statements::QueueStatements,
+    messages: &[PreparedMessage],
+) -> (&'s str, Vec<Option<Vec<Option<String>>>>) {
+    let mut columns: Vec<_> = many_as_text(messages).into();
+    let (joins, places): (Vec<_>, Vec<_>) =
+        pairs(messages).map(|(join, place)| (Some(join.to_string()), Some(place.to_string()))).unzip();
+    if joins.is_empty() {
+        return (&statements.enqueue_many_as_text, columns);
+    }
+    columns.extend([Some(joins), Some(places)]);
+    (&statements.enqueue_joined_as_text, columns)
 }
 
 /// A column of texts as PostgreSQL writes arrays, for drivers and statements that send texts alone.

@@ -7,14 +7,15 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use mainstay_core::Result;
 use mainstay_core::store::{
-    Capabilities, InboxStore, JobStore, LeaseStore, Names, OutboxStore, Provider, Queue, SchemaStore,
-    TimerStore,
+    Capabilities, InboxStore, JobStore, JoinStore, LeaseStore, Names, OutboxStore, Provider, Queue,
+    SchemaStore, TimerStore,
 };
 use tokio_util::sync::CancellationToken;
 
 use crate::error::PoolLimits;
 use crate::inbox::PostgresInbox;
 use crate::jobs::PostgresJobs;
+use crate::joins::PostgresJoins;
 use crate::lease::PostgresLeases;
 use crate::listener::Listener;
 use crate::moment::Moment;
@@ -48,6 +49,7 @@ struct Shared {
     leases: Arc<PostgresLeases>,
     timers: Arc<PostgresTimers>,
     jobs: Arc<PostgresJobs>,
+    joins: Arc<PostgresJoins>,
     schema: Arc<PostgresSchema>,
     closed: CancellationToken,
 }
@@ -125,11 +127,23 @@ impl Postgres {
             Arc::new(PostgresJobs::new(identifier, connections.clone(), statements, keep, waiting))
         };
         let inbox = Arc::new(PostgresInbox::new(connections.clone(), &names)?);
+        let joins = Arc::new(PostgresJoins::new(connections.clone(), &names)?);
         let leases = Arc::new(PostgresLeases::new(connections.clone(), &names)?);
         let timers = Arc::new(PostgresTimers::new(connections.clone(), &names)?);
         let schema = Arc::new(PostgresSchema::new(connections.clone(), names.clone())?);
-        let shared =
-            Shared { names, identifier, connections, queues, inbox, leases, timers, jobs, schema, closed };
+        let shared = Shared {
+            names,
+            identifier,
+            connections,
+            queues,
+            inbox,
+            leases,
+            timers,
+            jobs,
+            joins,
+            schema,
+            closed,
+        };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -187,6 +201,10 @@ impl Provider for Postgres {
 
     fn jobs(&self) -> Arc<dyn JobStore> {
         Arc::clone(&self.shared.jobs) as Arc<dyn JobStore>
+    }
+
+    fn joins(&self) -> Arc<dyn JoinStore> {
+        Arc::clone(&self.shared.joins) as Arc<dyn JoinStore>
     }
 
     fn schema(&self) -> Arc<dyn SchemaStore> {

@@ -10,6 +10,7 @@ use mainstay_core::outbox::{
 };
 use mainstay_core::queue::{ClaimBatch, ClaimHandle, ClaimRequest, Settled, Settlement, Status};
 use mainstay_core::store::{Capabilities, OutboxStore, QueueStore, StoreTransaction, WaitRequest, Wake};
+use mainstay_core::telemetry::joins_counted;
 use mainstay_core::{Error, ErrorKind, OwnerToken, Result, WorkItemId};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
@@ -150,6 +151,9 @@ impl QueueStore for PostgresQueue {
         let rows = self.query(CLAIM, &self.statements.take, &parameters).await?;
         // No await from here on: dropped now, the claim would be held by nobody until it lapses.
         let (batch, end) = rows::claim_batch(&rows)?;
+        if !batch.rejected.is_empty() {
+            joins_counted(&self.identifier, &rows::counted(CLAIM, &rows, 20)?);
+        }
         let full = batch.items.len() as u64 >= u64::from(request.batch);
         self.cursors.note(request, start, end.filter(|_| full));
         self.waiting.after_claim(request, &batch);
@@ -160,6 +164,7 @@ impl QueueStore for PostgresQueue {
         const SETTLE: &str = "outbox.settle";
         let arrays = Settlements::new(owner, settlements, self.keep_done_payloads);
         let rows = self.query(SETTLE, &self.statements.settle, &arrays.parameters()).await?;
+        joins_counted(&self.identifier, &rows::counted(SETTLE, &rows, 1)?);
         rows::settled(SETTLE, &rows, settlements)
     }
 
@@ -201,7 +206,8 @@ impl QueueStore for PostgresQueue {
     async fn begin(&self) -> Result<Box<dyn StoreTransaction>> {
         let lease = self.connections.lease_for_transaction("outbox.begin").await?;
         let (statements, outbox) = (Arc::clone(&self.statements), Arc::clone(&self.outbox));
-        Ok(Box::new(PostgresTransaction::begin(lease, statements, outbox, self.keep_done_payloads).await?))
+        let (identifier, keep) = (self.identifier.clone(), self.keep_done_payloads);
+        Ok(Box::new(PostgresTransaction::begin(identifier, lease, statements, outbox, keep).await?))
     }
 }
 
@@ -242,7 +248,11 @@ impl OutboxStore for PostgresQueue {
     }
 
     async fn cancel(&self, ids: &[WorkItemId]) -> Result<Vec<WorkItemId>> {
-        self.ids_of("outbox.cancel", &self.statements.cancel, ids).await
+        const CANCEL: &str = "outbox.cancel";
+        let ids: Vec<Uuid> = ids.iter().map(WorkItemId::as_uuid).collect();
+        let rows = self.query(CANCEL, &self.statements.cancel, &[(&ids, Type::UUID_ARRAY)]).await?;
+        joins_counted(&self.identifier, &rows::counted(CANCEL, &rows, 1)?);
+        rows::ids(CANCEL, &rows)
     }
 
     async fn requeue(&self, ids: &[WorkItemId]) -> Result<Vec<WorkItemId>> {

@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use mainstay_core::join::{Counted, answer};
 use mainstay_core::outbox::{Enqueued, Headers, OutboxMessage, OutboxStats, TopicStats};
 use mainstay_core::queue::{
     ClaimBatch, ClaimHandle, Claimed, FailureReason, Rejected, Settled, Settlement, Status,
@@ -117,6 +118,16 @@ pub(crate) fn settled(operation: &'static str, rows: &[Row], settlements: &[Sett
             Settled::from_changed(asked(), changed.into_iter().map(WorkItemId::from_uuid).collect())
         }
     })
+}
+
+/// What was counted for joins on the way, if anything was.
+pub(crate) fn counted(operation: &'static str, rows: &[Row], column: usize) -> Result<Vec<Counted>> {
+    for row in rows {
+        if let Some(text) = Reader::new(operation, row).get::<Option<&str>>(column)? {
+            return answer::counted(operation, text);
+        }
+    }
+    Ok(Vec::new())
 }
 
 /// What was claimed, and the last place of it if all of it is of one priority.

@@ -41,6 +41,7 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
     Migration::once(4, "lease", include_str!("../migrations/0004_lease.sql")),
     Migration::once(5, "inbox", include_str!("../migrations/0005_inbox.sql")),
     Migration::once(6, "jobs", include_str!("../migrations/0006_jobs.sql")),
+    Migration::once(7, "joins", include_str!("../migrations/0007_joins.sql")),
 ];
 
 /// A file of functions and the queues it is made for.
@@ -87,6 +88,10 @@ const FUNCTIONS: &[Functions] = &[
     Functions::of_every_queue(include_str!("../functions/queue_purge.sql")),
     Functions::of_every_queue(include_str!("../functions/queue_idle.sql")),
     Functions { sql: include_str!("../functions/queue_forward.sql"), over: &[Queue::Timers, Queue::JobRuns] },
+    Functions::once(include_str!("../functions/joins_start.sql")),
+    Functions::once(include_str!("../functions/joins_count.sql")),
+    Functions::once(include_str!("../functions/joins_attach.sql")),
+    Functions::once(include_str!("../functions/joins_keep.sql")),
     Functions::once(include_str!("../functions/inbox_mark.sql")),
     Functions::once(include_str!("../functions/inbox_follow.sql")),
     Functions::once(include_str!("../functions/inbox_begin.sql")),

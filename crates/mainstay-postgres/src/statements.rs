@@ -30,7 +30,7 @@ macro_rules! statements {
 statements! {
     /// The statements of a queue.
     QueueStatements from "../queries/queue.sql" {
-        add_plain, add_one, add, enqueue_many, enqueue_many_as_text, take, settle, forward, renew, reap, get, list, cancel, requeue, requeue_where,
+        add_plain, add_one, add, enqueue_many, enqueue_many_as_text, enqueue_joined, enqueue_joined_as_text, take, settle, forward, renew, reap, get, list, cancel, requeue, requeue_where,
         release_key, stats, backlog, stats_by_topic, purge, next_due, idle, busy, horizon, horizon_passed, probe,
     }
 }
@@ -61,6 +61,13 @@ statements! {
     JobStatements from "../queries/jobs.sql" {
         create_or_update, set_enabled, delete, get, list, due, advance, reject, trigger, dispatch, collect, ended, started, record_output, run,
         runs, purge, next_nominal, next_due, idle, horizon_passed,
+    }
+}
+
+statements! {
+    /// The statements of the joins.
+    JoinStatements from "../queries/joins.sql" {
+        start, attach, report, get, list, members, of_item, cancel, expire, next_deadline, stats, purge,
     }
 }
 
@@ -104,9 +111,14 @@ mod tests {
         let (lease, jobs) = (LeaseStatements::new(&names).unwrap(), JobStatements::new(&names).unwrap());
         let timers = TimerStatements::new(&names).unwrap();
         let inbox = InboxStatements::new(&names).unwrap();
+        let joins = JoinStatements::new(&names).unwrap();
         let primitives = timers.all().into_iter().chain(lease.all()).chain(jobs.all()).chain(inbox.all());
+        let primitives = primitives.chain(joins.all());
         for (name, sql) in outbox.all().into_iter().chain(primitives).chain(schema.all()) {
-            assert!(["select", "insert", "create"].iter().any(|verb| sql.starts_with(verb)), "{name}: {sql}");
+            assert!(
+                ["select", "insert", "create", "with"].iter().any(|verb| sql.starts_with(verb)),
+                "{name}: {sql}"
+            );
             assert!(!sql.contains("{{") && !sql.contains("-- "), "{name}: {sql}");
         }
     }
@@ -124,6 +136,8 @@ mod tests {
         assert_eq!(include_str!("../queries/timers.sql").matches("-- name: ").count(), known);
         let known = JobStatements::new(&names).unwrap().all().len();
         assert_eq!(include_str!("../queries/jobs.sql").matches("-- name: ").count(), known);
+        let known = JoinStatements::new(&names).unwrap().all().len();
+        assert_eq!(include_str!("../queries/joins.sql").matches("-- name: ").count(), known);
         let known = SchemaStatements::new(&names).unwrap().all().len();
         assert_eq!(include_str!("../queries/schema.sql").matches("-- name: ").count(), known);
     }

@@ -7,10 +7,12 @@ use std::any::Any;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use mainstay_core::join::Counted;
 use mainstay_core::lease::{GuardIn, LeaseClaim};
 use mainstay_core::outbox::{EnqueueIn, Enqueued, PreparedMessage};
 use mainstay_core::queue::{Settled, Settlement};
 use mainstay_core::store::{CallIn, LeaseStore, OutboxStore, StoreCall, StoreTransaction};
+use mainstay_core::telemetry::joins_counted;
 use mainstay_core::{OwnerToken, Result};
 use tokio_postgres::Client;
 
@@ -31,10 +33,15 @@ pub struct PostgresTransaction {
     /// Of the outbox, where its messages go.
     outbox: Arc<QueueStatements>,
     keep_done_payloads: bool,
+    /// Names the queue in logs.
+    identifier: String,
+    /// What was counted for joins, to be told of once it is committed.
+    counted: Vec<Counted>,
 }
 
 impl PostgresTransaction {
     pub(crate) async fn begin(
+        identifier: String,
         lease: Lease,
         statements: Arc<QueueStatements>,
         outbox: Arc<QueueStatements>,
@@ -44,7 +51,7 @@ impl PostgresTransaction {
         let begin = "begin isolation level read committed read write";
         let begun = lease.client()?.batch_execute(begin).await;
         begun.map_err(|error| from_driver("transaction.begin", error))?;
-        Ok(Self { lease, statements, outbox, keep_done_payloads })
+        Ok(Self { lease, statements, outbox, keep_done_payloads, identifier, counted: Vec::new() })
     }
 
     /// The connection, for the handler's own statements. Don't end the transaction on it: commit and rollback are
@@ -65,6 +72,7 @@ impl StoreTransaction for PostgresTransaction {
         let arrays = Settlements::new(owner, settlements, self.keep_done_payloads);
         let settled = self.lease.client()?.query_typed(&self.statements.settle, &arrays.parameters()).await;
         let rows = settled.map_err(|error| from_driver(SETTLE, error))?;
+        self.counted.extend(rows::counted(SETTLE, &rows, 1)?);
         rows::settled(SETTLE, &rows, settlements)
     }
 
@@ -81,6 +89,7 @@ impl StoreTransaction for PostgresTransaction {
         // statement in front of it fails then, and the commit is never reached.
         let committed = self.lease.client()?.batch_execute("select 1; commit").await;
         committed.map_err(|error| from_driver("transaction.commit", error))?;
+        joins_counted(&self.identifier, &self.counted);
         self.lease.give_back();
         Ok(())
     }

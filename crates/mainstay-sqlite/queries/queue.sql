@@ -304,3 +304,52 @@ SELECT min(due) FROM (
                AND (?3 IS NULL OR o.topic NOT IN (SELECT value FROM json_each(?3)))
              ORDER BY o.locked_until LIMIT 1)
       FROM leased);
+
+-- name: joins_waiting
+-- Whether what ends here may be a step of a join: only messages of the outbox are.
+SELECT '{{queue:literal}}' = '{{outbox:literal}}' AND EXISTS (SELECT 1 FROM "{{schema}}_{{joins}}" WHERE status = 0);
+
+-- name: joins_lapse
+-- 1 now. Ends all joins whose deadline has passed: a step that ends later does not count, whether somebody has looked at the deadline or not.
+UPDATE "{{schema}}_{{joins}}"
+   SET status = CASE WHEN mode = 3 AND failed = 0 THEN 1 ELSE 2 END,
+       reason = CASE WHEN mode <> 3 THEN 'deadline' WHEN failed > 0 THEN 'steps' END, updated_at = ?1, ended_at = ?1
+ WHERE status = 0 AND deadline_at <= ?1
+RETURNING id;
+
+-- name: joins_count
+-- 1 item, 2 state, 3 now. Counts it for all its joins that wait.
+UPDATE "{{schema}}_{{joins}}_member" SET state = ?2, updated_at = ?3
+ WHERE work_item_id = ?1 AND state = 0 AND EXISTS (SELECT 1 FROM "{{schema}}_{{joins}}" j WHERE j.id = join_id AND j.status = 0)
+RETURNING join_id;
+
+-- name: joins_standing
+-- 1 join.
+SELECT status, reason FROM "{{schema}}_{{joins}}" WHERE id = ?1;
+
+-- name: joins_lapse_one
+-- 1 join. Ends it if its deadline has passed.
+UPDATE "{{schema}}_{{joins}}"
+   SET status = CASE WHEN mode = 3 AND failed = 0 THEN 1 ELSE 2 END,
+       reason = CASE WHEN mode <> 3 THEN 'deadline' WHEN failed > 0 THEN 'steps' END, updated_at = {{now}}, ended_at = {{now}}
+ WHERE id = ?1 AND status = 0 AND deadline_at <= {{now}};
+
+-- name: joins_attach_before
+-- 1 join. No row: there is no such join.
+SELECT json_array(status, completed, failed) AS answer FROM "{{schema}}_{{joins}}" WHERE id = ?1;
+
+-- name: joins_attach
+-- 1 join, 2 items.
+WITH RECURSIVE place(at) AS (SELECT 1 WHERE length(?2) > 0 UNION ALL SELECT at + 16 FROM place WHERE at + 16 < length(?2))
+INSERT INTO "{{schema}}_{{joins}}_member" (join_id, work_item_id, updated_at)
+SELECT ?1, CAST(substr(?2, at, 16) AS BLOB), {{now}} FROM place
+ WHERE EXISTS (SELECT 1 FROM "{{schema}}_{{joins}}" WHERE id = ?1 AND status = 0)
+ON CONFLICT DO NOTHING;
+
+-- name: joins_attach_after
+-- 1 join, 2 items. The last number is how many of the items are not members.
+WITH RECURSIVE place(at) AS (SELECT 1 WHERE length(?2) > 0 UNION ALL SELECT at + 16 FROM place WHERE at + 16 < length(?2))
+SELECT json_array(changes(), j.status, j.reason, j.completed, j.failed,
+                  (SELECT count(*) FROM place WHERE NOT EXISTS (
+                       SELECT 1 FROM "{{schema}}_{{joins}}_member" m WHERE m.join_id = ?1 AND m.work_item_id = CAST(substr(?2, at, 16) AS BLOB)))) AS answer
+  FROM "{{schema}}_{{joins}}" j WHERE j.id = ?1;

@@ -8,13 +8,14 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use mainstay_core::Result;
 use mainstay_core::store::{
-    Capabilities, InboxStore, JobStore, LeaseStore, Names, OutboxStore, Provider, Queue, SchemaStore,
-    TimerStore,
+    Capabilities, InboxStore, JobStore, JoinStore, LeaseStore, Names, OutboxStore, Provider, Queue,
+    SchemaStore, TimerStore,
 };
 
 use crate::database::Database;
 use crate::inbox::SqliteInbox;
 use crate::jobs::SqliteJobs;
+use crate::joins::SqliteJoins;
 use crate::lease::SqliteLeases;
 use crate::options::SqliteBuilder;
 use crate::queue::SqliteQueue;
@@ -30,6 +31,7 @@ pub struct Sqlite {
     queues: [Arc<SqliteQueue>; 4],
     inbox: Arc<SqliteInbox>,
     jobs: Arc<SqliteJobs>,
+    joins: Arc<SqliteJoins>,
 }
 
 impl Sqlite {
@@ -39,7 +41,8 @@ impl Sqlite {
             .map(|queue| Arc::new(SqliteQueue::new(Arc::new(database.of(queue)), Arc::clone(&outbox))));
         let inbox = SqliteInbox::new(Arc::new(database.of(Queue::Inbox)), &database.names);
         let jobs = Arc::new(SqliteJobs::new(&database));
-        Self { database: Arc::new(database), queues, inbox: Arc::new(inbox), jobs }
+        let joins = Arc::new(SqliteJoins::new(outbox, &database.names));
+        Self { database: Arc::new(database), queues, inbox: Arc::new(inbox), jobs, joins }
     }
 
     /// Opens a file, and creates it if there is none. Creates no table.
@@ -98,6 +101,10 @@ impl Provider for Sqlite {
 
     fn jobs(&self) -> Arc<dyn JobStore> {
         Arc::clone(&self.jobs) as Arc<dyn JobStore>
+    }
+
+    fn joins(&self) -> Arc<dyn JoinStore> {
+        Arc::clone(&self.joins) as Arc<dyn JoinStore>
     }
 
     fn inbox(&self) -> Arc<dyn InboxStore> {

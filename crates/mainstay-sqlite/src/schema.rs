@@ -28,6 +28,7 @@ pub const MIGRATIONS: &[Migration] = &[
     Migration::once(3, "lease", include_str!("../migrations/0003_lease.sql")),
     Migration::once(4, "inbox", include_str!("../migrations/0004_inbox.sql")),
     Migration::once(5, "jobs", include_str!("../migrations/0005_jobs.sql")),
+    Migration::once(6, "joins", include_str!("../migrations/0006_joins.sql")),
 ];
 
 /// The steps taken, by outbox, made by the runner and not by a step. Names of tables are not case-sensitive, so the

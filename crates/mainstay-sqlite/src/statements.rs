@@ -10,6 +10,7 @@ use mainstay_core::store::{Names, render};
 const QUEUE: &str = include_str!("../queries/queue.sql");
 const INBOX: &str = include_str!("../queries/inbox.sql");
 const JOBS: &str = include_str!("../queries/jobs.sql");
+const JOINS: &str = include_str!("../queries/joins.sql");
 const LEASE: &str = include_str!("../queries/lease.sql");
 const TIMERS: &str = include_str!("../queries/timers.sql");
 
@@ -84,6 +85,40 @@ statements! {
         purge_forget,
         purge_remove,
         next_due,
+        joins_waiting,
+        joins_lapse,
+        joins_count,
+        joins_standing,
+        joins_lapse_one,
+        joins_attach_before,
+        joins_attach,
+        joins_attach_after,
+    }
+}
+
+statements! {
+    /// The statements of the joins, ready to prepare.
+    JoinStatements from JOINS {
+        start,
+        start_continuation,
+        report_before,
+        report,
+        report_after,
+        get,
+        list,
+        list_group,
+        members,
+        of_item,
+        cancel,
+        cancel_waiting,
+        cancel_member,
+        expire,
+        next_deadline,
+        stats,
+        purge_select,
+        purge_members,
+        purge_continuations,
+        purge,
     }
 }
 
@@ -246,6 +281,7 @@ mod tests {
             prepare("inbox's own", InboxStatements::new(&names).all());
             prepare("leases", LeaseStatements::new(&names).all());
             prepare("jobs", JobStatements::new(&names).all());
+            prepare("joins", JoinStatements::new(&names).all());
         }
     }
 

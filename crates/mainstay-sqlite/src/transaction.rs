@@ -5,10 +5,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use mainstay_core::join::Counted;
 use mainstay_core::lease::{GuardIn, LeaseClaim};
 use mainstay_core::outbox::{EnqueueIn, Enqueued, PreparedMessage};
 use mainstay_core::queue::{Settled, Settlement};
 use mainstay_core::store::{CallIn, LeaseStore, OutboxStore, StoreCall, StoreTransaction};
+use mainstay_core::telemetry::joins_counted;
 use mainstay_core::{Error, OwnerToken, Result};
 use rusqlite::Connection;
 
@@ -40,6 +42,10 @@ pub struct SqliteTransaction {
     /// Of the outbox, where its messages go.
     outbox: Arc<Statements>,
     keep_done_payloads: bool,
+    /// Names the queue in logs.
+    identifier: String,
+    /// What was counted for joins, to be told of once it is committed.
+    counted: Vec<Counted>,
     /// A call is under way, or was given up midway.
     under_way: bool,
 }
@@ -53,6 +59,8 @@ impl SqliteTransaction {
             statements: Arc::clone(&database.statements),
             outbox: Arc::clone(outbox),
             keep_done_payloads: database.keep_done_payloads,
+            identifier: database.identifier.clone(),
+            counted: Vec::new(),
             under_way: false,
         })
     }
@@ -109,7 +117,9 @@ impl StoreTransaction for SqliteTransaction {
         let (settlements, sql) = (settlements.to_vec(), Arc::clone(&self.statements));
         let keep = self.keep_done_payloads;
         let settle = move |connection: &Connection| settle(connection, &sql, owner, &settlements, keep);
-        Ok(self.call("transaction.settle", settle).await?.settled)
+        let result = self.call("transaction.settle", settle).await?;
+        self.counted.extend(result.counted);
+        Ok(result.settled)
     }
 
     async fn guard(&mut self, leases: &dyn LeaseStore, claim: &LeaseClaim) -> Result<()> {
@@ -135,7 +145,9 @@ impl StoreTransaction for SqliteTransaction {
 
     async fn commit(self: Box<Self>) -> Result<()> {
         self.check(COMMIT)?;
-        self.loan.commit(COMMIT).await
+        self.loan.commit(COMMIT).await?;
+        joins_counted(&self.identifier, &self.counted);
+        Ok(())
     }
 
     async fn rollback(self: Box<Self>) -> Result<()> {

@@ -10,6 +10,7 @@ pub use mainstay_core::*;
 
 pub use mainstay_core::inbox::{Begin, Inbox, Incoming};
 pub use mainstay_core::job::{JobDefinition, Jobs, Misfire, Overlap};
+pub use mainstay_core::join::{JoinMode, Joins, NewJoin};
 pub use mainstay_core::lease::{Lease, LeaseOptions, Leases};
 pub use mainstay_core::outbox::{Message, Outbox};
 pub use mainstay_core::queue::{Context, HandlerError, HandlerResult, TopicPolicy};

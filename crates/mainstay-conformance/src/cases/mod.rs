@@ -23,6 +23,10 @@ mod input;
 mod job_runs;
 mod job_waits;
 mod jobs;
+mod join_ends;
+mod join_races;
+mod join_wait;
+mod joins;
 mod lease;
 mod lease_guard;
 mod lease_keeping;
@@ -69,6 +73,10 @@ pub fn all() -> Vec<Case> {
         job_runs::CASES,
         job_waits::CASES,
         jobs::CASES,
+        join_ends::CASES,
+        join_races::CASES,
+        join_wait::CASES,
+        joins::CASES,
         lease::CASES,
         lease_guard::CASES,
         lease_keeping::CASES,

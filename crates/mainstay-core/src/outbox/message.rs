@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::error::{Error, Result};
-use crate::id::{MessageId, WorkItemId};
+use crate::id::{JoinId, MessageId, WorkItemId};
 use crate::text::{validate_name, validate_nul};
 use crate::trace::{TRACEPARENT, TraceContext};
 
@@ -118,6 +118,8 @@ pub struct Message {
     pub(crate) headers: Headers,
     /// What Mainstay itself says of the message; see [`RESERVED_HEADER`].
     pub(crate) reserved: Headers,
+    /// The joins it is a step of.
+    pub(crate) joins: Vec<JoinId>,
 }
 
 impl Message {
@@ -137,6 +139,7 @@ impl Message {
             priority: 0,
             headers: Headers::new(),
             reserved: Headers::new(),
+            joins: Vec::new(),
         }
     }
 
@@ -224,6 +227,16 @@ impl Message {
     /// Uses this work item id instead of a new one.
     pub fn work_item_id(mut self, id: WorkItemId) -> Self {
         self.work_item = id;
+        self
+    }
+
+    /// Makes it a step of this join, in the same transaction: its end is counted there. It may be a step of several.
+    ///
+    /// An idempotency key that finds an earlier message makes that one the step.
+    pub fn join(mut self, join: JoinId) -> Self {
+        if !self.joins.contains(&join) {
+            self.joins.push(join);
+        }
         self
     }
 
@@ -366,6 +379,10 @@ impl PreparedMessage {
     /// -9 to 9.
     pub fn priority(&self) -> i16 {
         self.0.priority
+    }
+    /// The joins it is a step of, each once.
+    pub fn joins(&self) -> &[JoinId] {
+        &self.0.joins
     }
     /// The headers as a JSON object, none when there are no headers.
     pub fn headers_json(&self) -> Option<String> {

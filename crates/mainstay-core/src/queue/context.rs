@@ -9,9 +9,10 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use tokio_util::sync::CancellationToken;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{MessageId, OwnerToken, WorkItemId};
+use crate::id::{JoinId, MessageId, OwnerToken, WorkItemId};
 use crate::inbox::{MESSAGE_ID, SOURCE};
 use crate::job::{CurrentRun, Jobs};
+use crate::join::JOIN;
 use crate::outbox::{Enqueued, Headers, Message, Outbox, PreparedMessage, RESERVED_HEADER};
 use crate::store::StoreTransaction;
 use crate::telemetry;
@@ -99,6 +100,10 @@ impl Context {
     pub fn received_id(&self) -> Option<&str> {
         self.reserved(MESSAGE_ID)
     }
+    /// The join that this message continues; none for others.
+    pub fn join(&self) -> Option<JoinId> {
+        self.reserved(JOIN)?.parse().ok()
+    }
     /// What Mainstay itself says of the message.
     fn reserved(&self, name: &str) -> Option<&str> {
         self.headers().get(&format!("{RESERVED_HEADER}{name}")).map(String::as_str)
@@ -175,6 +180,12 @@ impl Context {
         Ok(HandlerTransaction { inner, context: self.clone(), enqueued: Vec::new(), kind: PhantomData })
     }
 
+    /// The same for handlers of Mainstay's own, which have no statements of a driver to run.
+    pub(crate) async fn own_transaction(&self) -> Result<HandlerTransaction<()>> {
+        let inner = self.queue().store().begin().await?;
+        Ok(HandlerTransaction { inner, context: self.clone(), enqueued: Vec::new(), kind: PhantomData })
+    }
+
     /// Whether the ack was committed in the handler's own transaction.
     pub(crate) fn is_completed(&self) -> bool {
         self.0.completion.load(Ordering::Acquire) == COMPLETED
@@ -244,7 +255,9 @@ impl<T: StoreTransaction> HandlerTransaction<T> {
         let any: &mut dyn Any = self.inner.as_any_mut();
         any.downcast_mut().expect("the type was checked when the transaction was begun")
     }
+}
 
+impl<T> HandlerTransaction<T> {
     /// Enqueues a message that is there if and only if this transaction commits.
     pub async fn enqueue(&mut self, message: Message) -> Result<Enqueued> {
         let prepared = message.prepare(self.context.outbox().limits())?;

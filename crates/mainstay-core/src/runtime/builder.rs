@@ -6,12 +6,14 @@ use std::time::Duration;
 use crate::error::{Error, Result};
 use crate::inbox::Inbox;
 use crate::job::{JobDefinition, Jobs};
+use crate::join::Joins;
 use crate::lease::{LeaseGauges, LeaseOptions, Leases};
 use crate::outbox::Outbox;
 use crate::store::{Provider, Queue};
 use crate::timer::Timers;
 
 use super::jobs::JobsBuilder;
+use super::joins::JoinsBuilder;
 use super::mainstay::{Inner, Mainstay};
 use super::queue::Ends;
 use super::{Gauges, InboxBuilder, InboxSweep, OutboxBuilder, RetentionSweep, Service, TimersBuilder};
@@ -28,6 +30,7 @@ pub struct MainstayBuilder {
     leases: LeaseOptions,
     timers: Option<TimersBuilder>,
     jobs: JobsBuilder,
+    joins: Option<JoinsBuilder>,
     deploy_schema: bool,
 }
 
@@ -40,6 +43,7 @@ impl MainstayBuilder {
             leases: LeaseOptions::default(),
             timers: None,
             jobs: JobsBuilder::default(),
+            joins: None,
             deploy_schema: false,
         }
     }
@@ -87,6 +91,13 @@ impl MainstayBuilder {
         self
     }
 
+    /// Keeps the deadlines of joins in this process, and handles messages of the topic `join.wait`. Without it joins can be started, and
+    /// end when their steps have; but it takes another process to end them at their deadlines.
+    pub fn joins(mut self, set_up: impl FnOnce(JoinsBuilder) -> JoinsBuilder) -> Self {
+        self.joins = Some(set_up(self.joins.unwrap_or_default()));
+        self
+    }
+
     /// Brings the schema up to date at the start. Defaults to off: then a missing or old schema is an error.
     pub fn deploy_schema(mut self, deploy: bool) -> Self {
         self.deploy_schema = deploy;
@@ -94,7 +105,7 @@ impl MainstayBuilder {
     }
 
     /// Checks everything and puts it together. Nothing runs yet.
-    pub fn build(self) -> Result<Mainstay> {
+    pub fn build(mut self) -> Result<Mainstay> {
         let limit = self.outbox.payload_limit;
         let outbox = Outbox::new(self.provider.outbox()).with_payload_limit(limit);
         let inbox = Inbox::new(self.provider.as_ref()).with_payload_limit(self.inbox.payload_limit);
@@ -102,6 +113,10 @@ impl MainstayBuilder {
         let leases = Leases::new(self.provider.leases()).with_options(self.leases);
         let jobs = Jobs::new(self.provider.jobs()).with_payload_limit(limit);
         let timers = Timers::new(self.provider.as_ref()).with_payload_limit(limit);
+        let joins = Joins::new(self.provider.joins()).with_payload_limit(limit);
+        if let Some(builder) = &self.joins {
+            builder.register(&joins, &mut self.outbox.registry)?;
+        }
 
         let lease_gauges = positive("gauge interval", self.outbox.gauge_interval)?;
         let ends = |name, queue: &Outbox| {
@@ -132,6 +147,9 @@ impl MainstayBuilder {
         if let Some(builder) = self.timers {
             services.extend(builder.services(&timers)?);
         }
+        if let Some(builder) = self.joins {
+            services.extend(builder.services(&joins)?);
+        }
         Ok(Mainstay::new(Inner {
             provider: self.provider,
             outbox,
@@ -139,6 +157,7 @@ impl MainstayBuilder {
             leases,
             timers,
             jobs,
+            joins,
             definitions,
             services,
             deploy_schema: self.deploy_schema,

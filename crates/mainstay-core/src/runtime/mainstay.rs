@@ -9,6 +9,7 @@ use futures_util::future::select_all;
 use crate::error::Result;
 use crate::inbox::Inbox;
 use crate::job::{JobDefinition, Jobs};
+use crate::join::Joins;
 use crate::lease::Leases;
 use crate::outbox::Outbox;
 use crate::store::Provider;
@@ -33,6 +34,7 @@ pub(super) struct Inner {
     pub(super) leases: Leases,
     pub(super) timers: Timers,
     pub(super) jobs: Jobs,
+    pub(super) joins: Joins,
     /// To be registered at every start.
     pub(super) definitions: Vec<JobDefinition>,
     pub(super) services: Vec<Arc<dyn Service>>,
@@ -77,6 +79,11 @@ impl Mainstay {
     /// The jobs.
     pub fn jobs(&self) -> &Jobs {
         &self.0.jobs
+    }
+
+    /// The joins. Their deadlines are kept in every process that was built with `joins(…)`.
+    pub fn joins(&self) -> &Joins {
+        &self.0.joins
     }
 
     /// The database.

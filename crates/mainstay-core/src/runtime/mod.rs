@@ -2,6 +2,7 @@
 
 mod builder;
 mod jobs;
+mod joins;
 mod lifecycle;
 mod mainstay;
 mod maintenance;
@@ -14,11 +15,12 @@ mod watch;
 pub(crate) use builder::INBOX_DISPATCHER;
 pub use builder::MainstayBuilder;
 pub use jobs::JobsBuilder;
+pub use joins::JoinsBuilder;
 pub use lifecycle::{Lifecycle, Running, Service, start};
 pub use mainstay::{Mainstay, RunningMainstay};
 pub(crate) use maintenance::every;
 pub use maintenance::{Gauges, InboxSweep, Reaper, RetentionSweep, RunRetention};
-pub(crate) use pause::Pause;
+pub(crate) use pause::{Pause, TROUBLE};
 pub use queue::{InboxBuilder, OutboxBuilder, QueueBuilder};
 pub use timers::TimersBuilder;
 pub(crate) use watch::{Turn, Waited, Watch};

@@ -8,6 +8,7 @@ mod capabilities;
 mod collision;
 mod inbox;
 mod job;
+mod join;
 mod lease;
 mod migration;
 mod names;
@@ -24,6 +25,7 @@ pub use inbox::InboxStore;
 pub use job::{
     Advance, Advanced, Dispatched, DueJobs, EndedRun, JobStore, Occurrence, RunPlace, RunsLookedAt,
 };
+pub use join::JoinStore;
 pub use lease::LeaseStore;
 pub use migration::{Applied, Migration, MigrationPlan, SchemaStatus, checksum, made, plan_migrations};
 pub use names::{Names, Queue, render};

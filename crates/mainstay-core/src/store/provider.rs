@@ -7,7 +7,9 @@ use jiff::Timestamp;
 
 use crate::error::{Error, ErrorKind, Result};
 
-use super::{Capabilities, InboxStore, JobStore, LeaseStore, OutboxStore, Queue, SchemaStatus, TimerStore};
+use super::{
+    Capabilities, InboxStore, JobStore, JoinStore, LeaseStore, OutboxStore, Queue, SchemaStatus, TimerStore,
+};
 
 /// A database with Mainstay's tables in it.
 #[async_trait]
@@ -34,6 +36,9 @@ pub trait Provider: Send + Sync + 'static {
 
     /// The jobs.
     fn jobs(&self) -> Arc<dyn JobStore>;
+
+    /// The joins.
+    fn joins(&self) -> Arc<dyn JoinStore>;
 
     /// The ledger of received messages.
     fn inbox(&self) -> Arc<dyn InboxStore>;

@@ -15,7 +15,7 @@ use mainstay_core::{Error, ErrorKind, Result};
 use super::{ENQUEUE, GUARD, enqueued, steps};
 use crate::error::from_server;
 use crate::lease::{IN_TRANSACTION, PostgresLeases};
-use crate::parameters::many_as_text;
+use crate::parameters::addition_as_text;
 use crate::queue::PostgresQueue;
 
 /// Marks the types of diesel-async.
@@ -43,8 +43,9 @@ impl EnqueueIn<DieselAsync> for AsyncPgConnection {
         messages: &[PreparedMessage],
     ) -> Result<Vec<Enqueued>> {
         let outbox = PostgresQueue::of(store)?;
-        let mut query = diesel::sql_query(&outbox.statements().enqueue_many_as_text).into_boxed();
-        for column in many_as_text(messages) {
+        let (statement, columns) = addition_as_text(outbox.statements(), messages);
+        let mut query = diesel::sql_query(statement).into_boxed();
+        for column in columns {
             query = query.bind::<Texts, _>(column);
         }
         let rows: Vec<EnqueuedRow> =
@@ -131,6 +132,10 @@ fn code(kind: &DatabaseErrorKind, server: &dyn DatabaseErrorInformation) -> &'st
             let told = |words: &str| message.contains(words);
             if told("the lease is lost") {
                 "ML001"
+            } else if told("so nothing can be attached to it") {
+                "MJ001"
+            } else if told("there is no j") || told("is no member of the join") {
+                "P0002"
             } else if told("can only be used in transaction blocks") {
                 "25P01"
             } else if told("needs READ COMMITTED") {

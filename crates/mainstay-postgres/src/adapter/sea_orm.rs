@@ -12,7 +12,7 @@ use sea_orm::{
 use super::{ENQUEUE, GUARD, enqueued, steps};
 use crate::error::from_server;
 use crate::lease::PostgresLeases;
-use crate::parameters::{array, many_as_text};
+use crate::parameters::{addition_as_text, array};
 use crate::queue::PostgresQueue;
 
 /// Marks the types of SeaORM.
@@ -27,12 +27,9 @@ impl EnqueueIn<SeaOrm> for DatabaseTransaction {
     ) -> Result<Vec<Enqueued>> {
         let outbox = PostgresQueue::of(store)?;
         let backend = postgres(self, ENQUEUE)?;
-        let sql = &outbox.statements().enqueue_many_as_text;
-        let statement = Statement::from_sql_and_values(
-            backend,
-            sql,
-            many_as_text(messages).map(|column| Value::String(array(column))),
-        );
+        let (sql, columns) = addition_as_text(outbox.statements(), messages);
+        let values = columns.into_iter().map(|column| Value::String(array(column)));
+        let statement = Statement::from_sql_and_values(backend, sql, values);
         let rows = self.query_all_raw(statement).await.map_err(|error| failed(ENQUEUE, &error))?;
         let read = |row: &QueryResult| {
             let text =

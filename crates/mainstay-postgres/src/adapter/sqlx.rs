@@ -9,7 +9,7 @@ use sqlx::{AssertSqlSafe, PgConnection, Row, Transaction};
 use super::{ENQUEUE, GUARD, enqueued, steps};
 use crate::error::from_server;
 use crate::lease::{IN_TRANSACTION, PostgresLeases};
-use crate::parameters::many_as_text;
+use crate::parameters::addition_as_text;
 use crate::queue::PostgresQueue;
 
 /// Marks the types of sqlx.
@@ -42,10 +42,10 @@ async fn enqueue_on(
     messages: &[PreparedMessage],
 ) -> Result<Vec<Enqueued>> {
     let outbox = PostgresQueue::of(store)?;
+    let (statement, columns) = addition_as_text(outbox.statements(), messages);
     // The statement is the crate's own, with quoted names; all data is bound.
-    let statement = AssertSqlSafe(outbox.statements().enqueue_many_as_text.clone());
-    let mut query = sqlx::query(statement);
-    for column in many_as_text(messages) {
+    let mut query = sqlx::query(AssertSqlSafe(statement));
+    for column in columns {
         query = query.bind(column);
     }
     // A named statement would outlive the transaction, which a pooler does not allow.

@@ -2,15 +2,16 @@
 
 use mainstay_core::lease::{GuardIn, LeaseClaim};
 use mainstay_core::outbox::{EnqueueIn, Enqueued, PreparedMessage};
-use mainstay_core::store::{Argument, CallIn, LeaseStore, OutboxStore, StoreCall};
+use mainstay_core::store::{Argument, CallIn, LeaseStore, OutboxStore, Step, StoreCall};
 use mainstay_core::{Error, ErrorKind, Result};
 use sqlx::{AssertSqlSafe, Connection, Row, Sqlite, SqliteConnection, Transaction};
 use uuid::Uuid;
 
 use crate::database::Database;
 use crate::error::{Fault, Place, Trouble};
+use crate::joins::{ATTACH, attach, attached};
 use crate::lease::{GUARD, SqliteLeases, lost, no_transaction};
-use crate::queue::{ENQUEUE, id_taken, known_as, when};
+use crate::queue::{ENQUEUE, id_taken, known_as, steps_of_joins, when};
 use crate::statements::Statements;
 
 use super::{InSqlite, database_of, database_of_call};
@@ -54,8 +55,20 @@ async fn run_call(connection: &mut SqliteConnection, call: &StoreCall) -> Result
     let place = database_of_call(call)?.location.place();
     let fail = |error| error_from(place, call.operation, error);
     let mut savepoint = connection.begin().await.map_err(fail)?;
+    let answers = run_steps(&mut savepoint, place, call.operation, &call.steps).await?;
+    savepoint.commit().await.map_err(fail)?;
+    Ok(answers)
+}
+
+async fn run_steps(
+    connection: &mut SqliteConnection,
+    place: &Place,
+    operation: &'static str,
+    steps: &[Step],
+) -> Result<Vec<String>> {
+    let fail = |error| error_from(place, operation, error);
     let mut answers = Vec::new();
-    for step in &call.steps {
+    for step in steps {
         let query =
             step.arguments.iter().fold(sqlx::query(safe(&step.sql)), |query, argument| match argument {
                 Argument::Null => query.bind(None::<i64>),
@@ -63,11 +76,10 @@ async fn run_call(connection: &mut SqliteConnection, call: &StoreCall) -> Result
                 Argument::Text(text) => query.bind(text.as_str()),
                 Argument::Bytes(bytes) => query.bind(bytes.as_slice()),
             });
-        for row in query.fetch_all(&mut *savepoint).await.map_err(fail)? {
+        for row in query.fetch_all(&mut *connection).await.map_err(fail)? {
             answers.push(row.try_get(0).map_err(fail)?);
         }
     }
-    savepoint.commit().await.map_err(fail)?;
     Ok(answers)
 }
 
@@ -84,6 +96,10 @@ async fn add_all(
     let mut enqueued = Vec::with_capacity(messages.len());
     for message in messages {
         enqueued.push(add(&mut savepoint, place, sql, message, now).await?);
+    }
+    for (join, items) in steps_of_joins(messages, &enqueued) {
+        let steps = attach(sql, join, &items);
+        attached(join, &run_steps(&mut savepoint, place, ATTACH, &steps).await?)?;
     }
     savepoint.commit().await.map_err(fail)?;
     Ok(enqueued)

@@ -62,7 +62,7 @@ pub(super) fn delete(connection: &Connection, sql: &Sql, name: &str) -> Result<O
     for id in &pending {
         connection.prepare_cached(&sql.jobs.unclaim)?.execute([id.as_uuid().as_bytes()])?;
     }
-    let cancelled = cancel(connection, &sql.queue, &pending)?;
+    let (cancelled, _) = cancel(connection, &sql.queue, &pending)?;
     for id in &cancelled {
         let id = id.as_uuid();
         let end = params![id.as_bytes(), RunState::Cancelled.outcome(), now, "the job was deleted"];

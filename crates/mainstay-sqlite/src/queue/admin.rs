@@ -3,34 +3,38 @@
 //! Lists of ids are walked with prepared statements within one transaction, so they may be of any length.
 
 use mainstay_core::WorkItemId;
+use mainstay_core::join::Counted;
 use mainstay_core::outbox::{MessageFilter, Retention};
 use mainstay_core::queue::{FailureReason, Status};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::error::Fault;
+use crate::joins::Counting;
 use crate::statements::Statements;
 use crate::value::{EVER, maybe_text_at, micros, span, uuid_at};
 
 use super::settle::{Ending, retire};
 
-/// Fails Ready messages as cancelled. Returns those that changed.
+/// Fails Ready messages as cancelled. Returns those that changed, and what that meant for joins.
 pub(crate) fn cancel(
     connection: &Connection,
     sql: &Statements,
     ids: &[WorkItemId],
-) -> Result<Vec<WorkItemId>, Fault> {
+) -> Result<(Vec<WorkItemId>, Vec<Counted>), Fault> {
     let now = sql.now(connection)?;
     let ending = Ending::failed(FailureReason::Cancelled, Some("cancelled"));
     let mut changed = Vec::new();
+    let mut counting = Counting::begin(connection, sql, now)?;
     for id in ids {
         let mut find = connection.prepare_cached(&sql.cancel_find)?;
         let found = find.query_row([id.as_uuid().as_bytes()], |row| row.get(0)).optional()?;
         if let Some(seq) = found {
             retire(connection, sql, seq, now, &ending)?;
+            counting.ended(*id, ending.step())?;
             changed.push(*id);
         }
     }
-    Ok(changed)
+    Ok((changed, counting.counted()?))
 }
 
 /// Makes Failed messages Ready. Returns those that changed.

@@ -6,23 +6,25 @@
 
 use std::cmp::Reverse;
 
+use mainstay_core::join::{Counted, Step};
 use mainstay_core::queue::{ClaimBatch, ClaimHandle, ClaimRequest, Claimed, FailureReason, Rejected};
 use mainstay_core::{MessageId, WorkItemId};
 use rusqlite::{Connection, Row, params};
 use uuid::Uuid;
 
 use crate::error::Fault;
+use crate::joins::Counting;
 use crate::statements::Statements;
 use crate::value::{after, headers_at, maybe_moment_at, maybe_text_at, moment, moment_at, text_at, uuid_at};
 
 use super::settle::{Ending, retire};
 
-/// Claims within the caller's transaction.
+/// Claims within the caller's transaction. Also tells what the end of rejected messages meant for joins.
 pub(crate) fn claim(
     connection: &Connection,
     sql: &Statements,
     request: &ClaimRequest,
-) -> Result<ClaimBatch, Fault> {
+) -> Result<(ClaimBatch, Vec<Counted>), Fault> {
     claim_with(connection, sql, request, &sql.claim_take)
 }
 
@@ -32,7 +34,7 @@ pub(super) fn claim_bare(
     sql: &Statements,
     request: &ClaimRequest,
 ) -> Result<ClaimBatch, Fault> {
-    claim_with(connection, sql, request, &sql.forward_take)
+    Ok(claim_with(connection, sql, request, &sql.forward_take)?.0)
 }
 
 fn claim_with(
@@ -40,7 +42,7 @@ fn claim_with(
     sql: &Statements,
     request: &ClaimRequest,
     take: &str,
-) -> Result<ClaimBatch, Fault> {
+) -> Result<(ClaimBatch, Vec<Counted>), Fault> {
     let now = sql.now(connection)?;
     let mut levels = connection.prepare_cached(&sql.claim_levels)?;
     let levels = levels.query_map([now], |row| row.get(0))?.collect::<Result<Vec<i64>, _>>()?;
@@ -63,7 +65,15 @@ fn claim_with(
     // Shares of lower levels were taken first; the most urgent still come first in the answer.
     round.claimed.sort_by_key(|(seq, item)| (Reverse(item.priority), item.due_at, *seq));
     let items = round.claimed.into_iter().map(|(_, item)| item).collect();
-    Ok(ClaimBatch { items, rejected: round.rejected })
+    let mut counted = Vec::new();
+    if !round.rejected.is_empty() {
+        let mut counting = Counting::begin(connection, sql, now)?;
+        for rejected in &round.rejected {
+            counting.ended(rejected.id, Step::Failed)?;
+        }
+        counted = counting.counted()?;
+    }
+    Ok((ClaimBatch { items, rejected: round.rejected }, counted))
 }
 
 /// Which levels to visit, and how much each visit may take. Every lower level first takes a tenth, all of them at most half

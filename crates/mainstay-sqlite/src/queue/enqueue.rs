@@ -2,12 +2,16 @@
 //!
 //! The caller supplies the transaction or savepoint, so that all messages are added or none.
 
+use std::collections::BTreeMap;
+
 use mainstay_core::outbox::{Enqueued, PreparedMessage, When};
-use mainstay_core::{Error, MessageId, WorkItemId};
+use mainstay_core::{Error, JoinId, MessageId, WorkItemId};
 use rusqlite::{Connection, OptionalExtension, params};
 use uuid::Uuid;
 
+use crate::call::run;
 use crate::error::Fault;
+use crate::joins::{attach, attached};
 use crate::statements::Statements;
 use crate::value::{micros, span, uuid_at};
 
@@ -33,7 +37,26 @@ pub(crate) fn enqueue(
     messages: &[PreparedMessage],
 ) -> Result<Vec<Enqueued>, Fault> {
     let now = sql.now(connection)?;
-    messages.iter().map(|message| add(connection, sql, message, now)).collect()
+    let enqueued =
+        messages.iter().map(|message| add(connection, sql, message, now)).collect::<Result<Vec<_>, _>>()?;
+    for (join, items) in steps_of_joins(messages, &enqueued) {
+        attached(join, &run(connection, &attach(sql, join, &items))?)?;
+    }
+    Ok(enqueued)
+}
+
+/// The joins that messages are steps of, each with its messages.
+pub(crate) fn steps_of_joins(
+    messages: &[PreparedMessage],
+    enqueued: &[Enqueued],
+) -> BTreeMap<JoinId, Vec<WorkItemId>> {
+    let mut joins = BTreeMap::<_, Vec<_>>::new();
+    for (message, enqueued) in messages.iter().zip(enqueued) {
+        for join in message.joins() {
+            joins.entry(*join).or_default().push(enqueued.work_item);
+        }
+    }
+    joins
 }
 
 fn add(

@@ -13,11 +13,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use mainstay_core::join::Counted;
 use mainstay_core::outbox::{
     Enqueued, MessageFilter, OutboxMessage, OutboxStats, Page, PreparedMessage, Retention,
 };
 use mainstay_core::queue::{ClaimBatch, ClaimHandle, ClaimRequest, Settled, Settlement};
 use mainstay_core::store::{Capabilities, OutboxStore, QueueStore, StoreTransaction, WaitRequest, Wake};
+use mainstay_core::telemetry::joins_counted;
 use mainstay_core::{OwnerToken, Result, WorkItemId};
 
 use crate::database::Database;
@@ -28,7 +30,7 @@ use crate::writer::Ticket;
 pub(crate) use admin::{cancel, requeue};
 pub(crate) use claim::Topics;
 #[cfg(feature = "sqlx")]
-pub(crate) use enqueue::{ENQUEUE, id_taken, known_as};
+pub(crate) use enqueue::{ENQUEUE, id_taken, known_as, steps_of_joins};
 pub(crate) use enqueue::{enqueue, when};
 pub(crate) use forward::forward;
 pub(crate) use settle::{SettleResult, settle};
@@ -68,7 +70,12 @@ impl QueueStore for SqliteQueue {
 
     async fn claim(&self, request: &ClaimRequest) -> Result<ClaimBatch> {
         let (request, ticket) = (request.clone(), Ticket::new("outbox.claim", request.batch as usize));
-        self.database.write(ticket, move |connection, sql| claim::claim(connection, sql, &request)).await
+        let claim = move |connection: &_, sql: &_| claim::claim(connection, sql, &request);
+        // What was counted may have ended a join, and so added its continuation.
+        let wakes = |(_, counted): &(ClaimBatch, Vec<Counted>)| !counted.is_empty();
+        let (batch, counted) = self.database.write_and_wake(ticket, claim, wakes).await?;
+        joins_counted(&self.database.identifier, &counted);
+        Ok(batch)
     }
 
     async fn settle(&self, owner: OwnerToken, settlements: &[Settlement]) -> Result<Settled> {
@@ -77,7 +84,9 @@ impl QueueStore for SqliteQueue {
         let keep = self.database.keep_done_payloads;
         let settle = move |connection: &_, sql: &_| settle(connection, sql, owner, &settlements, keep);
         let wakes = |result: &SettleResult| result.may_wake;
-        Ok(self.database.write_and_wake(ticket, settle, wakes).await?.settled)
+        let result = self.database.write_and_wake(ticket, settle, wakes).await?;
+        joins_counted(&self.database.identifier, &result.counted);
+        Ok(result.settled)
     }
 
     async fn renew(&self, owner: OwnerToken, claims: &[ClaimHandle], lease: Duration) -> Result<Settled> {
@@ -132,7 +141,10 @@ impl OutboxStore for SqliteQueue {
         let ids = ids.to_vec();
         let cancel = move |connection: &_, sql: &_| admin::cancel(connection, sql, &ids);
         // What stood behind a cancelled message in its ordering key may be ready now.
-        self.database.write_and_wake(ticket, cancel, any).await
+        let wakes = |(changed, _): &(Vec<WorkItemId>, _)| !changed.is_empty();
+        let (changed, counted) = self.database.write_and_wake(ticket, cancel, wakes).await?;
+        joins_counted(&self.database.identifier, &counted);
+        Ok(changed)
     }
 
     async fn requeue(&self, ids: &[WorkItemId]) -> Result<Vec<WorkItemId>> {

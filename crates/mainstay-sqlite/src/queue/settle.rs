@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use mainstay_core::join::{Counted, Step};
 use mainstay_core::queue::{ClaimHandle, FailureReason, Outcome, Settled, Settlement, Status};
 use mainstay_core::{OwnerToken, WorkItemId};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::error::Fault;
+use crate::joins::Counting;
 use crate::statements::Statements;
 use crate::value::{after, span};
 
@@ -37,6 +39,11 @@ impl<'a> Ending<'a> {
     /// Failed by a claim, between deliveries.
     pub(super) fn rejected(reason: FailureReason, error: &'a str) -> Self {
         Self { append_earlier: true, ..Self::failed(reason, Some(error)) }
+    }
+
+    /// What it means for the joins of the message.
+    pub(super) fn step(&self) -> Step {
+        if self.status == Status::Done { Step::Completed } else { Step::Failed }
     }
 
     /// Whether its ordering key has to wait, if the message asked for that. Not after a cancellation: whoever cancels a
@@ -75,6 +82,7 @@ pub(super) fn retire(
 pub(crate) struct SettleResult {
     pub(crate) settled: Settled,
     pub(crate) may_wake: bool,
+    pub(crate) counted: Vec<Counted>,
 }
 
 /// Settles within the caller's transaction.
@@ -88,16 +96,20 @@ pub(crate) fn settle(
     let now = sql.now(connection)?;
     let mut changed = Vec::with_capacity(settlements.len());
     let mut may_wake = false;
+    let mut counting = Counting::begin(connection, sql, now)?;
     for Settlement { claim, outcome } in settlements {
         let hit = match outcome {
-            Outcome::Ack => end(connection, sql, owner, claim, now, &Ending::done(keep_done_payloads))?,
+            Outcome::Ack => {
+                let ending = Ending::done(keep_done_payloads);
+                end(connection, sql, owner, claim, now, &ending, &mut counting)?
+            }
             Outcome::Fail { reason, error } => {
                 let ending = Ending::failed(*reason, error.as_deref());
-                end(connection, sql, owner, claim, now, &ending)?
+                end(connection, sql, owner, claim, now, &ending, &mut counting)?
             }
             Outcome::Reject { reason, error } => {
                 let ending = Ending { undelivered: true, ..Ending::failed(*reason, error.as_deref()) };
-                end(connection, sql, owner, claim, now, &ending)?
+                end(connection, sql, owner, claim, now, &ending, &mut counting)?
             }
             Outcome::Abandon { delay, error } => {
                 give_back(connection, &sql.settle_abandon, owner, claim, now, *delay, error.as_deref())?
@@ -112,7 +124,12 @@ pub(crate) fn settle(
         }
     }
     let asked = settlements.iter().map(|settlement| settlement.claim.id());
-    Ok(SettleResult { settled: Settled::from_changed(asked, changed), may_wake })
+    may_wake |= counting.may_wake();
+    Ok(SettleResult {
+        settled: Settled::from_changed(asked, changed),
+        may_wake,
+        counted: counting.counted()?,
+    })
 }
 
 /// None when the claim no longer holds, else whether somebody behind it may now be ready.
@@ -123,6 +140,7 @@ fn end(
     claim: &ClaimHandle,
     now: i64,
     ending: &Ending<'_>,
+    counting: &mut Counting<'_>,
 ) -> Result<Option<bool>, Fault> {
     let (id, owner) = (claim.id().as_uuid(), owner.as_uuid());
     let found = connection
@@ -133,6 +151,7 @@ fn end(
         .optional()?;
     let Some((seq, keyed)) = found else { return Ok(None) };
     retire(connection, sql, seq, now, ending)?;
+    counting.ended(claim.id(), ending.step())?;
     Ok(Some(keyed))
 }
 

@@ -5,6 +5,7 @@
 
 mod inbox;
 mod jobs;
+mod joins;
 mod store;
 
 use std::process::ExitCode;

@@ -13,14 +13,15 @@ use mainstay::outbox::{
 };
 use mainstay::queue::{ClaimBatch, ClaimHandle, ClaimRequest, Claimed, Settled, Settlement};
 use mainstay::store::{
-    Capabilities, InboxStore, JobStore, LeaseStore, OutboxStore, Provider, Queue, QueueStore, SchemaStatus,
-    SchemaStore, StoreTransaction, TimerStore, WaitRequest, Wake,
+    Capabilities, InboxStore, JobStore, JoinStore, LeaseStore, OutboxStore, Provider, Queue, QueueStore,
+    SchemaStatus, SchemaStore, StoreTransaction, TimerStore, WaitRequest, Wake,
 };
 use mainstay::{Error, ErrorKind, MessageId, OwnerToken, Result, WorkItemId};
 use tokio::sync::Notify;
 
 use super::inbox::NoInbox;
 use super::jobs::NoJobs;
+use super::joins::NoJoins;
 
 pub(crate) const TOPIC: &str = "noop";
 
@@ -70,6 +71,9 @@ impl Provider for Nothing {
     }
     fn jobs(&self) -> Arc<dyn JobStore> {
         Arc::new(NoJobs)
+    }
+    fn joins(&self) -> Arc<dyn JoinStore> {
+        Arc::new(NoJoins)
     }
     fn timers(&self) -> Arc<dyn TimerStore> {
         Arc::clone(&self.0) as _

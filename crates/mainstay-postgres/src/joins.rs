@@ -1,0 +1,214 @@
+//! Joins: each method is one call of one public SQL function, in one round trip.
+//!
+//! Arguments and answers are texts, so that the same statements run on the program's own connections and in the transactions of
+//! every driver (see `adapter`).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use mainstay_core::join::{
+    Attached, CancelledJoin, Counted, Join, JoinFilter, JoinMember, JoinMode, JoinPage, JoinState, JoinStats,
+    MemberPage, PreparedJoin, Reported, Step as Outcome, answer,
+};
+use mainstay_core::outbox::{PreparedMessage, When};
+use mainstay_core::store::{Argument, Capabilities, JoinStore, Names, Step, StoreCall};
+use mainstay_core::{JoinId, Result, WorkItemId};
+use tokio_postgres::types::{ToSql, Type};
+use uuid::Uuid;
+
+use crate::adapter::Origin;
+use crate::moment::Moment;
+use crate::parameters::array;
+use crate::pool::{Connections, Parameter};
+use crate::provider::capabilities;
+use crate::rows;
+use crate::statements::JoinStatements;
+
+/// Joins in PostgreSQL.
+pub struct PostgresJoins {
+    identifier: String,
+    connections: Connections,
+    statements: JoinStatements,
+    origin: Arc<Origin>,
+}
+
+impl PostgresJoins {
+    pub(crate) fn new(connections: Connections, names: &Names) -> Result<Self> {
+        let identifier = format!("{}/{}.{}", connections.store(), names.schema(), names.joins());
+        Ok(Self { identifier, connections, statements: JoinStatements::new(names)?, origin: Arc::default() })
+    }
+
+    fn call<const N: usize>(
+        &self,
+        operation: &'static str,
+        sql: &str,
+        arguments: [Option<String>; N],
+    ) -> StoreCall {
+        let arguments = arguments.into_iter().map(Argument::from).collect();
+        let (store, origin) = (self.identifier.clone(), Arc::clone(&self.origin));
+        StoreCall { operation, store, origin, steps: vec![Step { sql: sql.into(), arguments }] }
+    }
+
+    /// One statement in a transaction of its own; again, where it lost against another.
+    async fn ask<const N: usize>(
+        &self,
+        operation: &'static str,
+        sql: &str,
+        arguments: [Option<String>; N],
+    ) -> Result<Vec<String>> {
+        let parameters: Vec<Parameter<'_>> =
+            arguments.iter().map(|argument| (argument as &(dyn ToSql + Sync), Type::TEXT)).collect();
+        rows::answers(operation, &self.connections.query(operation, sql, &parameters).await?)
+    }
+}
+
+fn id(id: Uuid) -> Option<String> {
+    Some(id.to_string())
+}
+
+/// One text for each continuation, as PostgreSQL writes an array. None where none has it.
+fn column(join: &PreparedJoin, read: impl Fn(Outcome, &PreparedMessage) -> Option<String>) -> Option<String> {
+    let texts: Vec<_> = join.continuations().iter().map(|(step, message)| read(*step, message)).collect();
+    array(texts.iter().any(Option::is_some).then_some(texts))
+}
+
+#[async_trait]
+impl JoinStore for PostgresJoins {
+    fn identifier(&self) -> &str {
+        &self.identifier
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        capabilities()
+    }
+
+    fn starting(&self, join: &PreparedJoin) -> StoreCall {
+        let quorum = match join.mode() {
+            JoinMode::Quorum(needed) => Some(needed.to_string()),
+            JoinMode::All | JoinMode::Any | JoinMode::Deadline => None,
+        };
+        let (deadline_at, deadline_in) = match join.deadline() {
+            None => (None, None),
+            Some(When::At(moment)) => (Some(Moment(moment).to_text()), None),
+            Some(When::In(time)) => (None, Some(time.as_secs_f64().to_string())),
+        };
+        let arguments = [
+            Some(join.expected().to_string()),
+            join.grouping_key().map(str::to_owned),
+            Some(join.mode().as_str().to_owned()),
+            quorum,
+            deadline_at,
+            deadline_in,
+            id(join.id().as_uuid()),
+            column(join, |step, _| Some(step.as_str().to_owned())),
+            column(join, |_, message| Some(message.topic().to_owned())),
+            column(join, |_, message| Some(message.payload().to_owned())),
+            column(join, |_, message| message.correlation_id().map(str::to_owned)),
+            column(join, |_, message| message.headers_json()),
+            column(join, |_, message| Some(message.priority().to_string())),
+            column(join, |_, message| message.ordering_key().map(str::to_owned)),
+            column(join, |_, message| Some(message.hold_on_failure().to_string())),
+            column(join, |_, message| id(message.work_item().as_uuid())),
+            column(join, |_, message| id(message.message().as_uuid())),
+        ];
+        self.call("join.start", &self.statements.start, arguments)
+    }
+
+    fn attaching(&self, join: JoinId, items: &[WorkItemId]) -> StoreCall {
+        let items = array(Some(items.iter().map(|item| id(item.as_uuid())).collect()));
+        self.call("join.attach", &self.statements.attach, [id(join.as_uuid()), items])
+    }
+
+    fn attached(&self, _join: JoinId, answers: &[String]) -> Result<Attached> {
+        answer::attached(answers)
+    }
+
+    fn reporting(&self, join: JoinId, item: WorkItemId, step: Outcome) -> StoreCall {
+        let arguments = [id(join.as_uuid()), id(item.as_uuid()), Some(step.as_str().to_owned())];
+        self.call("join.report", &self.statements.report, arguments)
+    }
+
+    fn reported(&self, _join: JoinId, _item: WorkItemId, answers: &[String]) -> Result<Reported> {
+        answer::reported(answers)
+    }
+
+    async fn run(&self, call: StoreCall) -> Result<Vec<String>> {
+        let mut answers = Vec::new();
+        for Step { sql, arguments } in call.steps {
+            let texts: Vec<Option<String>> = arguments
+                .into_iter()
+                .map(|argument| match argument {
+                    Argument::Text(text) => Some(text),
+                    // The calls of this store have texts alone.
+                    Argument::Null | Argument::Integer(_) | Argument::Bytes(_) => None,
+                })
+                .collect();
+            let parameters: Vec<Parameter<'_>> =
+                texts.iter().map(|text| (text as &(dyn ToSql + Sync), Type::TEXT)).collect();
+            let rows = self.connections.query(call.operation, &sql, &parameters).await?;
+            answers.extend(rows::answers(call.operation, &rows)?);
+        }
+        Ok(answers)
+    }
+
+    async fn get(&self, join: JoinId) -> Result<Option<Join>> {
+        const GET: &str = "join.get";
+        let answers = self.ask(GET, &self.statements.get, [id(join.as_uuid())]).await?;
+        Ok(answer::joins(GET, &answers)?.pop())
+    }
+
+    async fn list(&self, filter: &JoinFilter, page: JoinPage) -> Result<Vec<Join>> {
+        const LIST: &str = "join.list";
+        let arguments = [
+            filter.grouping_key.clone(),
+            filter.state.map(|state| state.code().to_string()),
+            page.before.map(|join| join.to_string()),
+            Some(page.limit.to_string()),
+        ];
+        answer::joins(LIST, &self.ask(LIST, &self.statements.list, arguments).await?)
+    }
+
+    async fn members(&self, join: JoinId, page: MemberPage) -> Result<Vec<JoinMember>> {
+        let arguments =
+            [id(join.as_uuid()), page.after.map(|item| item.to_string()), Some(page.limit.to_string())];
+        answer::members(&self.ask("join.members", &self.statements.members, arguments).await?)
+    }
+
+    async fn of_item(&self, item: WorkItemId) -> Result<Vec<JoinId>> {
+        const OF: &str = "join.of_item";
+        answer::ids(OF, &self.ask(OF, &self.statements.of_item, [id(item.as_uuid())]).await?)
+    }
+
+    async fn cancel(&self, join: JoinId) -> Result<CancelledJoin> {
+        let answers = self.ask("join.cancel", &self.statements.cancel, [id(join.as_uuid())]).await?;
+        answer::cancelled(&answers)
+    }
+
+    async fn expire(&self, limit: u32) -> Result<Vec<Counted>> {
+        const EXPIRE: &str = "join.expire";
+        let answers = self.ask(EXPIRE, &self.statements.expire, [Some(limit.to_string())]).await?;
+        let ended =
+            answers.iter().map(|answer| answer::counted(EXPIRE, answer)).collect::<Result<Vec<_>>>()?;
+        Ok(ended.into_iter().flatten().filter(|one| one.state != JoinState::Pending).collect())
+    }
+
+    async fn next_deadline(&self) -> Result<Option<Duration>> {
+        answer::next_deadline(&self.ask("join.next_deadline", &self.statements.next_deadline, []).await?)
+    }
+
+    async fn stats(&self) -> Result<JoinStats> {
+        answer::stats(&self.ask("join.stats", &self.statements.stats, []).await?)
+    }
+
+    async fn purge(&self, age: Duration, batch: u32) -> Result<u64> {
+        let arguments = [Some(age.as_secs_f64().to_string()), Some(batch.to_string())];
+        answer::purged(&self.ask("join.purge", &self.statements.purge, arguments).await?)
+    }
+}
+
+impl std::fmt::Debug for PostgresJoins {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PostgresJoins").field("identifier", &self.identifier).finish_non_exhaustive()
+    }
+}

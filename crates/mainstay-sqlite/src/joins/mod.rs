@@ -1,0 +1,218 @@
+//! Joins: each method is a few statements in one operation of the writer, or one look of a reader.
+
+mod count;
+mod steps;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use mainstay_core::join::{
+    Attached, CancelledJoin, Counted, Join, JoinFilter, JoinMember, JoinPage, JoinStats, MemberPage,
+    PreparedJoin, Reported, Step as Outcome, answer,
+};
+use mainstay_core::store::{Argument, Capabilities, JoinStore, Names, Step, StoreCall};
+use mainstay_core::{JoinId, Result, WorkItemId};
+use rusqlite::{Connection, params};
+
+use crate::call;
+use crate::database::Database;
+use crate::error::Fault;
+use crate::queue;
+use crate::statements::{JoinStatements, Statements};
+use crate::value::{span, uuid_at};
+use crate::writer::Ticket;
+
+pub(crate) use count::Counting;
+pub(crate) use steps::{ATTACH, attach, attached};
+use steps::{bytes, step};
+
+/// Joins in one SQLite database.
+pub struct SqliteJoins {
+    identifier: String,
+    /// That of the outbox.
+    database: Arc<Database>,
+    statements: Arc<JoinStatements>,
+}
+
+impl SqliteJoins {
+    pub(crate) fn new(database: Arc<Database>, names: &Names) -> Self {
+        let path = database.location.place().path().display();
+        let identifier = format!("sqlite:{path}#{}_{}", names.schema(), names.joins());
+        Self { identifier, statements: Arc::new(JoinStatements::new(names)), database }
+    }
+
+    fn call(&self, operation: &'static str, steps: Vec<Step>) -> StoreCall {
+        StoreCall {
+            operation,
+            store: self.identifier.clone(),
+            origin: Arc::clone(&self.database) as _,
+            steps,
+        }
+    }
+
+    async fn read(&self, operation: &'static str, step: Step) -> Result<Vec<String>> {
+        let run =
+            move |connection: &Connection, _: &Statements| call::run(connection, std::slice::from_ref(&step));
+        self.database.read(operation, run).await
+    }
+}
+
+fn cancel(
+    connection: &Connection,
+    outbox: &Statements,
+    sql: &JoinStatements,
+    join: JoinId,
+) -> Result<CancelledJoin, Fault> {
+    let id = join.as_uuid();
+    let known = connection.prepare_cached(&outbox.joins_standing)?.exists([id.as_bytes()])?;
+    if !known {
+        return Err(answer::unknown("join.cancel", join).into());
+    }
+    if connection.prepare_cached(&sql.cancel)?.execute([id.as_bytes()])? == 0 {
+        return Ok(CancelledJoin::default());
+    }
+    let mut waiting = connection.prepare_cached(&sql.cancel_waiting)?;
+    let waiting = waiting.query_map([id.as_bytes()], |row| uuid_at(row, 0).map(WorkItemId::from_uuid))?;
+    let waiting = waiting.collect::<Result<Vec<_>, _>>()?;
+    // Other joins count them as failed by this; the cancelled one counts nothing any more.
+    let (messages, counted) = queue::cancel(connection, outbox, &waiting)?;
+    for message in &messages {
+        let item = message.as_uuid();
+        connection.prepare_cached(&sql.cancel_member)?.execute([id.as_bytes(), item.as_bytes()])?;
+    }
+    Ok(CancelledJoin { changed: true, messages, counted })
+}
+
+fn purge(connection: &Connection, sql: &JoinStatements, age: Duration, batch: u32) -> Result<u64, Fault> {
+    let mut select = connection.prepare_cached(&sql.purge_select)?;
+    let ended = select.query_map(params![span(age), batch], |row| uuid_at(row, 0))?;
+    let ended = ended.collect::<Result<Vec<_>, _>>()?;
+    let (batch, mut purged) = (batch as usize, 0);
+    for id in ended {
+        let room = batch - purged;
+        let mut members = connection.prepare_cached(&sql.purge_members)?;
+        purged += members.execute(params![id.as_bytes(), room as i64])?;
+        // The join goes last: one with many members takes several calls.
+        if purged >= batch {
+            break;
+        }
+        connection.prepare_cached(&sql.purge_continuations)?.execute([id.as_bytes()])?;
+        connection.prepare_cached(&sql.purge)?.execute([id.as_bytes()])?;
+        purged += 1;
+        if purged >= batch {
+            break;
+        }
+    }
+    Ok(purged as u64)
+}
+
+#[async_trait]
+impl JoinStore for SqliteJoins {
+    fn identifier(&self) -> &str {
+        &self.identifier
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.database.capabilities()
+    }
+
+    fn starting(&self, join: &PreparedJoin) -> StoreCall {
+        self.call("join.start", steps::start(&self.statements, join))
+    }
+
+    fn attaching(&self, join: JoinId, items: &[WorkItemId]) -> StoreCall {
+        self.call(ATTACH, attach(&self.database.statements, join, items))
+    }
+
+    fn attached(&self, join: JoinId, answers: &[String]) -> Result<Attached> {
+        attached(join, answers)
+    }
+
+    fn reporting(&self, join: JoinId, item: WorkItemId, step: Outcome) -> StoreCall {
+        self.call(steps::REPORT, steps::report(&self.database.statements, &self.statements, join, item, step))
+    }
+
+    fn reported(&self, join: JoinId, item: WorkItemId, answers: &[String]) -> Result<Reported> {
+        steps::reported(join, item, answers)
+    }
+
+    async fn run(&self, call: StoreCall) -> Result<Vec<String>> {
+        let ticket = Ticket::new(call.operation, call.steps.len());
+        let run = move |connection: &Connection, _: &Statements| call::run(connection, &call.steps);
+        // It may have ended a join, and so added its continuation.
+        self.database.write_and_wake(ticket, run, |_| true).await
+    }
+
+    async fn get(&self, id: JoinId) -> Result<Option<Join>> {
+        const GET: &str = "join.get";
+        let answers = self.read(GET, step(&self.statements.get, [bytes(id.as_uuid())])).await?;
+        Ok(answer::joins(GET, &answers)?.pop())
+    }
+
+    async fn list(&self, filter: &JoinFilter, page: JoinPage) -> Result<Vec<Join>> {
+        const LIST: &str = "join.list";
+        let before = page.before.map_or(Argument::Null, |id| bytes(id.as_uuid()));
+        let state = filter.state.map(|state| i64::from(state.code())).into();
+        let limit = i64::from(page.limit).into();
+        let step = match &filter.grouping_key {
+            Some(key) => step(&self.statements.list_group, [before, state, limit, key.as_str().into()]),
+            None => step(&self.statements.list, [before, state, limit]),
+        };
+        answer::joins(LIST, &self.read(LIST, step).await?)
+    }
+
+    async fn members(&self, id: JoinId, page: MemberPage) -> Result<Vec<JoinMember>> {
+        let after = page.after.map_or(Argument::Null, |item| bytes(item.as_uuid()));
+        let arguments = [bytes(id.as_uuid()), after, i64::from(page.limit).into()];
+        answer::members(&self.read("join.members", step(&self.statements.members, arguments)).await?)
+    }
+
+    async fn of_item(&self, item: WorkItemId) -> Result<Vec<JoinId>> {
+        const OF: &str = "join.of_item";
+        answer::ids(OF, &self.read(OF, step(&self.statements.of_item, [bytes(item.as_uuid())])).await?)
+    }
+
+    async fn cancel(&self, id: JoinId) -> Result<CancelledJoin> {
+        let joins = Arc::clone(&self.statements);
+        let cancel = move |connection: &Connection, sql: &Statements| cancel(connection, sql, &joins, id);
+        self.database.write_and_wake("join.cancel", cancel, |cancelled| cancelled.changed).await
+    }
+
+    async fn expire(&self, limit: u32) -> Result<Vec<Counted>> {
+        const EXPIRE: &str = "join.expire";
+        let expire = step(&self.statements.expire, [i64::from(limit).into()]);
+        let run = move |connection: &Connection, _: &Statements| {
+            call::run(connection, std::slice::from_ref(&expire))
+        };
+        let answers =
+            self.database.write_and_wake(EXPIRE, run, |answers: &Vec<String>| !answers.is_empty()).await?;
+        let ended =
+            answers.iter().map(|answer| answer::counted(EXPIRE, answer)).collect::<Result<Vec<_>>>()?;
+        Ok(ended.into_iter().flatten().collect())
+    }
+
+    async fn next_deadline(&self) -> Result<Option<Duration>> {
+        answer::next_deadline(
+            &self.read("join.next_deadline", step(&self.statements.next_deadline, [])).await?,
+        )
+    }
+
+    async fn stats(&self) -> Result<JoinStats> {
+        answer::stats(&self.read("join.stats", step(&self.statements.stats, [])).await?)
+    }
+
+    async fn purge(&self, age: Duration, batch: u32) -> Result<u64> {
+        let joins = Arc::clone(&self.statements);
+        let ticket = Ticket::new("join.purge", batch as usize);
+        let purge = move |connection: &Connection, _: &Statements| purge(connection, &joins, age, batch);
+        self.database.write(ticket, purge).await
+    }
+}
+
+impl fmt::Debug for SqliteJoins {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SqliteJoins").field("identifier", &self.identifier).finish_non_exhaustive()
+    }
+}
