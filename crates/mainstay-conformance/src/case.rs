@@ -87,6 +87,7 @@ macro_rules! suite {
     ($fixture:expr) => {
         $crate::abandon_cases!($fixture);
         $crate::ack_cases!($fixture);
+        $crate::assignment_cases!($fixture);
         $crate::claim_cases!($fixture);
         $crate::concurrency_cases!($fixture);
         $crate::crash_cases!($fixture);
@@ -112,6 +113,7 @@ macro_rules! suite {
         $crate::lease_cases!($fixture);
         $crate::lease_guard_cases!($fixture);
         $crate::lease_keeping_cases!($fixture);
+        $crate::lease_many_cases!($fixture);
         $crate::limits_cases!($fixture);
         $crate::mishaps_cases!($fixture);
         $crate::observability_cases!($fixture);

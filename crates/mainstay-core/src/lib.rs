@@ -7,6 +7,7 @@
 
 pub mod backoff;
 pub mod error;
+pub mod fleet;
 mod hash;
 pub mod id;
 pub mod inbox;

@@ -65,6 +65,10 @@ pub mod names {
     pub const LEASE_RELEASED: &str = "mainstay_lease_released_total";
     /// Gauge: leases held, by anybody.
     pub const ACTIVE_LEASES: &str = "active_leases";
+    /// Gauge, by `fleet`: buckets that this node holds.
+    pub const FLEET_BUCKETS: &str = "mainstay_fleet_buckets_owned";
+    /// Gauge, by `fleet`: nodes that share the fleet's databases, as this one sees it.
+    pub const FLEET_MEMBERS: &str = "mainstay_fleet_members";
     /// Counter, by `topic`: timers scheduled.
     pub const TIMERS_SCHEDULED: &str = "mainstay_timers_scheduled_total";
     /// Counter: timers that have become messages.
@@ -539,6 +543,15 @@ pub(crate) enum LeaseLoss {
     Taken,
 }
 
+impl LeaseLoss {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Lapsed => "lapsed",
+            Self::Taken => "taken",
+        }
+    }
+}
+
 pub(crate) fn lease_acquired(store: &str, claim: &LeaseClaim, grant: &LeaseGrant) {
     let LeaseClaim { name, owner, epoch } = claim;
     tracing::info!(
@@ -565,10 +578,7 @@ pub(crate) fn lease_renewed(store: &str, claim: &LeaseClaim, grant: &LeaseGrant)
 }
 
 pub(crate) fn lease_lost(store: &str, claim: &LeaseClaim, loss: LeaseLoss) {
-    let reason = match loss {
-        LeaseLoss::Lapsed => "lapsed",
-        LeaseLoss::Taken => "taken",
-    };
+    let reason = loss.as_str();
     let LeaseClaim { name, owner, epoch } = claim;
     tracing::warn!(
         store,
@@ -604,6 +614,70 @@ pub(crate) fn lease_forced(store: &str, name: &str, owner: Option<&str>) {
     if owner.is_some() {
         counter!(names::LEASE_RELEASED, "store" => store.to_owned(), "by" => "operator").increment(1);
     }
+}
+
+/// Many leases at once are counted, and named only by those who hold them.
+pub(crate) fn leases_acquired(store: &str, count: usize) {
+    if count > 0 {
+        tracing::debug!(store, count, "acquired leases");
+        counter!(names::LEASE_ACQUIRED, "store" => store.to_owned()).increment(count as u64);
+    }
+}
+
+pub(crate) fn leases_renewed(store: &str, count: usize) {
+    if count > 0 {
+        tracing::debug!(store, count, "renewed leases");
+        counter!(names::LEASE_RENEWED, "store" => store.to_owned()).increment(count as u64);
+    }
+}
+
+pub(crate) fn leases_lost(store: &str, count: usize, loss: LeaseLoss) {
+    if count > 0 {
+        let reason = loss.as_str();
+        tracing::warn!(store, count, reason, "leases were lost; what runs under them must stop");
+        counter!(names::LEASE_LOST, "store" => store.to_owned(), "reason" => reason).increment(count as u64);
+    }
+}
+
+pub(crate) fn leases_released(store: &str, count: usize) {
+    if count > 0 {
+        tracing::debug!(store, count, "released leases");
+        counter!(names::LEASE_RELEASED, "store" => store.to_owned(), "by" => "holder")
+            .increment(count as u64);
+    }
+}
+
+/// A node has become a member of a fleet.
+pub(crate) fn assignment_joined(store: &str, fleet: &str, owner: &str, seat: u32) {
+    tracing::info!(store, fleet, owner, seat, "joined the fleet");
+}
+
+/// A node may not join a fleet, because a member puts databases into other buckets.
+pub(crate) fn assignment_refused(store: &str, fleet: &str, agreement: &str, seat: u32, says: &str) {
+    tracing::warn!(
+        store,
+        fleet,
+        here = agreement,
+        there = says,
+        seat,
+        "not joining the fleet: a member counts buckets otherwise, and both would work on the same database"
+    );
+}
+
+/// Buckets changed hands, by this node's own decision.
+pub(crate) fn assignment_changed(store: &str, fleet: &str, taken: usize, given: usize) {
+    tracing::info!(store, fleet, taken, given, "shares of the fleet have changed");
+}
+
+pub(crate) fn assignment_owned(store: &str, fleet: &str, buckets: usize) {
+    tracing::debug!(store, fleet, buckets, "owned buckets have changed");
+    gauge!(names::FLEET_BUCKETS, "store" => store.to_owned(), "fleet" => fleet.to_owned())
+        .set(buckets as f64);
+}
+
+pub(crate) fn assignment_members(store: &str, fleet: &str, members: usize) {
+    gauge!(names::FLEET_MEMBERS, "store" => store.to_owned(), "fleet" => fleet.to_owned())
+        .set(members as f64);
 }
 
 /// Publishes the gauge of held leases.

@@ -12,6 +12,17 @@ select r.renewed, r.fencing_token, r.expires_at, r.server_time, "{{schema}}"."{{
 -- name: release
 select "{{schema}}"."{{lease}}_release"($1, $2, $3)
 
+-- name: acquire_many
+select a.name, a.epoch, a.fencing_token, a.expires_at, a.server_time
+  from "{{schema}}"."{{lease}}_acquire_many"($1, $2, $3, $4, $5) a
+
+-- name: renew_many
+select r.name, r.epoch, r.fencing_token, r.expires_at, r.server_time
+  from "{{schema}}"."{{lease}}_renew_many"($1, $2, $3, $4) r
+
+-- name: release_many
+select r.name, r.epoch from "{{schema}}"."{{lease}}_release_many"($1, $2, $3) r
+
 -- name: force_release
 select "{{schema}}"."{{lease}}_force_release"($1)
 
@@ -31,6 +42,10 @@ select h.home, (case when h.home = $4::text then "{{schema}}"."{{lease}}_guard"(
 -- name: list
 select l.lease, l.held, l.owner, l.epoch, l.fencing_token, l.acquired_at, l.renewed_at, l.expires_at, l.context
   from "{{schema}}"."{{lease}}_list"($1, $2, $3, $4) l
+
+-- name: list_by_prefix
+select l.lease, l.held, l.owner, l.epoch, l.fencing_token, l.acquired_at, l.renewed_at, l.expires_at, l.context
+  from "{{schema}}"."{{lease}}_list_by_prefix"($1, $2, $3, $4) l
 
 -- name: active
 select "{{schema}}"."{{lease}}_active"()

@@ -1,12 +1,13 @@
 //! The leases: each method is one call of one public SQL function, in one round trip.
 
 use std::any::Any;
+use std::collections::{HashMap, HashSet};
 use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use mainstay_core::lease::{
-    LeaseAnswer, LeaseClaim, LeaseFilter, LeaseGrant, LeaseHolder, LeaseRecord, LeaseRequest,
+    LeaseAnswer, LeaseClaim, LeaseFilter, LeaseGrant, LeaseHolder, LeaseRecord, LeaseRequest, LeasesRequest,
 };
 use mainstay_core::store::{LeaseStore, Names};
 use mainstay_core::{Error, ErrorKind, Result};
@@ -97,13 +98,17 @@ impl PostgresLeases {
         filter: &LeaseFilter,
     ) -> Result<Vec<LeaseRecord>> {
         let limit = i32::try_from(filter.limit).unwrap_or(i32::MAX);
+        let (statement, first) = match filter.prefix.as_deref() {
+            Some(prefix) => (&self.statements.list_by_prefix, Some(prefix)),
+            None => (&self.statements.list, name),
+        };
         let parameters: [Parameter<'_>; 4] = [
-            (&name, Type::TEXT),
+            (&first, Type::TEXT),
             (&filter.held_only, Type::BOOL),
             (&filter.after, Type::TEXT),
             (&limit, Type::INT4),
         ];
-        let rows = self.connections.query(operation, &self.statements.list, &parameters).await?;
+        let rows = self.connections.query(operation, statement, &parameters).await?;
         rows.iter().map(|row| record(operation, row)).collect()
     }
 }
@@ -111,6 +116,37 @@ impl PostgresLeases {
 fn only<'a>(operation: &'static str, rows: &'a [Row]) -> Result<Reader<'a>> {
     let nothing = || Error::new(ErrorKind::Internal, operation, "the database returned no row");
     Ok(Reader::new(operation, rows.first().ok_or_else(nothing)?))
+}
+
+/// Claims as the arrays that functions over many leases take.
+struct Claims<'a> {
+    names: Vec<&'a str>,
+    owners: Vec<&'a str>,
+    epochs: Vec<i64>,
+}
+
+impl<'a> Claims<'a> {
+    fn new(claims: &'a [LeaseClaim]) -> Self {
+        Self {
+            names: claims.iter().map(|claim| claim.name.as_str()).collect(),
+            owners: claims.iter().map(|claim| claim.owner.as_str()).collect(),
+            epochs: claims.iter().map(|claim| claim.epoch).collect(),
+        }
+    }
+
+    fn parameters(&self) -> [Parameter<'_>; 3] {
+        [(&self.names, Type::TEXT_ARRAY), (&self.owners, Type::TEXT_ARRAY), (&self.epochs, Type::INT8_ARRAY)]
+    }
+}
+
+/// The leases an answer has, by name. It names only those that were given or renewed.
+fn grants(operation: &'static str, rows: &[Row]) -> Result<HashMap<String, LeaseGrant>> {
+    let grant = |row| {
+        let row = Reader::new(operation, row);
+        let (epoch, fencing_token) = (row.get(1)?, row.get(2)?);
+        Ok((row.get(0)?, LeaseGrant { epoch, fencing_token, expires_at: row.time(3)?, now: row.time(4)? }))
+    };
+    rows.iter().map(grant).collect()
 }
 
 fn record(operation: &'static str, row: &Row) -> Result<LeaseRecord> {
@@ -187,6 +223,46 @@ impl LeaseStore for PostgresLeases {
         let parameters: [Parameter<'_>; 3] =
             [(&claim.name, Type::TEXT), (&claim.owner, Type::TEXT), (&claim.epoch, Type::INT8)];
         rows::value(RELEASE, &self.connections.query(RELEASE, &self.statements.release, &parameters).await?)
+    }
+
+    async fn acquire_many(&self, request: &LeasesRequest) -> Result<Vec<Option<LeaseGrant>>> {
+        const ACQUIRE: &str = "lease.acquire";
+        let duration = request.duration.as_secs_f64();
+        let parameters: [Parameter<'_>; 5] = [
+            (&request.names, Type::TEXT_ARRAY),
+            (&request.owner, Type::TEXT),
+            (&duration, Type::FLOAT8),
+            (&request.context, Type::TEXT),
+            (&request.reentrant, Type::BOOL),
+        ];
+        let rows = self.connections.query(ACQUIRE, &self.statements.acquire_many, &parameters).await?;
+        let granted = grants(ACQUIRE, &rows)?;
+        Ok(request.names.iter().map(|name| granted.get(name).copied()).collect())
+    }
+
+    async fn renew_many(&self, claims: &[LeaseClaim], duration: Duration) -> Result<Vec<Option<LeaseGrant>>> {
+        const RENEW: &str = "lease.renew";
+        let (claimed, duration) = (Claims::new(claims), duration.as_secs_f64());
+        let [names, owners, epochs] = claimed.parameters();
+        let parameters = [names, owners, epochs, (&duration, Type::FLOAT8)];
+        let rows = self.connections.query(RENEW, &self.statements.renew_many, &parameters).await?;
+        let renewed = grants(RENEW, &rows)?;
+        let grant =
+            |claim: &LeaseClaim| renewed.get(&claim.name).filter(|grant| grant.epoch == claim.epoch).copied();
+        Ok(claims.iter().map(grant).collect())
+    }
+
+    async fn release_many(&self, claims: &[LeaseClaim]) -> Result<Vec<bool>> {
+        const RELEASE: &str = "lease.release";
+        let claimed = Claims::new(claims);
+        let rows =
+            self.connections.query(RELEASE, &self.statements.release_many, &claimed.parameters()).await?;
+        let name = |row| {
+            let row = Reader::new(RELEASE, row);
+            Ok((row.get(0)?, row.get(1)?))
+        };
+        let released = rows.iter().map(name).collect::<Result<HashSet<(String, i64)>>>()?;
+        Ok(claims.iter().map(|claim| released.contains(&(claim.name.clone(), claim.epoch))).collect())
     }
 
     async fn get(&self, name: &str) -> Result<Option<LeaseRecord>> {

@@ -101,6 +101,7 @@ const FUNCTIONS: &[Functions] = &[
     Functions::once(include_str!("../functions/lease_acquire.sql")),
     Functions::once(include_str!("../functions/lease_renew.sql")),
     Functions::once(include_str!("../functions/lease_release.sql")),
+    Functions::once(include_str!("../functions/lease_many.sql")),
     Functions::once(include_str!("../functions/lease_guard.sql")),
     Functions::once(include_str!("../functions/lease_list.sql")),
     Functions {

@@ -45,7 +45,7 @@ statements! {
 statements! {
     /// The statements of the leases.
     LeaseStatements from "../queries/lease.sql" {
-        acquire, renew, release, force_release, home, guard, guard_as_text, list, active,
+        acquire, renew, release, acquire_many, renew_many, release_many, force_release, home, guard, guard_as_text, list, list_by_prefix, active,
     }
 }
 

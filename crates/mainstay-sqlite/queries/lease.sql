@@ -51,6 +51,13 @@ SELECT name, owner IS NOT NULL AND expires_at > ?1, owner, epoch, fencing_token,
  WHERE (NOT ?2 OR (owner IS NOT NULL AND expires_at > ?1)) AND name > coalesce(?3, '')
  ORDER BY name LIMIT ?4;
 
+-- name: list_prefix
+-- 1 now, 2 only those held, 3 after this name or null, 4 rows at most, 5 what names begin with, 6 the first text beyond these.
+SELECT name, owner IS NOT NULL AND expires_at > ?1, owner, epoch, fencing_token, acquired_at, renewed_at, expires_at, context
+  FROM "{{schema}}_{{lease}}"
+ WHERE name >= ?5 AND name < ?6 AND (NOT ?2 OR (owner IS NOT NULL AND expires_at > ?1)) AND name > coalesce(?3, '')
+ ORDER BY name LIMIT ?4;
+
 -- name: active
 -- 1 now.
 SELECT count(*) FROM "{{schema}}_{{lease}}" WHERE owner IS NOT NULL AND expires_at > ?1;

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use mainstay_core::lease::{
-    LeaseAnswer, LeaseClaim, LeaseFilter, LeaseGrant, LeaseHolder, LeaseRecord, LeaseRequest,
+    LeaseAnswer, LeaseClaim, LeaseFilter, LeaseGrant, LeaseHolder, LeaseRecord, LeaseRequest, LeasesRequest,
 };
 use mainstay_core::store::LeaseStore;
 use mainstay_core::{Error, ErrorKind, Result};
@@ -94,23 +94,44 @@ impl LeaseStore for SqliteLeases {
     async fn renew(&self, claim: &LeaseClaim, duration: Duration) -> Result<Option<LeaseGrant>> {
         let claim = claim.clone();
         let renew = move |connection: &Connection, sql: &LeaseStatements, now| {
-            let LeaseClaim { name, owner, epoch } = &claim;
-            let granted = |row: &Row<'_>| grant(*epoch, row.get(0)?, row.get(1)?, now);
-            let mut statement = connection.prepare_cached(&sql.renew)?;
-            let renewed =
-                statement.query_row(params![name, owner, epoch, now, after(now, duration)], granted);
-            Ok(renewed.optional()?)
+            renew(connection, sql, now, &claim, duration)
         };
         self.write("lease.renew", renew).await
     }
 
     async fn release(&self, claim: &LeaseClaim) -> Result<bool> {
         let claim = claim.clone();
+        self.write("lease.release", move |connection, sql, now| release(connection, sql, now, &claim)).await
+    }
+
+    async fn acquire_many(&self, request: &LeasesRequest) -> Result<Vec<Option<LeaseGrant>>> {
+        let LeasesRequest { names, owner, duration, context, reentrant } = request.clone();
+        let each = move |name| LeaseRequest {
+            name,
+            owner: owner.clone(),
+            duration,
+            context: context.clone(),
+            reentrant,
+        };
+        let requests: Vec<LeaseRequest> = names.into_iter().map(each).collect();
+        let acquire = move |connection: &Connection, sql: &LeaseStatements, now| {
+            requests.iter().map(|request| Ok(try_acquire(connection, sql, now, request)?)).collect()
+        };
+        self.write("lease.acquire", acquire).await
+    }
+
+    async fn renew_many(&self, claims: &[LeaseClaim], duration: Duration) -> Result<Vec<Option<LeaseGrant>>> {
+        let claims = claims.to_vec();
+        let renew = move |connection: &Connection, sql: &LeaseStatements, now| {
+            claims.iter().map(|claim| renew(connection, sql, now, claim, duration)).collect()
+        };
+        self.write("lease.renew", renew).await
+    }
+
+    async fn release_many(&self, claims: &[LeaseClaim]) -> Result<Vec<bool>> {
+        let claims = claims.to_vec();
         let release = move |connection: &Connection, sql: &LeaseStatements, now| {
-            let LeaseClaim { name, owner, epoch } = &claim;
-            let released =
-                connection.prepare_cached(&sql.release)?.execute(params![name, owner, epoch, now])?;
-            Ok(released > 0)
+            claims.iter().map(|claim| release(connection, sql, now, claim)).collect()
         };
         self.write("lease.release", release).await
     }
@@ -123,9 +144,15 @@ impl LeaseStore for SqliteLeases {
     async fn list(&self, filter: &LeaseFilter) -> Result<Vec<LeaseRecord>> {
         let filter = filter.clone();
         let list = move |connection: &Connection, sql: &LeaseStatements, now| {
-            let mut statement = connection.prepare_cached(&sql.list)?;
-            let rows =
-                statement.query_map(params![now, filter.held_only, filter.after, filter.limit], record)?;
+            let LeaseFilter { held_only, after, limit, prefix, .. } = &filter;
+            let Some(prefix) = prefix else {
+                let mut statement = connection.prepare_cached(&sql.list)?;
+                let rows = statement.query_map(params![now, held_only, after, limit], record)?;
+                return Ok(rows.collect::<rusqlite::Result<Vec<_>>>()?);
+            };
+            let mut statement = connection.prepare_cached(&sql.list_prefix)?;
+            let beyond = beyond(prefix);
+            let rows = statement.query_map(params![now, held_only, after, limit, prefix, beyond], record)?;
             Ok(rows.collect::<rusqlite::Result<Vec<_>>>()?)
         };
         self.read("lease.list", list).await
@@ -160,18 +187,11 @@ fn acquire(
     now: i64,
     request: &LeaseRequest,
 ) -> Result<LeaseAnswer, Fault> {
-    let LeaseRequest { name, owner, context, reentrant, duration } = request;
-    let granted = connection
-        .prepare_cached(&sql.acquire)?
-        .query_row(params![name, owner, context, now, after(now, *duration), reentrant], |row| {
-            grant(row.get(0)?, row.get(1)?, row.get(2)?, now)
-        })
-        .optional()?;
-    if let Some(grant) = granted {
+    if let Some(grant) = try_acquire(connection, sql, now, request)? {
         return Ok(LeaseAnswer::Granted(grant));
     }
     let gone = || Error::new(ErrorKind::Internal, "lease.acquire", "a lease was neither given nor found");
-    let found = find(connection, sql, now, name)?.ok_or_else(gone)?;
+    let found = find(connection, sql, now, &request.name)?.ok_or_else(gone)?;
     Ok(LeaseAnswer::Held(LeaseHolder {
         owner: found.owner,
         epoch: found.epoch,
@@ -179,6 +199,58 @@ fn acquire(
         context: found.context,
         now: moment(now),
     }))
+}
+
+fn try_acquire(
+    connection: &Connection,
+    sql: &LeaseStatements,
+    now: i64,
+    request: &LeaseRequest,
+) -> rusqlite::Result<Option<LeaseGrant>> {
+    let LeaseRequest { name, owner, context, reentrant, duration } = request;
+    let granted = |row: &Row<'_>| grant(row.get(0)?, row.get(1)?, row.get(2)?, now);
+    connection
+        .prepare_cached(&sql.acquire)?
+        .query_row(params![name, owner, context, now, after(now, *duration), reentrant], granted)
+        .optional()
+}
+
+fn renew(
+    connection: &Connection,
+    sql: &LeaseStatements,
+    now: i64,
+    claim: &LeaseClaim,
+    duration: Duration,
+) -> Result<Option<LeaseGrant>, Fault> {
+    let LeaseClaim { name, owner, epoch } = claim;
+    let granted = |row: &Row<'_>| grant(*epoch, row.get(0)?, row.get(1)?, now);
+    let mut statement = connection.prepare_cached(&sql.renew)?;
+    Ok(statement.query_row(params![name, owner, epoch, now, after(now, duration)], granted).optional()?)
+}
+
+fn release(
+    connection: &Connection,
+    sql: &LeaseStatements,
+    now: i64,
+    claim: &LeaseClaim,
+) -> Result<bool, Fault> {
+    let LeaseClaim { name, owner, epoch } = claim;
+    Ok(connection.prepare_cached(&sql.release)?.execute(params![name, owner, epoch, now])? > 0)
+}
+
+/// The first text after all that begin with `prefix`, in the order of their bytes, which is that of their characters.
+fn beyond(prefix: &str) -> String {
+    let mut text = prefix.to_owned();
+    while let Some(last) = text.pop() {
+        // The numbers between the two are no characters.
+        let next = if last == '\u{d7ff}' { Some('\u{e000}') } else { char::from_u32(u32::from(last) + 1) };
+        if let Some(next) = next {
+            text.push(next);
+            return text;
+        }
+    }
+    // No name is longer.
+    "\u{10ffff}".repeat(256)
 }
 
 fn grant(epoch: i64, fencing_token: i64, expires_at: i64, now: i64) -> rusqlite::Result<LeaseGrant> {

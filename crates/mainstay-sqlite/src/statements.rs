@@ -165,6 +165,7 @@ statements! {
         home,
         find,
         list,
+        list_prefix,
         active,
     }
 }

@@ -9,7 +9,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::future::join_all;
 use mainstay_core::lease::{
-    LeaseAnswer, LeaseClaim, LeaseFilter, LeaseGrant, LeaseOptions, LeaseRecord, LeaseRequest, Leases, Ran,
+    LeaseAnswer, LeaseClaim, LeaseFilter, LeaseGrant, LeaseOptions, LeaseRecord, LeaseRequest, Leases,
+    LeasesRequest, Ran,
 };
 use mainstay_core::store::LeaseStore;
 use mainstay_core::{Error, ErrorKind, Result};
@@ -109,6 +110,22 @@ impl LeaseStore for Faulty {
     }
     async fn release(&self, claim: &LeaseClaim) -> Result<bool> {
         self.inner.release(claim).await
+    }
+    async fn acquire_many(&self, request: &LeasesRequest) -> Result<Vec<Option<LeaseGrant>>> {
+        self.inner.acquire_many(request).await
+    }
+    async fn renew_many(&self, claims: &[LeaseClaim], duration: Duration) -> Result<Vec<Option<LeaseGrant>>> {
+        self.renewals.fetch_add(1, Ordering::SeqCst);
+        if self.hanging.load(Ordering::SeqCst) {
+            return std::future::pending().await;
+        }
+        if self.failing.load(Ordering::SeqCst) {
+            return Err(Error::new(ErrorKind::Unavailable, "lease.renew", "it is down"));
+        }
+        self.inner.renew_many(claims, duration).await
+    }
+    async fn release_many(&self, claims: &[LeaseClaim]) -> Result<Vec<bool>> {
+        self.inner.release_many(claims).await
     }
     async fn get(&self, name: &str) -> Result<Option<LeaseRecord>> {
         self.inner.get(name).await

@@ -5,6 +5,7 @@
 
 mod abandon;
 mod ack;
+mod assignment;
 mod claim;
 mod concurrency;
 mod crash;
@@ -30,6 +31,7 @@ mod joins;
 mod lease;
 mod lease_guard;
 mod lease_keeping;
+mod lease_many;
 mod limits;
 mod mishaps;
 mod observability;
@@ -55,6 +57,7 @@ pub fn all() -> Vec<Case> {
     [
         abandon::CASES,
         ack::CASES,
+        assignment::CASES,
         claim::CASES,
         concurrency::CASES,
         crash::CASES,
@@ -80,6 +83,7 @@ pub fn all() -> Vec<Case> {
         lease::CASES,
         lease_guard::CASES,
         lease_keeping::CASES,
+        lease_many::CASES,
         limits::CASES,
         mishaps::CASES,
         observability::CASES,

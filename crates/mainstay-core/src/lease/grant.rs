@@ -21,6 +21,21 @@ pub struct LeaseRequest {
     pub reentrant: bool,
 }
 
+/// Asks for many leases at once, each of which nobody may hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeasesRequest {
+    /// What is to be held, 1 to 255 characters each.
+    pub names: Vec<String>,
+    /// Who wants them, 1 to 255 characters.
+    pub owner: String,
+    /// For how long, from the database's now.
+    pub duration: Duration,
+    /// A text for people, up to 4,096 characters.
+    pub context: Option<String>,
+    /// Whether the owner may take them from an earlier instance of itself that still holds them.
+    pub reentrant: bool,
+}
+
 /// What proves that a lease is held. Every renewal, release and guard compares all three.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeaseClaim {

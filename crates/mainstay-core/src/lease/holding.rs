@@ -59,7 +59,7 @@ enum End {
 
 /// Counted from before the request, and a little less than was granted: clocks differ in how fast they run and how finely they
 /// count, and what runs under the lease needs a moment to stop.
-fn deadline(asked_at: Instant, duration: Duration) -> Instant {
+pub(super) fn deadline(asked_at: Instant, duration: Duration) -> Instant {
     asked_at + duration - (duration / 20).min(Duration::from_secs(1))
 }
 

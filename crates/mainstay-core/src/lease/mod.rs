@@ -7,16 +7,20 @@
 mod client;
 mod gauge;
 mod grant;
+mod group;
 mod guard;
 mod holding;
 mod options;
 mod record;
 mod renewing;
+mod tenure;
 
 pub use client::{Acquired, Leases, Ran};
 pub use gauge::LeaseGauges;
-pub use grant::{LeaseAnswer, LeaseClaim, LeaseGrant, LeaseHolder, LeaseRequest};
+pub use grant::{LeaseAnswer, LeaseClaim, LeaseGrant, LeaseHolder, LeaseRequest, LeasesRequest};
+pub(crate) use group::{Kept, LeaseGroup};
 pub use guard::{GuardIn, GuardInBlocking, InHandler};
 pub use holding::Lease;
 pub use options::LeaseOptions;
 pub use record::{LeaseFilter, LeaseRecord};
+pub(crate) use tenure::Tenure;

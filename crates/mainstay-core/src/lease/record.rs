@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::error::{Error, Result};
+use crate::text::validate_name;
 
 /// One lease, held or free, as it stands in the database. Its row stays for ever, so that its numbers never go back.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -52,6 +53,8 @@ impl LeaseRecord {
 pub struct LeaseFilter {
     /// Only those that somebody holds now. Defaults to false: all.
     pub held_only: bool,
+    /// Only those whose names begin with this. Defaults to none: whatever they are called.
+    pub prefix: Option<String>,
     /// Only those after this name: the last one of the page before. Defaults to none: the first page.
     pub after: Option<String>,
     /// Rows at most, 1 to 1,000. Defaults to 100.
@@ -60,7 +63,7 @@ pub struct LeaseFilter {
 
 impl Default for LeaseFilter {
     fn default() -> Self {
-        Self { held_only: false, after: None, limit: 100 }
+        Self { held_only: false, prefix: None, after: None, limit: 100 }
     }
 }
 
@@ -73,6 +76,12 @@ impl LeaseFilter {
     #[must_use]
     pub fn held_only(mut self, held: bool) -> Self {
         self.held_only = held;
+        self
+    }
+    /// Only those whose names begin with this. An empty one is none.
+    #[must_use]
+    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.prefix = Some(prefix.into()).filter(|text| !text.is_empty());
         self
     }
     /// Only those after this name.
@@ -88,8 +97,11 @@ impl LeaseFilter {
         self
     }
 
-    /// Refuses a limit outside 1 to 1,000.
+    /// Refuses a limit outside 1 to 1,000, and a prefix no name can have.
     pub fn validate(&self) -> Result<()> {
+        if let Some(prefix) = &self.prefix {
+            validate_name("lease.list", "prefix", prefix)?;
+        }
         if (1..=1_000).contains(&self.limit) {
             return Ok(());
         }

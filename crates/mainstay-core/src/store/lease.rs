@@ -6,7 +6,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use crate::error::Result;
-use crate::lease::{LeaseAnswer, LeaseClaim, LeaseFilter, LeaseGrant, LeaseRecord, LeaseRequest};
+use crate::lease::{
+    LeaseAnswer, LeaseClaim, LeaseFilter, LeaseGrant, LeaseRecord, LeaseRequest, LeasesRequest,
+};
 
 /// The leases in a database. Whether one has lapsed is decided by the database's clock alone. A row is never deleted and its
 /// numbers never go back, so an epoch or a token is never given twice.
@@ -25,6 +27,16 @@ pub trait LeaseStore: Send + Sync + 'static {
 
     /// Gives the lease up. False when the claim no longer held, lapsed included.
     async fn release(&self, claim: &LeaseClaim) -> Result<bool>;
+
+    /// Acquires each of many leases that nobody holds, in one visit to the database; the answers are in the order of the names.
+    /// Waits for nobody: one that somebody is just changing, or guards in a transaction, counts as held (none).
+    async fn acquire_many(&self, request: &LeasesRequest) -> Result<Vec<Option<LeaseGrant>>>;
+
+    /// Renews many leases in one visit to the database, each as [`LeaseStore::renew`] would, in the order of the claims.
+    async fn renew_many(&self, claims: &[LeaseClaim], duration: Duration) -> Result<Vec<Option<LeaseGrant>>>;
+
+    /// Gives many leases up in one visit to the database, each as [`LeaseStore::release`] would, in the order of the claims.
+    async fn release_many(&self, claims: &[LeaseClaim]) -> Result<Vec<bool>>;
 
     /// One lease, held or free. None when it was never acquired.
     async fn get(&self, name: &str) -> Result<Option<LeaseRecord>>;

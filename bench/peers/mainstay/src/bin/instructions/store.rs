@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
-use mainstay::lease::{LeaseAnswer, LeaseClaim, LeaseFilter, LeaseGrant, LeaseRecord, LeaseRequest};
+use mainstay::lease::{LeaseAnswer, LeaseClaim, LeaseFilter, LeaseGrant, LeaseRecord, LeaseRequest, LeasesRequest};
 use mainstay::outbox::{
     Enqueued, MessageFilter, OutboxMessage, OutboxStats, Page, PreparedMessage, Retention, When,
 };
@@ -215,6 +215,15 @@ impl LeaseStore for Store {
         unsupported()
     }
     async fn release(&self, _: &LeaseClaim) -> Result<bool> {
+        unsupported()
+    }
+    async fn acquire_many(&self, _: &LeasesRequest) -> Result<Vec<Option<LeaseGrant>>> {
+        unsupported()
+    }
+    async fn renew_many(&self, _: &[LeaseClaim], _: Duration) -> Result<Vec<Option<LeaseGrant>>> {
+        unsupported()
+    }
+    async fn release_many(&self, _: &[LeaseClaim]) -> Result<Vec<bool>> {
         unsupported()
     }
     async fn get(&self, _: &str) -> Result<Option<LeaseRecord>> {

@@ -1,0 +1,3 @@
+//! Many databases, shared by many nodes (R24).
+
+pub mod assignment;
