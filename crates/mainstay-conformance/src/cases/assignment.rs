@@ -243,14 +243,16 @@ async fn r24_nodes_that_come_and_go_never_own_the_same(fx: &dyn Fixture) {
         // Four are there at most; they come, stop and die in an order without a pattern.
         match (nodes.len(), step * 7 % 5) {
             (0 | 1, _) | (2 | 3, 0..=2) => {
-                nodes.push((step, Node::join(&homes[step % 3], options()).await));
+                let named = options().node(step.to_string());
+                nodes.push((step, Node::join(&homes[step % 3], named).await));
             }
             (_, 3) => nodes.remove(step % nodes.len()).1.stop().await,
             _ => {
                 drop(nodes.remove(step % nodes.len()));
-                // In two parts, so that those who live can renew in between.
+                // In two parts, and those who live renew before each: their own clocks are not moved.
                 for _ in 0..2 {
-                    looks(&mut ledger, &nodes, 20).await;
+                    looks(&mut ledger, &nodes, 5).await;
+                    renewed(&world, &homes[0], &nodes).await;
                     world.advance(LEASE / 2 + Duration::from_secs(1)).await;
                 }
             }
@@ -258,7 +260,6 @@ async fn r24_nodes_that_come_and_go_never_own_the_same(fx: &dyn Fixture) {
         looks(&mut ledger, &nodes, 20).await;
     }
     // Whatever happened, those who are there share everything in the end.
-    world.advance(LEASE).await;
     settled(&nodes.iter().map(|(_, node)| node).collect::<Vec<_>>()).await;
     looks(&mut ledger, &nodes, 5).await;
     assert!(ledger.0.len() > 64, "buckets have changed hands: {}", ledger.0.len());
@@ -266,6 +267,21 @@ async fn r24_nodes_that_come_and_go_never_own_the_same(fx: &dyn Fixture) {
         node.stop().await;
     }
     assert_eq!(held(&homes[0]).await, []);
+}
+
+/// Waits until each of the nodes has renewed what it holds.
+async fn renewed(world: &World<'_>, leases: &Leases, nodes: &[(usize, Node)]) {
+    let since = world.now().await;
+    for (number, _) in nodes {
+        eventually(PATIENCE, "a node that lives renews", async || {
+            let owner = format!("{number}/");
+            held(leases).await.iter().any(|lease| {
+                let theirs = lease.owner.as_ref().is_some_and(|name| name.starts_with(&owner));
+                theirs && lease.name.contains(":node:") && lease.renewed_at > since
+            })
+        })
+        .await;
+    }
 }
 
 /// Looks while the nodes take some turns.
@@ -454,11 +470,16 @@ async fn r24_many_buckets_cost_two_visits_a_turn(fx: &dyn Fixture) {
     let metered = fx.metered().await;
     let node = Node::join(&Leases::new(metered.provider.leases()), options()).await;
     settled(&[&node]).await;
-    let turns = async || mine.get("fleet:tenants:node:0").await.unwrap().unwrap().fencing_token;
-    let (since, before) = (turns().await, (metered.visits)());
+    // Where there is one instance only, the case's own looks are counted too.
+    let asked = std::cell::Cell::new(0);
+    let turns = async || {
+        asked.set(asked.get() + 1);
+        mine.get("fleet:tenants:node:0").await.unwrap().unwrap().fencing_token
+    };
+    let (before, since) = ((metered.visits)(), turns().await);
     eventually(PATIENCE, "twenty turns", async || turns().await >= since + 20).await;
     let (took, visits) = ((turns().await - since).unsigned_abs(), (metered.visits)() - before);
-    assert!(visits <= 2 * took + 4, "{visits} visits in {took} turns");
+    assert!(visits <= 2 * took + asked.get() + 4, "{visits} visits in {took} turns");
     node.stop().await;
     metered.provider.close().await;
 }

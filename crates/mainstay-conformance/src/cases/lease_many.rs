@@ -144,7 +144,7 @@ async fn r20_many_leases_are_given_to_one_of_many(fx: &dyn Fixture) {
             let (store, owner) = (&stores[number % 2], format!("contender-{number}"));
             // Each in an order of its own: whoever locked in that order would wait crosswise.
             let mut mine = names.clone();
-            mine.rotate_left(number * 7);
+            mine.rotate_left(number * 7 % names.len());
             if number % 3 == 0 {
                 mine.reverse();
             }

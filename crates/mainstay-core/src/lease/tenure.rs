@@ -25,7 +25,11 @@ impl Tenure {
 
     /// Whether it lasts.
     pub(crate) fn holds(&self) -> bool {
-        self.elapsed() < self.until.load(Ordering::SeqCst)
+        self.holds_at(Instant::now())
+    }
+
+    fn holds_at(&self, now: Instant) -> bool {
+        micros(now.saturating_duration_since(self.since)) < self.until.load(Ordering::SeqCst)
     }
 
     /// When it ends unless it is extended. A moment that has passed once it is over.
@@ -35,18 +39,19 @@ impl Tenure {
 
     /// Moves its end on. False when it was over.
     pub(crate) fn extend(&self, deadline: Instant) -> bool {
+        self.extend_at(Instant::now(), deadline)
+    }
+
+    fn extend_at(&self, now: Instant, deadline: Instant) -> bool {
+        let now = micros(now.saturating_duration_since(self.since));
         let until = micros(deadline.saturating_duration_since(self.since));
-        let further = |known: u64| (self.elapsed() < known).then_some(known.max(until));
+        let further = |known: u64| (now < known).then_some(known.max(until));
         self.until.fetch_update(Ordering::SeqCst, Ordering::SeqCst, further).is_ok()
     }
 
     /// Ends it now.
     pub(crate) fn end(&self) {
         self.until.store(0, Ordering::SeqCst);
-    }
-
-    fn elapsed(&self) -> u64 {
-        micros(self.since.elapsed())
     }
 }
 
@@ -65,23 +70,22 @@ impl fmt::Debug for Tenure {
 mod tests {
     use super::*;
 
-    #[tokio::test(start_paused = true)]
-    async fn over_is_over() {
-        let second = Duration::from_secs(1);
-        let tenure = Tenure::new(Instant::now() + second);
+    #[test]
+    fn over_is_over() {
+        let (now, minute) = (Instant::now(), Duration::from_secs(60));
+        let tenure = Tenure::new(now + minute);
         assert!(tenure.holds());
-        assert!(tenure.extend(Instant::now() + 2 * second));
-        tokio::time::advance(second).await;
-        assert!(tenure.holds() && tenure.deadline() > Instant::now());
-        assert!(tenure.extend(Instant::now()), "an end that is nearer is no news");
-        tokio::time::advance(second).await;
-        assert!(!tenure.holds());
-        assert!(!tenure.extend(Instant::now() + second), "lapsed is lost");
-        assert!(!tenure.holds());
+        assert!(tenure.extend(now + 2 * minute));
+        assert!(tenure.holds_at(now + minute) && tenure.deadline() > now + minute);
+        assert!(tenure.extend_at(now + minute, now + minute), "an end that is nearer is no news");
+        let later = now + 2 * minute;
+        assert!(!tenure.holds_at(later));
+        assert!(!tenure.extend_at(later, later + minute), "lapsed is lost");
+        assert!(!tenure.holds_at(later));
 
-        let tenure = Tenure::new(Instant::now() + second);
+        let tenure = Tenure::new(now + minute);
         tenure.end();
-        assert!(!tenure.holds() && !tenure.extend(Instant::now() + second));
-        assert!(!Tenure::new(Instant::now() - second).holds(), "granted too late");
+        assert!(!tenure.holds() && !tenure.extend(now + minute));
+        assert!(!Tenure::new(now).holds(), "granted too late");
     }
 }

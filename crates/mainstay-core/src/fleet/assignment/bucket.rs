@@ -73,3 +73,106 @@ fn score(seed: u64, bucket: u32, seat: u32) -> u64 {
     z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     z ^ (z >> 31)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Who should have which bucket.
+    fn shares(buckets: Buckets, seats: &BTreeSet<u32>) -> BTreeMap<u32, u32> {
+        let share = |bucket| Some((bucket, Buckets::wanted_by(bucket, seats.iter().copied())?));
+        buckets.all().filter_map(share).collect()
+    }
+
+    fn count(shares: &BTreeMap<u32, u32>, seat: u32) -> usize {
+        shares.values().filter(|wanted_by| **wanted_by == seat).count()
+    }
+
+    #[test]
+    fn it_is_the_same_everywhere_and_always() {
+        // Written down once: with a change two nodes of different versions would work on the same database.
+        let buckets = Buckets::default();
+        let found = ["tenant-1", "tenant-2", "", "ü"].map(|id| buckets.of(id));
+        assert_eq!(found, [28, 57, 25, 36]);
+        let seats = BTreeSet::from([0, 1, 2, 7]);
+        let first: Vec<u32> = shares(buckets, &seats).into_values().take(12).collect();
+        assert_eq!(first, [2, 0, 2, 7, 0, 7, 7, 0, 2, 7, 7, 1]);
+        assert_eq!(buckets.agreement(), "64 buckets, version 1");
+    }
+
+    #[test]
+    fn the_seats_of_a_fleet_that_nobody_left_have_equal_shares() {
+        for nodes in 1..=10 {
+            let shares = shares(Buckets::default(), &(0..nodes).collect());
+            let mean = 64 / nodes as usize;
+            for seat in 0..nodes {
+                let share = count(&shares, seat);
+                assert!(
+                    share >= mean - mean / 5 - 1 && share <= mean + 2,
+                    "{share} of {mean} for {seat} of {nodes}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn databases_are_spread_over_the_buckets() {
+        let buckets = Buckets::default();
+        for id in [|n: u32| format!("tenant-{n}"), |n: u32| uuid::Uuid::from_u128(n.into()).to_string()] {
+            let mut counts = vec![0_u32; 64];
+            for tenant in 0..64_000 {
+                counts[buckets.of(&id(tenant)) as usize] += 1;
+            }
+            // Four deviations either way.
+            assert!(counts.iter().all(|count| (870..1_130).contains(count)), "{counts:?}");
+        }
+    }
+
+    #[test]
+    fn there_are_1_to_1024_of_them() {
+        assert!(Buckets::new(0).is_err() && Buckets::new(1_025).is_err());
+        assert_eq!(Buckets::new(1).unwrap().of("anything"), 0);
+        assert_eq!(Buckets::wanted_by(3, []), None);
+    }
+
+    proptest! {
+        #[test]
+        fn every_database_has_a_bucket(id in ".{0,64}", count in 1..=1_024_u32) {
+            prop_assert!(Buckets::new(count).unwrap().of(&id) < count);
+        }
+
+        #[test]
+        fn nobody_has_much_more_than_its_share(seats in prop::collection::btree_set(0..10_000_u32, 1..12)) {
+            let buckets = Buckets::new(1_024).unwrap();
+            let (shares, mean) = (shares(buckets, &seats), 1_024.0 / seats.len() as f64);
+            prop_assert_eq!(shares.len(), 1_024, "every bucket is somebody's");
+            for seat in &seats {
+                // Five deviations of what is left to chance.
+                let share = count(&shares, *seat) as f64;
+                prop_assert!((share - mean).abs() <= 5.0 * mean.sqrt(), "{} of {}", share, mean);
+            }
+        }
+
+        #[test]
+        fn whoever_comes_only_takes_and_whoever_goes_only_leaves(
+            seats in prop::collection::btree_set(0..1_000_u32, 2..20),
+            which in any::<prop::sample::Index>(),
+        ) {
+            let buckets = Buckets::default();
+            let one = *seats.iter().nth(which.index(seats.len())).unwrap();
+            let mut without = seats.clone();
+            without.remove(&one);
+            let (with, without) = (shares(buckets, &seats), shares(buckets, &without));
+            for bucket in buckets.all() {
+                prop_assert!(
+                    with[&bucket] == without[&bucket] || with[&bucket] == one,
+                    "bucket {} moves between two that stay", bucket
+                );
+            }
+        }
+    }
+}

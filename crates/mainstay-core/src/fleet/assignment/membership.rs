@@ -57,6 +57,11 @@ pub(super) struct Holder {
     until: Timestamp,
 }
 
+#[cfg(test)]
+pub(super) fn holder(owner: &str) -> Holder {
+    Holder { owner: owner.to_owned(), epoch: 1, context: None, until: Timestamp::UNIX_EPOCH }
+}
+
 /// The members and the buckets that somebody holds, at one moment.
 #[derive(Debug, Default)]
 pub(super) struct View {
@@ -122,5 +127,69 @@ impl View {
     pub(super) fn members(&self, agreement: &str) -> BTreeSet<u32> {
         let agree = |(_, holder): &(&u32, &Holder)| holder.context.as_deref() == Some(agreement);
         self.seats.iter().filter(agree).map(|(seat, _)| *seat).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(name: &str, owner: &str, context: &str, until: i64) -> LeaseRecord {
+        let mut record = LeaseRecord::new(name.to_owned(), Timestamp::UNIX_EPOCH);
+        record.owner = Some(owner.to_owned());
+        record.context = Some(context.to_owned());
+        record.expires_at = Timestamp::from_second(until).unwrap();
+        record
+    }
+
+    fn view(records: impl IntoIterator<Item = LeaseRecord>) -> View {
+        let mut view = View::default();
+        records.into_iter().for_each(|record| view.add(&LeaseNames::of("f"), record));
+        view
+    }
+
+    #[test]
+    fn only_names_that_are_written_so_count() {
+        let names = LeaseNames::of("f");
+        assert_eq!(
+            (names.seat(3).as_str(), names.bucket(4).as_str()),
+            ("fleet:f:node:3", "fleet:f:bucket:4")
+        );
+        assert_eq!(names.bucket_of("fleet:f:bucket:4"), Some(4));
+        for other in [
+            "fleet:f:bucket:04",
+            "fleet:f:bucket:+4",
+            "fleet:f:bucket:",
+            "fleet:f:bucket:4:5",
+            "fleet:g:bucket:4",
+        ] {
+            assert_eq!(names.bucket_of(other), None, "{other}");
+        }
+        let others =
+            ["fleet:f:node:x", "fleet:f:bucket:-1", "fleet:f:other:1"].map(|name| record(name, "a", "", 1));
+        let view = view(others);
+        assert!(view.seats.is_empty() && view.buckets.is_empty());
+    }
+
+    #[test]
+    fn a_newcomer_asks_for_the_first_free_seat_or_its_own() {
+        let view = view([record("fleet:f:node:0", "a", "", 1), record("fleet:f:node:2", "b", "", 1)]);
+        assert_eq!(view.seat_for("c", 0), 1);
+        assert_eq!(view.seat_for("b", 5), 2, "one that it does not know of");
+        let asked: BTreeSet<u32> = (0..200).map(|_| view.seat_for("c", 2)).collect();
+        assert_eq!(asked, BTreeSet::from([1, 3, 4, 5]), "one of the first four");
+    }
+
+    #[test]
+    fn whoever_counts_otherwise_is_no_member() {
+        let view = view([
+            record("fleet:f:node:0", "a", "64", 30),
+            record("fleet:f:node:1", "b", "32", 20),
+            record("fleet:f:bucket:1", "a", "", 10),
+        ]);
+        assert_eq!(view.members("64"), BTreeSet::from([0]));
+        assert_eq!(view.dissenter("64"), Some((1, "32")));
+        assert_eq!(view.others_until("b"), Some(Timestamp::from_second(10).unwrap()));
+        assert_eq!(view.others_until("a"), Some(Timestamp::from_second(20).unwrap()));
     }
 }
