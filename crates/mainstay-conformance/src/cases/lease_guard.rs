@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use mainstay_core::ErrorKind;
-use mainstay_core::lease::{LeaseFilter, LeaseOptions, Leases};
+use mainstay_core::lease::{LeaseClaim, LeaseFilter, LeaseOptions, Leases, LeasesRequest};
 use mainstay_core::queue::Context;
 use mainstay_core::store::Names;
 use tracing::Level;
@@ -230,6 +230,19 @@ async fn r20_the_documented_rights_are_enough(fx: &dyn Fixture) -> Result<(), La
     assert_eq!(leases.active().await.unwrap(), 1);
     assert_eq!(leases.list(&LeaseFilter::all()).await.unwrap().len(), 1);
     assert!(lease.close().await.unwrap());
+    let many = LeasesRequest {
+        names: vec!["a".to_owned(), "b".to_owned()],
+        owner: "me".to_owned(),
+        duration: Duration::from_secs(30),
+        context: None,
+        reentrant: false,
+    };
+    let store = leases.store();
+    assert!(store.acquire_many(&many).await.unwrap().iter().all(Option::is_some));
+    let claim = LeaseClaim { name: "a".to_owned(), owner: "me".to_owned(), epoch: 1 };
+    assert!(store.renew_many(std::slice::from_ref(&claim), many.duration).await.unwrap()[0].is_some());
+    assert_eq!(store.release_many(&[claim]).await.unwrap(), [true]);
+    assert_eq!(leases.list(&LeaseFilter::all().prefix("b")).await.unwrap().len(), 1);
     let _lease = acquire(&leases, "reports", still()).await;
     assert!(leases.force_release("reports").await.unwrap().is_some());
     Ok(())

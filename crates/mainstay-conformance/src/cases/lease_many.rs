@@ -145,7 +145,7 @@ async fn r20_many_leases_are_given_to_one_of_many(fx: &dyn Fixture) {
             // Each in an order of its own: whoever locked in that order would wait crosswise.
             let mut mine = names.clone();
             mine.rotate_left(number * 7 % names.len());
-            if number % 3 == 0 {
+            if number.is_multiple_of(3) {
                 mine.reverse();
             }
             let grants = store.acquire_many(&request(&mine, &owner)).await.unwrap();
@@ -173,7 +173,10 @@ async fn r20_many_leases_leave_out_what_is_guarded(fx: &dyn Fixture) {
     if world.provider.capabilities().functions {
         let claim =
             LeaseClaim { name: "lease-1".to_owned(), owner: lease.owner().to_owned(), epoch: lease.epoch() };
-        assert!(mine.store().renew_many(&[claim.clone()], LONG).await.unwrap()[0].is_some(), "meanwhile");
+        assert!(
+            mine.store().renew_many(std::slice::from_ref(&claim), LONG).await.unwrap()[0].is_some(),
+            "meanwhile"
+        );
         assert_eq!(mine.store().release_many(&[claim]).await.unwrap(), [true], "even that");
         let grants = others.store().acquire_many(&wanted).await.unwrap();
         let given: Vec<bool> = grants.iter().map(Option::is_some).collect();

@@ -27,6 +27,9 @@ use super::{AssignmentOptions, Buckets, Owned};
 /// No call is given up sooner: a slow answer is better than none.
 const ATTEMPT_MIN: Duration = Duration::from_millis(100);
 
+/// No call is waited for any longer: another connection may have more luck.
+const ATTEMPT_MAX: Duration = Duration::from_secs(15);
+
 /// How long a stop waits for a turn that has begun, and then for the release.
 const LEAVE: Duration = Duration::from_secs(2);
 
@@ -133,7 +136,7 @@ impl Assignment {
             Some(deadline) => deadline.saturating_duration_since(Instant::now()),
             None => self.options.lease,
         };
-        let patience = (left / 2).max(ATTEMPT_MIN);
+        let patience = (left / 2).clamp(ATTEMPT_MIN, ATTEMPT_MAX);
         timeout(patience, call).await.unwrap_or_else(|_| {
             let text = format!("the home database did not answer within {patience:?}");
             Err(Error::new(ErrorKind::Unavailable, "fleet.assignment", text))
@@ -226,7 +229,10 @@ impl Assignment {
         });
         let strays =
             strays.map(|(bucket, holder)| node.group.claim(&self.names.bucket(*bucket), holder.epoch));
-        let strays: Vec<_> = strays.filter(|stray| !claims.contains(stray)).collect();
+        let seats =
+            view.seats.iter().filter(|(seat, holder)| holder.owner == owner && Some(**seat) != node.seat);
+        let seats = seats.map(|(seat, holder)| node.group.claim(&self.names.seat(*seat), holder.epoch));
+        let strays: Vec<_> = strays.chain(seats).filter(|stray| !claims.contains(stray)).collect();
         claims.extend(strays);
         self.ask(node.group.release(&claims)).await.map(drop)
     }
