@@ -158,6 +158,8 @@ async fn leases_are_listed_shown_and_released() {
     let names: Vec<_> =
         listed.as_array().unwrap().iter().map(|lease| lease["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["earlier", "job"]);
+    let listed = program.run(&["leases", "list", "--prefix", "ear", "--json"]).succeeded().json();
+    assert_eq!((listed.as_array().unwrap().len(), listed[0]["name"].as_str()), (1, Some("earlier")));
     let table = program.run(&["leases", "list", "--held"]).succeeded().stdout;
     assert!(table.contains("somebody") && table.contains("by hand") && !table.contains("earlier"), "{table}");
     let page = program.run(&["leases", "list", "--limit", "1"]).succeeded();

@@ -19,6 +19,7 @@ const LIST_EXAMPLES: &str = "\
 Examples:
   mainstay leases list --held
   mainstay leases list --after nightly-report     The page after that name
+  mainstay leases list --held --prefix fleet:     The members and the buckets of fleets
   mainstay leases list --json | jq -r '.[] | select(.held) | .name'
 
 Times are UTC, by the database's clock. A lease that was once held stays in the list: its numbers never go back.";
@@ -49,6 +50,9 @@ pub(crate) struct ListArgs {
     /// Only those that somebody holds now
     #[arg(long)]
     held: bool,
+    /// Only those whose names begin with this
+    #[arg(long, value_name = "TEXT")]
+    prefix: Option<String>,
     /// Rows at most, 1 to 1,000
     #[arg(long, value_name = "ROWS", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1000))]
     limit: u32,
@@ -94,8 +98,11 @@ pub(crate) async fn run(command: LeasesCommand, settings: &Settings) -> anyhow::
 }
 
 async fn list(arguments: ListArgs, leases: &Leases, settings: &Settings) -> anyhow::Result<ExitCode> {
-    let filter =
-        LeaseFilter::all().held_only(arguments.held).limit(arguments.limit).after(arguments.after.clone());
+    let filter = LeaseFilter::all()
+        .held_only(arguments.held)
+        .limit(arguments.limit)
+        .after(arguments.after.clone())
+        .prefix(arguments.prefix.clone().unwrap_or_default());
     let found = leases.list(&filter).await.context("the leases can't be listed")?;
     if settings.json {
         output::json(&found)?;

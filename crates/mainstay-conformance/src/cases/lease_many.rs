@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use mainstay_core::lease::{LeaseClaim, LeaseFilter, LeaseGrant, Leases, LeasesRequest};
+use mainstay_core::store::Names;
 
-use crate::case::cases;
+use crate::case::{Verdict, cases};
 use crate::fixture::Fixture;
 use crate::world::World;
 
@@ -17,6 +18,7 @@ cases! { $ lease_many_cases:
     r20_many_leases_follow_the_rules_of_one ["R20"],
     r20_many_leases_are_given_to_one_of_many ["R20", "MST-009"],
     r20_many_leases_leave_out_what_is_guarded ["R20"],
+    r20_the_functions_over_many_are_there_for_every_language ["R20"],
     r20_leases_are_found_by_how_their_names_begin ["R20", "MST-022"],
 }
 
@@ -188,6 +190,52 @@ async fn r20_many_leases_leave_out_what_is_guarded(fx: &dyn Fixture) {
     let grants = others.store().acquire_many(&wanted).await.unwrap();
     assert_eq!(grants[1].unwrap().epoch, 2);
     assert!(grants[0].is_some() && grants[2].is_some());
+}
+
+async fn r20_the_functions_over_many_are_there_for_every_language(fx: &dyn Fixture) -> Verdict {
+    let world = World::open(fx).await;
+    if !world.provider.capabilities().functions {
+        return Verdict::NotApplicable("functions");
+    }
+    let names = Names::default();
+    let call = async |function: &str, arguments: &[Option<&str>]| fx.call(&names, function, arguments).await;
+    let (all, me) = (Some("{a,b,c}"), Some("me"));
+    let sorted = |mut names: Vec<String>| {
+        names.sort_unstable();
+        names
+    };
+    assert_eq!(call("lease_acquire", &[Some("b"), Some("you")]).await.unwrap(), ["t"]);
+    assert_eq!(
+        sorted(call("lease_acquire_many", &[all, me, Some("60"), Some("")]).await.unwrap()),
+        ["a", "c"]
+    );
+    let proofs = [all, Some("{me,me,me}"), Some("{1,1,2}")];
+    assert_eq!(call("lease_renew_many", &proofs).await.unwrap(), ["a"]);
+    assert_eq!(call("lease_list_by_prefix", &[Some("a")]).await.unwrap(), ["a"]);
+    assert_eq!(call("lease_list_by_prefix", &[Some("")]).await.unwrap(), ["a", "b", "c"]);
+    assert_eq!(call("lease_list_by_prefix", &[None]).await.unwrap(), [""; 0]);
+    assert_eq!(call("lease_release_many", &proofs).await.unwrap(), ["a"]);
+    assert_eq!(call("lease_acquire_many", &[Some("{}"), me]).await.unwrap(), [""; 0]);
+    for (function, arguments, says) in [
+        ("lease_acquire_many", vec![None, me], "names"),
+        ("lease_acquire_many", vec![Some("{a,null}"), me], "names"),
+        ("lease_acquire_many", vec![Some("{\"\"}"), me], "names"),
+        ("lease_acquire_many", vec![all, None], "owner"),
+        ("lease_acquire_many", vec![all, me, Some("0")], "duration_seconds"),
+        ("lease_acquire_many", vec![all, me, Some("NaN")], "duration_seconds"),
+        ("lease_acquire_many", vec![all, me, Some("1"), None, None], "reentrant"),
+        ("lease_renew_many", vec![None, all, Some("{1,1,1}")], "names"),
+        ("lease_renew_many", vec![all, None, Some("{1,1,1}")], "owners"),
+        ("lease_renew_many", vec![all, all, None], "epochs"),
+        ("lease_renew_many", vec![all, all, Some("{1,1}")], "equally many"),
+        ("lease_renew_many", vec![all, all, Some("{1,1,1}"), Some("-1")], "duration_seconds"),
+        ("lease_release_many", vec![all, Some("{me}"), Some("{1,1,1}")], "equally many"),
+        ("lease_release_many", vec![all, None, Some("{1,1,1}")], "owners"),
+    ] {
+        let told = call(function, &arguments).await.unwrap_err();
+        assert!(told.starts_with(function) && told.contains(says), "{function}: {told}");
+    }
+    Verdict::Passed
 }
 
 async fn list(leases: &Leases, filter: LeaseFilter) -> Vec<String> {

@@ -8,7 +8,7 @@ use crate::lease::Tenure;
 
 use super::Buckets;
 
-/// The databases a node owns: all, or those in the buckets it holds.
+/// The databases a node owns: all, those in the buckets it holds, or those a rule of the application names.
 ///
 /// What it says of a database is true at the moment it is asked, however old the value is: a bucket that was given up or may have
 /// lapsed is no longer owned. What was gained since is in a newer value. Cheap to clone.
@@ -18,6 +18,7 @@ pub struct Owned(Extent);
 #[derive(Clone)]
 enum Extent {
     All,
+    By(Arc<dyn Fn(&str) -> bool + Send + Sync>),
     In(Buckets, Arc<BTreeMap<u32, Holding>>),
 }
 
@@ -48,6 +49,12 @@ impl Owned {
         Self(Extent::All)
     }
 
+    /// Those whose identifiers `owned` says yes to, for applications that share their databases by rules of their own. It must not
+    /// block.
+    pub fn by(owned: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
+        Self(Extent::By(Arc::new(owned)))
+    }
+
     /// No database.
     pub fn none() -> Self {
         Self::of(Buckets::default(), BTreeMap::new())
@@ -61,6 +68,7 @@ impl Owned {
     pub fn owns(&self, database: &str) -> bool {
         match &self.0 {
             Extent::All => true,
+            Extent::By(owned) => owned(database),
             Extent::In(buckets, held) => held.get(&buckets.of(database)).is_some_and(Holding::lasts),
         }
     }
@@ -70,14 +78,14 @@ impl Owned {
         matches!(self.0, Extent::All)
     }
 
-    /// The buckets that are held now, each with the epoch of its lease. Empty for [`Owned::all`], which needs none.
+    /// The buckets that are held now, each with the epoch of its lease. Empty where no buckets are needed.
     pub fn buckets(&self) -> BTreeMap<u32, i64> {
         self.lasting().map(|(bucket, holding)| (bucket, holding.epoch)).collect()
     }
 
     fn lasting(&self) -> impl Iterator<Item = (u32, &Holding)> {
         let held = match &self.0 {
-            Extent::All => None,
+            Extent::All | Extent::By(_) => None,
             Extent::In(_, held) => Some(held.iter()),
         };
         held.into_iter()
@@ -103,6 +111,7 @@ impl Owned {
     pub(super) fn is_same(&self, other: &Self) -> bool {
         match (&self.0, &other.0) {
             (Extent::All, Extent::All) => true,
+            (Extent::By(one), Extent::By(other)) => Arc::ptr_eq(one, other),
             (Extent::In(buckets, held), Extent::In(others, theirs)) => {
                 let same = |((a, one), (b, other)): ((&u32, &Holding), (&u32, &Holding))| {
                     a == b && Arc::ptr_eq(&one.bucket, &other.bucket) && Arc::ptr_eq(&one.seat, &other.seat)
@@ -118,9 +127,52 @@ impl fmt::Debug for Owned {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             Extent::All => f.write_str("Owned(all)"),
+            Extent::By(_) => f.write_str("Owned(…)"),
             Extent::In(buckets, _) => {
                 write!(f, "Owned({:?} of {})", self.buckets().keys().collect::<Vec<_>>(), buckets.count())
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::time::Instant;
+
+    use super::*;
+
+    fn tenure() -> Arc<Tenure> {
+        Arc::new(Tenure::new(Instant::now() + Duration::from_secs(600)))
+    }
+
+    #[test]
+    fn an_old_value_tells_the_truth() {
+        let (buckets, seat) = (Buckets::default(), tenure());
+        let (first, second) = (tenure(), tenure());
+        let holding =
+            |bucket: &Arc<Tenure>| Holding { epoch: 1, bucket: Arc::clone(bucket), seat: Arc::clone(&seat) };
+        let id = "tenant-1";
+        let held = BTreeMap::from([(buckets.of(id), holding(&first)), (60, holding(&second))]);
+        let owned = Owned::of(buckets, held);
+        assert!(owned.owns(id) && owned.without_lapsed().is_none());
+        assert!(owned.deadline().is_some() && owned.is_same(&owned.clone()));
+        first.end();
+        assert!(!owned.owns(id), "its bucket is lost");
+        let left = owned.without_lapsed().unwrap();
+        assert_eq!(left.buckets().into_keys().collect::<Vec<_>>(), [60]);
+        assert!(!left.is_same(&owned));
+        seat.end();
+        assert!(owned.buckets().is_empty(), "who is not a member owns nothing");
+        assert_eq!(left.deadline(), None);
+    }
+
+    #[test]
+    fn it_may_be_all_none_or_by_a_rule() {
+        assert!(Owned::all().owns("a") && Owned::all().is_all());
+        assert!(!Owned::none().owns("a") && !Owned::none().is_all());
+        let rule = Owned::by(|id| id.starts_with('a'));
+        assert!(rule.owns("ab") && !rule.owns("b") && !rule.is_all() && rule.without_lapsed().is_none());
     }
 }
