@@ -1324,6 +1324,13 @@ create function infra.lease_acquire(name text,
     returns record language plpgsql volatile
     set lock_timeout=250ms;
 
+create function infra.lease_acquire_many(names text[],
+        owner text,
+        duration_seconds double precision DEFAULT 30,
+        context text DEFAULT NULL::text,
+        reentrant boolean DEFAULT false)
+    returns TABLE(name text, epoch bigint, fencing_token bigint, expires_at timestamp with time zone, server_time timestamp with time zone) language plpgsql volatile;
+
 create function infra.lease_active()
     returns bigint language sql stable;
 
@@ -1344,10 +1351,21 @@ create function infra.lease_list(name text DEFAULT NULL::text,
         max_rows integer DEFAULT 100)
     returns TABLE(lease text, held boolean, owner text, epoch bigint, fencing_token bigint, acquired_at timestamp with time zone, renewed_at timestamp with time zone, expires_at timestamp with time zone, context text) language sql volatile;
 
+create function infra.lease_list_by_prefix(prefix text,
+        held_only boolean DEFAULT false,
+        after_name text DEFAULT NULL::text,
+        max_rows integer DEFAULT 100)
+    returns TABLE(lease text, held boolean, owner text, epoch bigint, fencing_token bigint, acquired_at timestamp with time zone, renewed_at timestamp with time zone, expires_at timestamp with time zone, context text) language sql volatile;
+
 create function infra.lease_release(name text,
         owner text,
         epoch bigint)
     returns boolean language plpgsql volatile;
+
+create function infra.lease_release_many(names text[],
+        owners text[],
+        epochs bigint[])
+    returns TABLE(name text, epoch bigint) language plpgsql volatile;
 
 create function infra.lease_renew(name text,
         owner text,
@@ -1358,6 +1376,12 @@ create function infra.lease_renew(name text,
         OUT expires_at timestamp with time zone,
         OUT server_time timestamp with time zone)
     returns record language plpgsql volatile;
+
+create function infra.lease_renew_many(names text[],
+        owners text[],
+        epochs bigint[],
+        duration_seconds double precision DEFAULT 30)
+    returns TABLE(name text, epoch bigint, fencing_token bigint, expires_at timestamp with time zone, server_time timestamp with time zone) language plpgsql volatile;
 
 create function infra.outbox_abandon(owner uuid,
         ids uuid[],
