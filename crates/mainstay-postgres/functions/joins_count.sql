@@ -14,6 +14,16 @@ end
 $mainstay$;
 comment on function "{{schema}}"."{{joins}}_waiting"() is 'Internal: whether there is a join that waits for something.';
 
+create or replace function "{{schema}}"."{{joins}}_standing"(join_id uuid) returns smallint
+language plpgsql volatile
+as $mainstay$
+begin
+    return (select j.status from "{{schema}}"."{{joins}}" j where j.id = $1);
+end
+$mainstay$;
+comment on function "{{schema}}"."{{joins}}_standing"(uuid) is
+    'Internal: how a join stands now, for a statement that has begun before something changed that. Null if there is no such join.';
+
 create or replace function "{{schema}}"."{{joins}}_finish"(join_id uuid, new_status smallint, why text, moment timestamptz) returns void
 language plpgsql volatile
 as $mainstay$

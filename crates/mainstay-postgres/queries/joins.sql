@@ -13,7 +13,7 @@ select jsonb_build_array(a.added, nullif(current_setting('mainstay.joins', true)
   from (select count(*) as added from "{{schema}}"."{{joins}}_attach"($1::text::uuid, $2::text::uuid[]) offset 0) a
 
 -- name: report
-select jsonb_build_array(r.outcome, (select j.status from "{{schema}}"."{{joins}}" j where j.id = $1::text::uuid),
+select jsonb_build_array(r.outcome, "{{schema}}"."{{joins}}_standing"($1::text::uuid),
            nullif(current_setting('mainstay.joins', true), '')::jsonb, nullif(set_config('mainstay.joins', '', true), ''))::text as answer
   from (select "{{schema}}"."{{joins}}_report"($1::text::uuid, $2::text::uuid, $3::text) as outcome offset 0) r
 

@@ -37,7 +37,7 @@ with added as materialized (
 attached as materialized (
     select count(*) as members
       from (select array_agg(p.join_id order by p.n) as joins, array_agg(a.work_item_id order by p.n) as items, bool_and(a.added) as fresh
-              from unnest($15, $16) with ordinality p(join_id, place, n) join added a on a.ordinal = p.place) x
+              from unnest($15::uuid[], $16::integer[]) with ordinality p(join_id, place, n) join added a on a.ordinal = p.place) x
      cross join lateral "{{schema}}"."{{joins}}_attach_pairs"(x.joins, x.items, x.fresh) m)
 select a.work_item_id, a.message_id, a.added, case when a.ordinal = 1 then nullif(current_setting('mainstay.joins', true), '') end
   from added a cross join attached

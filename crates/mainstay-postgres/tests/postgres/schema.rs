@@ -329,7 +329,8 @@ async fn the_script_is_all_a_person_needs() {
 async fn every_statement_fits_the_schema() {
     let database = database().await;
     let client = database.client().await;
-    for file in [include_str!("../../queries/queue.sql"), include_str!("../../queries/schema.sql")] {
+    let queue = include_str!("../../queries/queue.sql");
+    for file in [queue, include_str!("../../queries/joins.sql"), include_str!("../../queries/schema.sql")] {
         for statement in file.split("-- name: ").skip(1) {
             let (name, sql) = statement.split_once('\n').unwrap();
             // A queue that has all of the functions.
