@@ -22,6 +22,44 @@ create domain infra.timers_label as text constraint timers_label_size CHECK (((l
 create domain infra.timers_priority as smallint constraint timers_priority_range CHECK (((VALUE >= '-9'::integer) AND (VALUE <= 9)));
 create domain infra.timers_time as timestamp with time zone constraint timers_time_finite CHECK (isfinite(VALUE));
 
+create table infra.fanout (
+    version bigint not null default 1,
+    created_at timestamp with time zone not null default statement_timestamp(),
+    updated_at timestamp with time zone not null default statement_timestamp(),
+    since_at timestamp with time zone not null default statement_timestamp(),
+    last_run_at timestamp with time zone,
+    run_requested_at timestamp with time zone,
+    every_seconds integer not null default 0,
+    jitter_seconds integer not null default 0,
+    enabled boolean not null default true,
+    topic text not null,
+    work_key text not null,
+    cron text,
+    time_zone text not null default 'UTC'::text,
+    declared jsonb not null,
+    constraint fanout_cadence CHECK (((cron IS NOT NULL) OR (every_seconds > 0))),
+    constraint fanout_colon CHECK ((strpos(topic, ':'::text) = 0)),
+    constraint fanout_pkey PRIMARY KEY (topic, work_key),
+    constraint fanout_ranges CHECK ((((every_seconds >= 0) AND (every_seconds <= 31622400)) AND ((jitter_seconds >= 0) AND (jitter_seconds <= 86400)))),
+    constraint fanout_sizes CHECK ((((length(topic) >= 1) AND (length(topic) <= 100)) AND ((length(work_key) >= 1) AND (length(work_key) <= 100)) AND ((length(cron) >= 1) AND (length(cron) <= 1000)) AND ((length(time_zone) >= 1) AND (length(time_zone) <= 255)))),
+    constraint fanout_times CHECK ((isfinite(since_at) AND isfinite(last_run_at) AND isfinite(run_requested_at))),
+);
+
+create table infra.fanout_cursor (
+    created_at timestamp with time zone not null default statement_timestamp(),
+    updated_at timestamp with time zone not null default statement_timestamp(),
+    last_completed_at timestamp with time zone,
+    slice_due_at timestamp with time zone,
+    slice_cursor_at timestamp with time zone,
+    slice_id uuid,
+    topic text not null,
+    work_key text not null,
+    shard_key text not null,
+    constraint fanout_cursor_pkey PRIMARY KEY (topic, work_key, shard_key),
+    constraint fanout_cursor_sizes CHECK ((((length(topic) >= 1) AND (length(topic) <= 100)) AND ((length(work_key) >= 1) AND (length(work_key) <= 100)) AND ((length(shard_key) >= 1) AND (length(shard_key) <= 256)))),
+    constraint fanout_cursor_times CHECK ((isfinite(last_completed_at) AND isfinite(slice_due_at) AND isfinite(slice_cursor_at))),
+) with (fillfactor=70);
+
 create table infra.inbox (
     seq bigint not null generated always as identity,
     created_at timestamp with time zone not null,
@@ -381,6 +419,84 @@ create view infra.jobs_run (
     output text,
 );
 
+create table infra.joins (
+    created_at timestamp with time zone not null default statement_timestamp(),
+    updated_at timestamp with time zone not null default statement_timestamp(),
+    deadline_at timestamp with time zone,
+    ended_at timestamp with time zone,
+    id uuid not null,
+    expected_steps integer not null,
+    needed integer not null,
+    mode smallint not null default 0,
+    status smallint not null default 0,
+    reason text,
+    grouping_key text,
+    constraint joins_end CHECK ((((status = 0) = (ended_at IS NULL)) AND ((status = 2) = (reason IS NOT NULL)) AND (reason = ANY (ARRAY['steps'::text, 'deadline'::text])))),
+    constraint joins_pkey PRIMARY KEY (id),
+    constraint joins_ranges CHECK ((((expected_steps >= 1) AND (expected_steps <= 1000000000)) AND ((needed >= 1) AND (needed <= expected_steps)) AND ((mode >= 0) AND (mode <= 3)) AND ((status >= 0) AND (status <= 3)))),
+    constraint joins_sizes CHECK (((length(grouping_key) >= 1) AND (length(grouping_key) <= 255))),
+    constraint joins_times CHECK ((isfinite(deadline_at) AND ((mode <> 3) OR (deadline_at IS NOT NULL)))),
+) with (fillfactor=80);
+CREATE INDEX joins_ended ON infra.joins USING btree (ended_at) WHERE (status <> 0);
+CREATE INDEX joins_grouping ON infra.joins USING btree (grouping_key, id) WHERE (grouping_key IS NOT NULL);
+CREATE INDEX joins_pending ON infra.joins USING btree (deadline_at) WHERE (status = 0);
+
+create table infra.joins_continuation (
+    join_id uuid not null,
+    work_item_id uuid not null,
+    message_id uuid not null,
+    outcome smallint not null,
+    priority smallint not null default 0,
+    hold_on_failure boolean not null default false,
+    topic text not null,
+    ordering_key text,
+    correlation_id text,
+    headers jsonb,
+    payload text not null,
+    constraint joins_continuation_headers CHECK ((jsonb_typeof(headers) = 'object'::text)),
+    constraint joins_continuation_pkey PRIMARY KEY (join_id, outcome),
+    constraint joins_continuation_ranges CHECK (((outcome = ANY (ARRAY[1, 2])) AND ((priority >= '-9'::integer) AND (priority <= 9)))),
+    constraint joins_continuation_sizes CHECK ((((length(topic) >= 1) AND (length(topic) <= 255)) AND ((length(ordering_key) >= 1) AND (length(ordering_key) <= 255)) AND ((length(correlation_id) >= 1) AND (length(correlation_id) <= 255)))),
+);
+
+create table infra.joins_member (
+    updated_at timestamp with time zone not null default statement_timestamp(),
+    join_id uuid not null,
+    work_item_id uuid not null,
+    state smallint not null default 0,
+    constraint joins_member_pkey PRIMARY KEY (join_id, work_item_id),
+    constraint joins_member_ranges CHECK (((state >= 0) AND (state <= 3))),
+) with (fillfactor=70);
+CREATE INDEX joins_member_item ON infra.joins_member USING btree (work_item_id);
+
+create view infra.joins_progress (
+    id uuid,
+    grouping_key text,
+    mode smallint,
+    expected_steps integer,
+    needed integer,
+    completed integer,
+    failed integer,
+    status smallint,
+    reason text,
+    deadline_at timestamp with time zone,
+    created_at timestamp with time zone,
+    updated_at timestamp with time zone,
+    ended_at timestamp with time zone,
+);
+
+create table infra.joins_slot (
+    updated_at timestamp with time zone,
+    join_id uuid not null,
+    left_over integer not null,
+    completed integer not null default 0,
+    failed integer not null default 0,
+    pool smallint not null,
+    slot smallint not null,
+    constraint joins_slot_pkey PRIMARY KEY (join_id, pool, slot),
+    constraint joins_slot_ranges CHECK (((left_over >= 0) AND (completed >= 0) AND (failed >= 0))),
+) with (fillfactor=30);
+
 create table infra.lease (
     epoch bigint not null,
     fencing_token bigint not null,
@@ -656,6 +772,70 @@ create table infra.timers_waiter (
     until timestamp with time zone not null,
     constraint timers_waiter_pkey PRIMARY KEY (consumer),
 ) with (fillfactor=20, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=100);
+
+create function infra.fanout_add_shards(topic text,
+        work_key text,
+        shards text[])
+    returns integer language plpgsql volatile;
+
+create function infra.fanout_channel()
+    returns text language sql immutable;
+
+create function infra.fanout_claim(topic text,
+        work_key text,
+        version bigint,
+        plan jsonb)
+    returns SETOF text language plpgsql volatile;
+
+create function infra.fanout_complete(topic text,
+        work_key text,
+        shard_key text,
+        at timestamp with time zone)
+    returns boolean language plpgsql volatile;
+
+create function infra.fanout_forget_shard(topic text,
+        work_key text,
+        shard_key text)
+    returns boolean language plpgsql volatile;
+
+create function infra.fanout_ran(topic text,
+        work_key text,
+        version bigint,
+        nominal timestamp with time zone,
+        requested timestamp with time zone)
+    returns void language plpgsql volatile;
+
+create function infra.fanout_register(topic text,
+        work_key text,
+        every_seconds integer DEFAULT 0,
+        jitter_seconds integer DEFAULT 0,
+        cron text DEFAULT NULL::text,
+        time_zone text DEFAULT 'UTC'::text,
+        enabled boolean DEFAULT true)
+    returns SETOF infra.fanout language plpgsql volatile;
+
+create function infra.fanout_run(topic text,
+        work_key text)
+    returns boolean language plpgsql volatile;
+
+create function infra.fanout_set(topic text,
+        work_key text,
+        every_seconds integer DEFAULT NULL::integer,
+        jitter_seconds integer DEFAULT NULL::integer,
+        cron text DEFAULT NULL::text,
+        time_zone text DEFAULT NULL::text,
+        enabled boolean DEFAULT NULL::boolean,
+        expected_version bigint DEFAULT NULL::bigint)
+    returns SETOF infra.fanout language plpgsql volatile;
+
+create function infra.fanout_wrong(topic text,
+        work_key text,
+        every_seconds integer,
+        jitter_seconds integer,
+        cron text,
+        time_zone text,
+        enabled boolean)
+    returns text language sql immutable;
 
 create function infra.inbox_abandon(owner uuid,
         ids uuid[],
@@ -1308,6 +1488,86 @@ create function infra.jobs_trigger_run(name text)
 create function infra.jobs_unknown(caller text,
         name text)
     returns void language plpgsql volatile;
+
+create function infra.joins_attach(join_id uuid,
+        work_item_ids uuid[])
+    returns SETOF uuid language plpgsql volatile;
+
+create function infra.joins_attach_pairs(joins uuid[],
+        items uuid[],
+        fresh boolean)
+    returns SETOF uuid language plpgsql volatile
+    set jit=off set enable_seqscan=off set enable_hashjoin=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan;
+
+create function infra.joins_cancel(join_id uuid)
+    returns uuid[] language plpgsql volatile
+    set jit=off set enable_seqscan=off set enable_hashjoin=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan;
+
+create function infra.joins_count(join_id uuid,
+        completions integer,
+        failures integer,
+        moment timestamp with time zone,
+        OUT completed integer,
+        OUT failed integer,
+        OUT new_status smallint,
+        OUT why text)
+    returns record language plpgsql volatile
+    set jit=off set enable_seqscan=off;
+
+create function infra.joins_ended(done uuid[],
+        failed uuid[],
+        only_join uuid DEFAULT NULL::uuid)
+    returns void language plpgsql volatile
+    set jit=off set enable_seqscan=off set enable_hashjoin=off set enable_mergejoin=off set enable_indexscan=on set enable_bitmapscan=on set plan_cache_mode=force_generic_plan;
+
+create function infra.joins_expire(max_joins integer DEFAULT 100)
+    returns SETOF uuid language plpgsql volatile;
+
+create function infra.joins_finish(join_id uuid,
+        new_status smallint,
+        why text,
+        moment timestamp with time zone)
+    returns void language plpgsql volatile;
+
+create function infra.joins_lapse(join_id uuid,
+        moment timestamp with time zone)
+    returns smallint language plpgsql volatile;
+
+create function infra.joins_purge(older_than_seconds double precision,
+        max_rows integer DEFAULT 1000)
+    returns integer language plpgsql volatile
+    set jit=off set enable_seqscan=off;
+
+create function infra.joins_report(join_id uuid,
+        work_item_id uuid,
+        outcome text)
+    returns text language plpgsql volatile;
+
+create function infra.joins_seize(join_id uuid)
+    returns boolean language plpgsql volatile;
+
+create function infra.joins_start(expected_steps integer,
+        grouping_key text DEFAULT NULL::text,
+        mode text DEFAULT 'all'::text,
+        quorum integer DEFAULT NULL::integer,
+        deadline_at timestamp with time zone DEFAULT NULL::timestamp with time zone,
+        deadline_in_seconds double precision DEFAULT NULL::double precision,
+        join_id uuid DEFAULT NULL::uuid,
+        outcomes text[] DEFAULT NULL::text[],
+        topics text[] DEFAULT NULL::text[],
+        payloads text[] DEFAULT NULL::text[],
+        correlation_ids text[] DEFAULT NULL::text[],
+        headers text[] DEFAULT NULL::text[],
+        priorities smallint[] DEFAULT NULL::smallint[],
+        ordering_keys text[] DEFAULT NULL::text[],
+        holds boolean[] DEFAULT NULL::boolean[],
+        work_item_ids uuid[] DEFAULT NULL::uuid[],
+        message_ids uuid[] DEFAULT NULL::uuid[])
+    returns uuid language plpgsql volatile;
+
+create function infra.joins_waiting()
+    returns boolean language plpgsql stable
+    set enable_seqscan=off set enable_bitmapscan=off set enable_indexscan=on set enable_indexonlyscan=on;
 
 create function infra.lease_acquire(name text,
         owner text,

@@ -1,5 +1,65 @@
 -- The migrated schema under the default names, for reading. Made by the tests with UPDATE_SCHEMA=1.
 
+CREATE TABLE "infra_fanout" (
+    topic            TEXT    NOT NULL,
+    work_key         TEXT    NOT NULL,
+    -- How long after its last completion a shard is due; with a cron expression, the least distance between two of its slices.
+    every_seconds    INTEGER NOT NULL DEFAULT 0,
+    jitter_seconds   INTEGER NOT NULL DEFAULT 0,
+    cron             TEXT,
+    time_zone        TEXT    NOT NULL DEFAULT 'UTC',
+    enabled          INTEGER NOT NULL DEFAULT 1,
+    -- What the program registered last, as JSON: registering the same again does not undo what was changed since.
+    declared         TEXT    NOT NULL,
+    -- Grows with every change, and when somebody asks for a run.
+    version          INTEGER NOT NULL DEFAULT 1,
+    -- The nominal time of the last run.
+    last_run_at      INTEGER,
+    -- Somebody wants a run, since then.
+    run_requested_at INTEGER,
+    -- From when on the cron expression's occurrences count.
+    since_at         INTEGER NOT NULL,
+    created_at       INTEGER NOT NULL,
+    updated_at       INTEGER NOT NULL,
+
+    PRIMARY KEY (topic, work_key),
+    CONSTRAINT topic_is_1_to_100_characters CHECK (typeof(topic) = 'text' AND length(topic) BETWEEN 1 AND 100 AND instr(topic, char(0)) = 0),
+    CONSTRAINT topic_has_no_colon CHECK (instr(topic, ':') = 0),
+    CONSTRAINT work_key_is_1_to_100_characters CHECK (typeof(work_key) = 'text' AND length(work_key) BETWEEN 1 AND 100 AND instr(work_key, char(0)) = 0),
+    CONSTRAINT every_is_0_to_366_days CHECK (typeof(every_seconds) = 'integer' AND every_seconds BETWEEN 0 AND 31622400),
+    CONSTRAINT jitter_is_at_most_a_day CHECK (typeof(jitter_seconds) = 'integer' AND jitter_seconds BETWEEN 0 AND 86400),
+    CONSTRAINT cron_is_1_to_1000_characters CHECK (cron IS NULL OR (typeof(cron) = 'text' AND length(cron) BETWEEN 1 AND 1000)),
+    CONSTRAINT time_zone_is_1_to_255_characters CHECK (typeof(time_zone) = 'text' AND length(time_zone) BETWEEN 1 AND 255),
+    CONSTRAINT a_cadence_or_a_cron_expression CHECK (cron IS NOT NULL OR every_seconds > 0),
+    CONSTRAINT enabled_is_0_or_1 CHECK (enabled IN (0, 1)),
+    CONSTRAINT times_are_microseconds CHECK (
+        typeof(since_at) = 'integer' AND typeof(created_at) = 'integer' AND typeof(updated_at) = 'integer'
+        AND typeof(coalesce(last_run_at, 0)) = 'integer' AND typeof(coalesce(run_requested_at, 0)) = 'integer')
+) WITHOUT ROWID;
+
+CREATE TABLE "infra_fanout_cursor" (
+    topic             TEXT    NOT NULL,
+    work_key          TEXT    NOT NULL,
+    shard_key         TEXT    NOT NULL,
+    -- Up to when the shard's work is done. Never goes back.
+    last_completed_at INTEGER,
+    -- The message of the slice that was planned last, the nominal time of that, and where the cursor stood then.
+    slice_id          BLOB,
+    slice_due_at      INTEGER,
+    slice_cursor_at   INTEGER,
+    created_at        INTEGER NOT NULL,
+    updated_at        INTEGER NOT NULL,
+
+    PRIMARY KEY (topic, work_key, shard_key),
+    CONSTRAINT topic_is_1_to_100_characters CHECK (typeof(topic) = 'text' AND length(topic) BETWEEN 1 AND 100 AND instr(topic, char(0)) = 0),
+    CONSTRAINT work_key_is_1_to_100_characters CHECK (typeof(work_key) = 'text' AND length(work_key) BETWEEN 1 AND 100 AND instr(work_key, char(0)) = 0),
+    CONSTRAINT shard_key_is_1_to_256_characters CHECK (typeof(shard_key) = 'text' AND length(shard_key) BETWEEN 1 AND 256 AND instr(shard_key, char(0)) = 0),
+    CONSTRAINT slice_id_is_16_bytes CHECK (slice_id IS NULL OR (typeof(slice_id) = 'blob' AND length(slice_id) = 16)),
+    CONSTRAINT times_are_microseconds CHECK (
+        typeof(created_at) = 'integer' AND typeof(updated_at) = 'integer' AND typeof(coalesce(last_completed_at, 0)) = 'integer'
+        AND typeof(coalesce(slice_due_at, 0)) = 'integer' AND typeof(coalesce(slice_cursor_at, 0)) = 'integer')
+) WITHOUT ROWID;
+
 CREATE TABLE "infra_inbox" (
     seq              INTEGER PRIMARY KEY AUTOINCREMENT,
     -- A random UUID (version 4) unless given. The version and the variant are picked from a list of the bytes allowed.
@@ -550,6 +610,104 @@ SELECT l.id, l.job, l."trigger", l.nominal_at, l.due_at,
   LEFT JOIN "infra_outbox_history" h ON h.id = CASE WHEN l.outcome IS NULL THEN l.id END
   LEFT JOIN "infra_job_runs" q ON q.id = CASE WHEN l.outcome IS NULL THEN l.id END
   LEFT JOIN "infra_job_runs_history" s ON s.id = CASE WHEN l.outcome IS NULL THEN l.id END;
+
+CREATE TABLE "infra_joins" (
+    id             BLOB    NOT NULL PRIMARY KEY,
+    created_at     INTEGER NOT NULL,
+    updated_at     INTEGER NOT NULL,
+    deadline_at    INTEGER,
+    ended_at       INTEGER,
+    expected_steps INTEGER NOT NULL,
+    -- How many steps have to complete.
+    needed         INTEGER NOT NULL,
+    completed      INTEGER NOT NULL DEFAULT 0,
+    failed         INTEGER NOT NULL DEFAULT 0,
+    -- 0 all, 1 any, 2 quorum, 3 deadline.
+    mode           INTEGER NOT NULL DEFAULT 0,
+    -- 0 pending, 1 completed, 2 failed, 3 cancelled.
+    status         INTEGER NOT NULL DEFAULT 0,
+    reason         TEXT,
+    grouping_key   TEXT,
+
+    CONSTRAINT id_is_uuid CHECK (typeof(id) = 'blob' AND length(id) = 16),
+    CONSTRAINT expected_steps_are_at_least_1 CHECK (typeof(expected_steps) = 'integer' AND expected_steps BETWEEN 1 AND 1000000000),
+    CONSTRAINT needed_is_1_to_the_expected_steps CHECK (typeof(needed) = 'integer' AND needed BETWEEN 1 AND expected_steps),
+    CONSTRAINT counters_never_exceed_the_expected_steps CHECK (completed >= 0 AND failed >= 0 AND completed + failed <= expected_steps),
+    CONSTRAINT grouping_key_is_1_to_255_characters CHECK (grouping_key IS NULL OR (typeof(grouping_key) = 'text' AND length(grouping_key) BETWEEN 1 AND 255 AND instr(grouping_key, char(0)) = 0)),
+    CONSTRAINT mode_is_known CHECK (mode IN (0, 1, 2, 3) AND (mode <> 3 OR deadline_at IS NOT NULL)),
+    CONSTRAINT end_goes_with_status CHECK (
+        status IN (0, 1, 2, 3) AND (status = 0) = (ended_at IS NULL) AND (status = 2) = (reason IS NOT NULL)
+        AND (reason IS NULL OR reason IN ('steps', 'deadline')))
+) WITHOUT ROWID;
+
+CREATE TRIGGER "infra_joins_attached" AFTER INSERT ON "infra_joins_member"
+WHEN NEW.state = 0 AND EXISTS (SELECT 1 FROM "infra_outbox_history" WHERE id = NEW.work_item_id)
+BEGIN
+    UPDATE "infra_joins_member"
+       SET state = (SELECT h.status - 1 FROM "infra_outbox_history" h WHERE h.id = NEW.work_item_id)
+     WHERE join_id = NEW.join_id AND work_item_id = NEW.work_item_id
+       AND NOT EXISTS (SELECT 1 FROM "infra_outbox" WHERE id = NEW.work_item_id)
+       AND EXISTS (SELECT 1 FROM "infra_joins" WHERE id = NEW.join_id AND status = 0);
+END;
+
+CREATE TABLE "infra_joins_continuation" (
+    join_id         BLOB    NOT NULL,
+    outcome         INTEGER NOT NULL,
+    work_item_id    BLOB    NOT NULL,
+    message_id      BLOB    NOT NULL,
+    topic           TEXT    NOT NULL,
+    priority        INTEGER NOT NULL DEFAULT 0,
+    hold_on_failure INTEGER NOT NULL DEFAULT 0,
+    ordering_key    TEXT,
+    correlation_id  TEXT,
+    headers         TEXT,
+    payload         TEXT    NOT NULL,
+
+    PRIMARY KEY (join_id, outcome),
+    CONSTRAINT outcome_is_known CHECK (outcome IN (1, 2)),
+    CONSTRAINT topic_is_1_to_255_characters CHECK (typeof(topic) = 'text' AND length(topic) BETWEEN 1 AND 255)
+);
+
+CREATE TRIGGER "infra_joins_continued" AFTER UPDATE OF status ON "infra_joins" WHEN OLD.status = 0 AND NEW.status IN (1, 2)
+BEGIN
+    INSERT INTO "infra_outbox" (
+        id, message_id, topic, payload, created_at, due_at, priority, ordering_key, hold_on_failure, correlation_id, headers)
+    SELECT c.work_item_id, c.message_id, c.topic, c.payload, NEW.ended_at, NEW.ended_at, c.priority, c.ordering_key, c.hold_on_failure, c.correlation_id, c.headers
+      FROM "infra_joins_continuation" c WHERE c.join_id = NEW.id AND c.outcome = NEW.status;
+END;
+
+CREATE TRIGGER "infra_joins_counted" AFTER UPDATE OF state ON "infra_joins_member" WHEN OLD.state = 0 AND NEW.state IN (1, 2)
+BEGIN
+    UPDATE "infra_joins"
+       SET completed = completed + (NEW.state = 1), failed = failed + (NEW.state = 2), updated_at = NEW.updated_at
+     WHERE id = NEW.join_id AND status = 0;
+    UPDATE "infra_joins"
+       SET status = CASE WHEN mode IN (0, 3) AND failed > 0 OR mode IN (1, 2) AND completed < needed THEN 2 ELSE 1 END,
+           reason = CASE WHEN mode IN (0, 3) AND failed > 0 OR mode IN (1, 2) AND completed < needed THEN 'steps' END,
+           ended_at = NEW.updated_at
+     WHERE id = NEW.join_id AND status = 0
+       AND CASE WHEN mode IN (0, 3) THEN completed + failed = expected_steps ELSE completed >= needed OR failed > expected_steps - needed END;
+END;
+
+CREATE INDEX "infra_joins_ended" ON "infra_joins" (ended_at) WHERE status <> 0;
+
+CREATE INDEX "infra_joins_grouping" ON "infra_joins" (grouping_key, id) WHERE grouping_key IS NOT NULL;
+
+CREATE TABLE "infra_joins_member" (
+    join_id      BLOB    NOT NULL,
+    work_item_id BLOB    NOT NULL,
+    -- 0 not counted, 1 counted as completed, 2 counted as failed, 3 cancelled with its join.
+    state        INTEGER NOT NULL DEFAULT 0,
+    updated_at   INTEGER NOT NULL,
+
+    PRIMARY KEY (join_id, work_item_id),
+    CONSTRAINT state_is_known CHECK (state IN (0, 1, 2, 3)),
+    CONSTRAINT ids_are_uuids CHECK (typeof(join_id) = 'blob' AND length(join_id) = 16 AND typeof(work_item_id) = 'blob' AND length(work_item_id) = 16)
+) WITHOUT ROWID;
+
+CREATE INDEX "infra_joins_member_item" ON "infra_joins_member" (work_item_id);
+
+CREATE INDEX "infra_joins_pending" ON "infra_joins" (deadline_at) WHERE status = 0;
 
 CREATE TABLE "infra_lease" (
     name          TEXT    NOT NULL PRIMARY KEY,
