@@ -22,6 +22,44 @@ create domain infra.timers_label as text constraint timers_label_size CHECK (((l
 create domain infra.timers_priority as smallint constraint timers_priority_range CHECK (((VALUE >= '-9'::integer) AND (VALUE <= 9)));
 create domain infra.timers_time as timestamp with time zone constraint timers_time_finite CHECK (isfinite(VALUE));
 
+create table infra.fanout (
+    version bigint not null default 1,
+    created_at timestamp with time zone not null default statement_timestamp(),
+    updated_at timestamp with time zone not null default statement_timestamp(),
+    since_at timestamp with time zone not null default statement_timestamp(),
+    last_run_at timestamp with time zone,
+    run_requested_at timestamp with time zone,
+    every_seconds integer not null default 0,
+    jitter_seconds integer not null default 0,
+    enabled boolean not null default true,
+    topic text not null,
+    work_key text not null,
+    cron text,
+    time_zone text not null default 'UTC'::text,
+    declared jsonb not null,
+    constraint fanout_cadence CHECK (((cron IS NOT NULL) OR (every_seconds > 0))),
+    constraint fanout_colon CHECK ((strpos(topic, ':'::text) = 0)),
+    constraint fanout_pkey PRIMARY KEY (topic, work_key),
+    constraint fanout_ranges CHECK ((((every_seconds >= 0) AND (every_seconds <= 31622400)) AND ((jitter_seconds >= 0) AND (jitter_seconds <= 86400)))),
+    constraint fanout_sizes CHECK ((((length(topic) >= 1) AND (length(topic) <= 100)) AND ((length(work_key) >= 1) AND (length(work_key) <= 100)) AND ((length(cron) >= 1) AND (length(cron) <= 1000)) AND ((length(time_zone) >= 1) AND (length(time_zone) <= 255)))),
+    constraint fanout_times CHECK ((isfinite(since_at) AND isfinite(last_run_at) AND isfinite(run_requested_at))),
+);
+
+create table infra.fanout_cursor (
+    created_at timestamp with time zone not null default statement_timestamp(),
+    updated_at timestamp with time zone not null default statement_timestamp(),
+    last_completed_at timestamp with time zone,
+    slice_due_at timestamp with time zone,
+    slice_cursor_at timestamp with time zone,
+    slice_id uuid,
+    topic text not null,
+    work_key text not null,
+    shard_key text not null,
+    constraint fanout_cursor_pkey PRIMARY KEY (topic, work_key, shard_key),
+    constraint fanout_cursor_sizes CHECK ((((length(topic) >= 1) AND (length(topic) <= 100)) AND ((length(work_key) >= 1) AND (length(work_key) <= 100)) AND ((length(shard_key) >= 1) AND (length(shard_key) <= 256)))),
+    constraint fanout_cursor_times CHECK ((isfinite(last_completed_at) AND isfinite(slice_due_at) AND isfinite(slice_cursor_at))),
+) with (fillfactor=70);
+
 create table infra.inbox (
     seq bigint not null generated always as identity,
     created_at timestamp with time zone not null,
@@ -734,6 +772,70 @@ create table infra.timers_waiter (
     until timestamp with time zone not null,
     constraint timers_waiter_pkey PRIMARY KEY (consumer),
 ) with (fillfactor=20, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=100);
+
+create function infra.fanout_add_shards(topic text,
+        work_key text,
+        shards text[])
+    returns integer language plpgsql volatile;
+
+create function infra.fanout_channel()
+    returns text language sql immutable;
+
+create function infra.fanout_claim(topic text,
+        work_key text,
+        version bigint,
+        plan jsonb)
+    returns SETOF text language plpgsql volatile;
+
+create function infra.fanout_complete(topic text,
+        work_key text,
+        shard_key text,
+        at timestamp with time zone)
+    returns boolean language plpgsql volatile;
+
+create function infra.fanout_forget_shard(topic text,
+        work_key text,
+        shard_key text)
+    returns boolean language plpgsql volatile;
+
+create function infra.fanout_ran(topic text,
+        work_key text,
+        version bigint,
+        nominal timestamp with time zone,
+        requested timestamp with time zone)
+    returns void language plpgsql volatile;
+
+create function infra.fanout_register(topic text,
+        work_key text,
+        every_seconds integer DEFAULT 0,
+        jitter_seconds integer DEFAULT 0,
+        cron text DEFAULT NULL::text,
+        time_zone text DEFAULT 'UTC'::text,
+        enabled boolean DEFAULT true)
+    returns SETOF infra.fanout language plpgsql volatile;
+
+create function infra.fanout_run(topic text,
+        work_key text)
+    returns boolean language plpgsql volatile;
+
+create function infra.fanout_set(topic text,
+        work_key text,
+        every_seconds integer DEFAULT NULL::integer,
+        jitter_seconds integer DEFAULT NULL::integer,
+        cron text DEFAULT NULL::text,
+        time_zone text DEFAULT NULL::text,
+        enabled boolean DEFAULT NULL::boolean,
+        expected_version bigint DEFAULT NULL::bigint)
+    returns SETOF infra.fanout language plpgsql volatile;
+
+create function infra.fanout_wrong(topic text,
+        work_key text,
+        every_seconds integer,
+        jitter_seconds integer,
+        cron text,
+        time_zone text,
+        enabled boolean)
+    returns text language sql immutable;
 
 create function infra.inbox_abandon(owner uuid,
         ids uuid[],

@@ -96,6 +96,9 @@ macro_rules! suite {
         $crate::effects_cases!($fixture);
         $crate::enqueue_cases!($fixture);
         $crate::fail_cases!($fixture);
+        $crate::fanout_cases!($fixture);
+        $crate::fanout_cursors_cases!($fixture);
+        $crate::fanout_service_cases!($fixture);
         $crate::forget_cases!($fixture);
         $crate::fuzz_cases!($fixture);
         $crate::guard_cases!($fixture);

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use jiff::Timestamp;
+use mainstay_core::fanout::{Fanout, FanoutSlice, Slice};
 use mainstay_core::inbox::{Guard, Inbox, Incoming, Received};
 use mainstay_core::join::{Joins, NewJoin};
 use mainstay_core::lease::Lease;
@@ -123,6 +125,27 @@ pub trait Fixture: Send + Sync {
         messages: Vec<Message>,
         end: End,
     ) -> Result<JoinId>;
+
+    /// The same with a slice completed by `complete_in` of the fan-outs.
+    async fn complete_slice_in(
+        &self,
+        fanout: &Fanout,
+        slice: &FanoutSlice,
+        at: Timestamp,
+        note: &str,
+        end: End,
+    ) -> Result<bool>;
+
+    /// Ends a delivery as a handler would that completes its slice in its transaction and writes `note`. Where told to roll back, the
+    /// delivery goes on.
+    async fn complete_slice(
+        &self,
+        context: &Context,
+        slice: &Slice,
+        at: Timestamp,
+        note: &str,
+        end: End,
+    ) -> Result<()>;
 
     /// Writes `note` into the same table within a handler's transaction.
     async fn write_note(&self, transaction: &mut dyn StoreTransaction, note: &str);

@@ -13,8 +13,8 @@ use mainstay_core::outbox::{
 };
 use mainstay_core::queue::{ClaimBatch, ClaimHandle, ClaimRequest, Settled, Settlement};
 use mainstay_core::store::{
-    Capabilities, InboxStore, JobStore, JoinStore, LeaseStore, OutboxStore, Provider, Queue, QueueStore,
-    SchemaStore, StoreTransaction, TimerStore, WaitRequest, Wake,
+    Capabilities, FanoutStore, InboxStore, JobStore, JoinStore, LeaseStore, OutboxStore, Provider, Queue,
+    QueueStore, SchemaStore, StoreTransaction, TimerStore, WaitRequest, Wake,
 };
 use mainstay_core::{Error, OwnerToken, Result, WorkItemId};
 
@@ -83,6 +83,9 @@ impl Provider for Overheard {
 
     fn timers(&self) -> Arc<dyn TimerStore> {
         self.inner.timers()
+    }
+    fn fanout(&self) -> Arc<dyn FanoutStore> {
+        self.inner.fanout()
     }
     fn jobs(&self) -> Arc<dyn JobStore> {
         self.inner.jobs()

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
+use mainstay_core::fanout::{Fanout, FanoutSlice, Slice};
 use mainstay_core::inbox::{ContentHash, Guard, Inbox, InboxKey, Incoming, PreparedIncoming, Received};
 use mainstay_core::join::{Joins, NewJoin};
 use mainstay_core::lease::Lease;
@@ -18,8 +19,8 @@ use mainstay_core::outbox::{
 };
 use mainstay_core::queue::{ClaimBatch, ClaimHandle, ClaimRequest, Context, Settled, Settlement};
 use mainstay_core::store::{
-    Capabilities, InboxStore, JobStore, JoinStore, LeaseStore, Names, OutboxStore, Provider, Queue,
-    QueueStore, SchemaStore, StoreTransaction, TimerStore, WaitRequest, Wake,
+    Capabilities, FanoutStore, InboxStore, JobStore, JoinStore, LeaseStore, Names, OutboxStore, Provider,
+    Queue, QueueStore, SchemaStore, StoreTransaction, TimerStore, WaitRequest, Wake,
 };
 use mainstay_core::timer::{NewTimer, Timers};
 use mainstay_core::{JoinId, OwnerToken, Result, WorkItemId};
@@ -130,6 +131,28 @@ impl Fixture for ThroughInbox<'_> {
         self.0.receive(inbox, note, incoming, end).await
     }
 
+    async fn complete_slice_in(
+        &self,
+        fanout: &Fanout,
+        slice: &FanoutSlice,
+        at: Timestamp,
+        note: &str,
+        end: End,
+    ) -> Result<bool> {
+        self.0.complete_slice_in(fanout, slice, at, note, end).await
+    }
+
+    async fn complete_slice(
+        &self,
+        context: &Context,
+        slice: &Slice,
+        at: Timestamp,
+        note: &str,
+        end: End,
+    ) -> Result<()> {
+        self.0.complete_slice(context, slice, at, note, end).await
+    }
+
     async fn complete_guard(&self, guard: &Guard, note: &str, end: End) -> Result<()> {
         self.0.complete_guard(guard, note, end).await
     }
@@ -200,6 +223,10 @@ impl Provider for InboxProvider {
 
     fn timers(&self) -> Arc<dyn TimerStore> {
         self.0.timers()
+    }
+
+    fn fanout(&self) -> Arc<dyn FanoutStore> {
+        self.0.fanout()
     }
 
     fn jobs(&self) -> Arc<dyn JobStore> {

@@ -1,12 +1,13 @@
 //! The engine of Mainstay: everything that is not SQL.
 //!
 //! Applications use the `mainstay` crate, which re-exports this one beside the providers. What a provider
-//! must supply is in [`store`]; what an application sees is in [`outbox`], [`inbox`], [`timer`], [`job`], [`join`], [`lease`],
+//! must supply is in [`store`]; what an application sees is in [`outbox`], [`inbox`], [`timer`], [`job`], [`join`], [`fanout`], [`lease`],
 //! [`queue`] and [`runtime`].
 //! No database crate is in this crate's tree.
 
 pub mod backoff;
 pub mod error;
+pub mod fanout;
 pub mod fleet;
 mod hash;
 pub mod id;

@@ -9,6 +9,7 @@ use std::time::Duration;
 use metrics::{SharedString, counter, gauge, histogram};
 
 use crate::error::Error;
+use crate::fanout::{FanoutKey, FanoutPolicy};
 use crate::id::{JoinId, MessageId, OwnerToken, WorkItemId};
 use crate::inbox::{BeginAnswer, InboxKey, PreparedIncoming, Received, ReservationEnd, Seen};
 use crate::job::Job;
@@ -145,6 +146,16 @@ pub mod names {
     pub const JOINS_OVERDUE: &str = "mainstay_joins_overdue";
     /// Counter: runs deleted by retention.
     pub const JOB_RUNS_PURGED: &str = "mainstay_job_runs_purged_total";
+    /// Counter, by `fanout` (topic and work key): slices put into the outbox.
+    pub const FANOUT_DISPATCHED: &str = "mainstay_fanout_dispatched_total";
+    /// Counter, by `fanout`: completions that moved a cursor.
+    pub const FANOUT_COMPLETED: &str = "mainstay_fanout_completed_total";
+    /// Counter, by `fanout`: passes of a coordinator that failed.
+    pub const FANOUT_FAILED: &str = "mainstay_fanout_failed_passes_total";
+    /// Counter, by `fanout`: shard keys of a planner that can't be used.
+    pub const FANOUT_REFUSED: &str = "mainstay_fanout_refused_shards_total";
+    /// Counter, by `action` (set, run): what somebody did to fan-outs.
+    pub const FANOUT_ADMINISTERED: &str = "mainstay_fanout_administered_total";
 }
 
 pub(crate) fn enqueued(store: &str, messages: &[PreparedMessage], results: &[Enqueued]) {
@@ -528,6 +539,61 @@ pub(crate) fn runs_purged(store: &str, count: u64) {
 /// What is only for reading was not noted; the work goes on.
 pub(crate) fn run_not_noted(store: &str, run: WorkItemId, what: &'static str, error: &Error) {
     tracing::warn!(store, run = %run, what, %error, "could not be noted of the run");
+}
+
+pub(crate) fn fanout_registered(store: &str, policy: &FanoutPolicy) {
+    let FanoutPolicy { key, version, enabled, .. } = policy;
+    tracing::info!(store, fanout = %key, version, enabled, "the fan-out is registered");
+}
+
+/// What somebody did to a fan-out.
+pub(crate) fn fanout_administered(store: &str, action: &'static str, key: &FanoutKey) {
+    tracing::info!(store, action, fanout = %key, "changed by an operator");
+    counter!(names::FANOUT_ADMINISTERED, "store" => store.to_owned(), "action" => action).increment(1);
+}
+
+/// This process coordinates the fan-out from now on.
+pub(crate) fn fanout_term(store: &str, key: &FanoutKey, epoch: i64) {
+    tracing::info!(store, fanout = %key, epoch, "coordinating the fan-out");
+}
+
+pub(crate) fn fanout_dispatched(store: &str, key: &FanoutKey, count: u64) {
+    tracing::info!(store, fanout = %key, count, "slices were put into the outbox");
+    counter!(names::FANOUT_DISPATCHED, "store" => store.to_owned(), "fanout" => key.to_string())
+        .increment(count);
+}
+
+pub(crate) fn fanout_completed(store: &str, key: &FanoutKey, shard: &str, moved: bool) {
+    tracing::debug!(store, fanout = %key, shard, moved, "a slice is completed");
+    if moved {
+        counter!(names::FANOUT_COMPLETED, "store" => store.to_owned(), "fanout" => key.to_string())
+            .increment(1);
+    }
+}
+
+/// A slice's message is done, but its cursor could not be moved.
+pub(crate) fn fanout_not_completed(store: &str, key: &FanoutKey, shard: &str, error: &Error) {
+    tracing::warn!(store, fanout = %key, shard, %error, "the cursor could not be moved; the shard comes round by its cadence");
+}
+
+/// A pass of a coordinator has failed, and will be made again.
+pub(crate) fn fanout_failed(store: &str, key: &FanoutKey, error: &Error, pause: Duration) {
+    tracing::warn!(store, fanout = %key, %error, ?pause, "a pass of the fan-out failed");
+    counter!(names::FANOUT_FAILED, "store" => store.to_owned(), "fanout" => key.to_string()).increment(1);
+}
+
+/// Slices were to be made whose messages are there already.
+pub(crate) fn fanout_known(store: &str, key: &FanoutKey, count: u64) {
+    tracing::warn!(store, fanout = %key, count, "slices were made before: somebody has put their cursors back");
+}
+
+/// A planner gave shard keys that are empty or too long, or have a NUL character.
+pub(crate) fn fanout_refused(store: &str, key: &FanoutKey, count: u64) {
+    if count > 0 {
+        tracing::warn!(store, fanout = %key, count, "shard keys must be 1 to 256 characters without NUL; others are left out");
+        counter!(names::FANOUT_REFUSED, "store" => store.to_owned(), "fanout" => key.to_string())
+            .increment(count);
+    }
 }
 
 pub(crate) fn service(store: &str, service: &'static str, owner: Option<OwnerToken>, event: &'static str) {

@@ -149,5 +149,6 @@ select "{{schema}}"."{{queue}}_horizon"() from set_config('synchronous_commit', 
 select "{{schema}}"."{{queue}}_horizon_passed"($1), "{{schema}}"."{{queue}}_next_due"($2, $3)
 
 -- name: probe
-select "{{schema}}"."{{outbox}}_channel"(), "{{schema}}"."{{inbox}}_channel"(), "{{schema}}"."{{timers}}_channel"(), "{{schema}}"."{{job_runs}}_channel"()
+select "{{schema}}"."{{outbox}}_channel"(), "{{schema}}"."{{inbox}}_channel"(), "{{schema}}"."{{timers}}_channel"(), "{{schema}}"."{{job_runs}}_channel"(),
+       "{{schema}}"."{{fanout}}_channel"()
   from pg_notify($1, '')

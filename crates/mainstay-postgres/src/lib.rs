@@ -9,6 +9,7 @@ pub mod adapter;
 mod addition;
 mod cursor;
 mod error;
+mod fanout;
 mod gathering;
 mod inbox;
 mod jobs;
@@ -32,6 +33,7 @@ mod transaction;
 mod url;
 mod waiting;
 
+pub use fanout::PostgresFanout;
 pub use inbox::PostgresInbox;
 pub use jobs::PostgresJobs;
 pub use joins::PostgresJoins;

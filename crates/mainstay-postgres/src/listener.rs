@@ -26,7 +26,26 @@ use crate::rows;
 
 const LISTEN: &str = "postgres.listen";
 
-const QUEUES: usize = Queue::ALL.len();
+/// What there are notifications of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Subject {
+    /// New work in a queue.
+    Queue(Queue),
+    /// A fan-out that is planned otherwise now.
+    Fanout,
+}
+
+const SUBJECTS: usize = Queue::ALL.len() + 1;
+
+impl Subject {
+    /// Its place in what the probe returns.
+    const fn place(self) -> usize {
+        match self {
+            Self::Queue(queue) => queue as usize,
+            Self::Fanout => Queue::ALL.len(),
+        }
+    }
+}
 
 /// How long a notification to oneself may take before they count as not delivered.
 const PROBE_TIME: Duration = Duration::from_secs(5);
@@ -63,8 +82,8 @@ struct Task {
     connections: Connections,
     probe: String,
     identifier: String,
-    /// By queue.
-    signals: Arc<[watch::Sender<Signal>; QUEUES]>,
+    /// By subject.
+    signals: Arc<[watch::Sender<Signal>; SUBJECTS]>,
     /// Whether it has been said that notifications don't get through.
     told: Arc<AtomicBool>,
 }
@@ -82,9 +101,9 @@ impl Listener {
         Self { task, running: Arc::default(), tasks: TaskTracker::new(), stop }
     }
 
-    /// The signals of a queue; starts listening if nobody has yet.
-    pub(crate) fn subscribe(&self, queue: Queue) -> watch::Receiver<Signal> {
-        let signals = self.task.signals[queue as usize].subscribe();
+    /// The signals of a subject; starts listening if nobody has yet.
+    pub(crate) fn subscribe(&self, subject: Subject) -> watch::Receiver<Signal> {
+        let signals = self.task.signals[subject.place()].subscribe();
         if !self.running.swap(true, Ordering::AcqRel) {
             let running = Running { running: Arc::clone(&self.running), task: self.task.clone() };
             let stop = self.stop.clone();
@@ -213,10 +232,10 @@ impl Task {
     }
 }
 
-/// The queues' channels, in the order of [`Queue::ALL`].
-fn channels(rows: &[tokio_postgres::Row]) -> Result<[String; QUEUES]> {
+/// The subjects' channels, in the order of their places.
+fn channels(rows: &[tokio_postgres::Row]) -> Result<[String; SUBJECTS]> {
     let row = rows.first().ok_or_else(broken)?;
-    let mut channels = [const { String::new() }; QUEUES];
+    let mut channels = [const { String::new() }; SUBJECTS];
     for (at, channel) in channels.iter_mut().enumerate() {
         *channel = rows::Reader::new(LISTEN, row).get(at)?;
     }

@@ -7,12 +7,13 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use mainstay_core::Result;
 use mainstay_core::store::{
-    Capabilities, InboxStore, JobStore, JoinStore, LeaseStore, Names, OutboxStore, Provider, Queue,
-    SchemaStore, TimerStore,
+    Capabilities, FanoutStore, InboxStore, JobStore, JoinStore, LeaseStore, Names, OutboxStore, Provider,
+    Queue, SchemaStore, TimerStore,
 };
 use tokio_util::sync::CancellationToken;
 
 use crate::error::PoolLimits;
+use crate::fanout::PostgresFanout;
 use crate::inbox::PostgresInbox;
 use crate::jobs::PostgresJobs;
 use crate::joins::PostgresJoins;
@@ -50,6 +51,7 @@ struct Shared {
     timers: Arc<PostgresTimers>,
     jobs: Arc<PostgresJobs>,
     joins: Arc<PostgresJoins>,
+    fanout: Arc<PostgresFanout>,
     schema: Arc<PostgresSchema>,
     closed: CancellationToken,
 }
@@ -130,6 +132,8 @@ impl Postgres {
         let joins = Arc::new(PostgresJoins::new(connections.clone(), &names)?);
         let leases = Arc::new(PostgresLeases::new(connections.clone(), &names)?);
         let timers = Arc::new(PostgresTimers::new(connections.clone(), &names)?);
+        let fanout = PostgresFanout::new(connections.clone(), &names, listener, closed.child_token())?;
+        let fanout = Arc::new(fanout);
         let schema = Arc::new(PostgresSchema::new(connections.clone(), names.clone())?);
         let shared = Shared {
             names,
@@ -141,6 +145,7 @@ impl Postgres {
             timers,
             jobs,
             joins,
+            fanout,
             schema,
             closed,
         };
@@ -205,6 +210,10 @@ impl Provider for Postgres {
 
     fn joins(&self) -> Arc<dyn JoinStore> {
         Arc::clone(&self.shared.joins) as Arc<dyn JoinStore>
+    }
+
+    fn fanout(&self) -> Arc<dyn FanoutStore> {
+        Arc::clone(&self.shared.fanout) as Arc<dyn FanoutStore>
     }
 
     fn schema(&self) -> Arc<dyn SchemaStore> {

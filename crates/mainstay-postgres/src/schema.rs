@@ -42,6 +42,7 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
     Migration::once(5, "inbox", include_str!("../migrations/0005_inbox.sql")),
     Migration::once(6, "jobs", include_str!("../migrations/0006_jobs.sql")),
     Migration::once(7, "joins", include_str!("../migrations/0007_joins.sql")),
+    Migration::once(8, "fanout", include_str!("../migrations/0008_fanout.sql")),
 ];
 
 /// A file of functions and the queues it is made for.
@@ -115,6 +116,9 @@ const FUNCTIONS: &[Functions] = &[
     Functions::once(include_str!("../functions/jobs_materialise.sql")),
     Functions::once(include_str!("../functions/jobs_next.sql")),
     Functions { sql: include_str!("../functions/timers_next_event.sql"), over: &[Queue::Timers] },
+    Functions::once(include_str!("../functions/fanout_rules.sql")),
+    Functions::once(include_str!("../functions/fanout_policy.sql")),
+    Functions::once(include_str!("../functions/fanout_cursor.sql")),
 ];
 
 /// Under which version and name the functions' checksum is kept.

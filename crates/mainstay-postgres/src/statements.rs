@@ -83,6 +83,13 @@ impl JobStatements {
 }
 
 statements! {
+    /// The statements of fan-outs.
+    FanoutStatements from "../queries/fanout.sql" {
+        register, standing, version, list, set, request_run, add_shards, forget_shard, look, cursors, complete, claim, ran,
+    }
+}
+
+statements! {
     /// The statements of the schema.
     SchemaStatements from "../queries/schema.sql" {
         create_schema, create_ledger, ledger_exists, ledger, record, lock, inventory, schema_exists, stale_functions, holders,
@@ -114,6 +121,8 @@ mod tests {
         let joins = JoinStatements::new(&names).unwrap();
         let primitives = timers.all().into_iter().chain(lease.all()).chain(jobs.all()).chain(inbox.all());
         let primitives = primitives.chain(joins.all());
+        let fanout = FanoutStatements::new(&names).unwrap();
+        let primitives = primitives.chain(fanout.all());
         for (name, sql) in outbox.all().into_iter().chain(primitives).chain(schema.all()) {
             assert!(
                 ["select", "insert", "create", "with"].iter().any(|verb| sql.starts_with(verb)),
@@ -138,6 +147,8 @@ mod tests {
         assert_eq!(include_str!("../queries/jobs.sql").matches("-- name: ").count(), known);
         let known = JoinStatements::new(&names).unwrap().all().len();
         assert_eq!(include_str!("../queries/joins.sql").matches("-- name: ").count(), known);
+        let known = FanoutStatements::new(&names).unwrap().all().len();
+        assert_eq!(include_str!("../queries/fanout.sql").matches("-- name: ").count(), known);
         let known = SchemaStatements::new(&names).unwrap().all().len();
         assert_eq!(include_str!("../queries/schema.sql").matches("-- name: ").count(), known);
     }

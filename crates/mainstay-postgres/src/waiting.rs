@@ -23,7 +23,7 @@ use tokio_postgres::types::Type;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::closed;
-use crate::listener::{Listener, Signal};
+use crate::listener::{Listener, Signal, Subject};
 use crate::pool::{Connections, Parameter};
 use crate::queue::topics;
 use crate::rows::{self, Reader};
@@ -232,7 +232,7 @@ impl Waiting {
         let token = request.consumer;
         let deadline = Instant::now() + request.timeout.min(Duration::from_secs(24 * 3_600));
         // Before the declaration: what comes after it is then heard.
-        let mut ear = Ear::new(self.listener.as_deref(), self.queue);
+        let mut ear = Ear::new(self.listener.as_deref(), Subject::Queue(self.queue));
         let (flow, misses, vain) =
             self.consumer(token, |consumer| (consumer.flow, consumer.misses, consumer.vain));
         if flow >= FLOW_CLAIMS {
@@ -390,20 +390,20 @@ fn due_from(seconds: Option<f64>) -> Option<Instant> {
 }
 
 /// Hears notifications, from the moment it is made.
-struct Ear {
+pub(crate) struct Ear {
     signals: Option<watch::Receiver<Signal>>,
     heard: Signal,
 }
 
 impl Ear {
-    fn new(listener: Option<&Listener>, queue: Queue) -> Self {
-        let mut signals = listener.map(|listener| listener.subscribe(queue));
+    pub(crate) fn new(listener: Option<&Listener>, subject: Subject) -> Self {
+        let mut signals = listener.map(|listener| listener.subscribe(subject));
         let heard = signals.as_mut().map(|signals| *signals.borrow_and_update()).unwrap_or_default();
         Self { signals, heard }
     }
 
     /// Sleeps until `until`. True when there was a notification, or listening has begun.
-    async fn sleep_until(&mut self, until: Instant) -> bool {
+    pub(crate) async fn sleep_until(&mut self, until: Instant) -> bool {
         let sleep = tokio::time::sleep_until(until);
         let Some(signals) = &mut self.signals else {
             sleep.await;

@@ -136,6 +136,12 @@ pub(crate) fn jobs_identifier(location: &Location, names: &Names) -> String {
     format!("sqlite:{path}#{}_{}", names.schema(), names.jobs())
 }
 
+/// Names the fan-outs in logs and metrics.
+pub(crate) fn fanout_identifier(location: &Location, names: &Names) -> String {
+    let path = location.place().path().display();
+    format!("sqlite:{path}#{}_{}", names.schema(), names.fanout())
+}
+
 /// Names the queue in logs and metrics.
 pub(crate) fn identifier(location: &Location, names: &Names) -> String {
     let path = location.place().path().display();

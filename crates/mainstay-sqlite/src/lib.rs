@@ -50,6 +50,7 @@ mod call;
 mod connection;
 mod database;
 mod error;
+mod fanout;
 mod inbox;
 mod jobs;
 mod joins;
@@ -67,6 +68,7 @@ mod wake;
 mod writer;
 
 pub use adapter::InSqlite;
+pub use fanout::SqliteFanout;
 pub use inbox::SqliteInbox;
 pub use jobs::SqliteJobs;
 pub use joins::SqliteJoins;

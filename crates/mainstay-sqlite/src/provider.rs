@@ -8,11 +8,12 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use mainstay_core::Result;
 use mainstay_core::store::{
-    Capabilities, InboxStore, JobStore, JoinStore, LeaseStore, Names, OutboxStore, Provider, Queue,
-    SchemaStore, TimerStore,
+    Capabilities, FanoutStore, InboxStore, JobStore, JoinStore, LeaseStore, Names, OutboxStore, Provider,
+    Queue, SchemaStore, TimerStore,
 };
 
 use crate::database::Database;
+use crate::fanout::SqliteFanout;
 use crate::inbox::SqliteInbox;
 use crate::jobs::SqliteJobs;
 use crate::joins::SqliteJoins;
@@ -105,6 +106,10 @@ impl Provider for Sqlite {
 
     fn joins(&self) -> Arc<dyn JoinStore> {
         Arc::clone(&self.joins) as Arc<dyn JoinStore>
+    }
+
+    fn fanout(&self) -> Arc<dyn FanoutStore> {
+        Arc::new(SqliteFanout::new(Arc::clone(&self.database)))
     }
 
     fn inbox(&self) -> Arc<dyn InboxStore> {

@@ -29,6 +29,7 @@ pub const MIGRATIONS: &[Migration] = &[
     Migration::once(4, "inbox", include_str!("../migrations/0004_inbox.sql")),
     Migration::once(5, "jobs", include_str!("../migrations/0005_jobs.sql")),
     Migration::once(6, "joins", include_str!("../migrations/0006_joins.sql")),
+    Migration::once(7, "fanout", include_str!("../migrations/0007_fanout.sql")),
 ];
 
 /// The steps taken, by outbox, made by the runner and not by a step. Names of tables are not case-sensitive, so the

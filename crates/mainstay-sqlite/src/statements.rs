@@ -8,6 +8,7 @@ use std::sync::Arc;
 use mainstay_core::store::{Names, render};
 
 const QUEUE: &str = include_str!("../queries/queue.sql");
+const FANOUT: &str = include_str!("../queries/fanout.sql");
 const INBOX: &str = include_str!("../queries/inbox.sql");
 const JOBS: &str = include_str!("../queries/jobs.sql");
 const JOINS: &str = include_str!("../queries/joins.sql");
@@ -214,6 +215,26 @@ statements! {
     }
 }
 
+statements! {
+    /// The statements of fan-outs, ready to prepare.
+    FanoutStatements from FANOUT {
+        register,
+        standing,
+        version,
+        list,
+        set,
+        request_run,
+        add_shard,
+        forget_shard,
+        look,
+        cursors,
+        complete,
+        claim,
+        claim_shard,
+        ran,
+    }
+}
+
 impl Statements {
     /// The moment an operation has: SQLite's clock, in microseconds.
     pub(crate) fn now(&self, connection: &rusqlite::Connection) -> rusqlite::Result<i64> {
@@ -249,7 +270,9 @@ mod tests {
             (Statements::new(&names), LeaseStatements::new(&names), TimerStatements::new(&names));
         let jobs = JobStatements::new(&names);
         let inbox = InboxStatements::new(&names);
+        let fanout = FanoutStatements::new(&names);
         let all = [
+            (fanout.all(), FANOUT),
             (inbox.all(), INBOX),
             (queue.all(), QUEUE),
             (lease.all(), LEASE),
@@ -283,6 +306,7 @@ mod tests {
             prepare("leases", LeaseStatements::new(&names).all());
             prepare("jobs", JobStatements::new(&names).all());
             prepare("joins", JoinStatements::new(&names).all());
+            prepare("fan-outs", FanoutStatements::new(&names).all());
         }
     }
 
@@ -349,6 +373,17 @@ mod tests {
             // Those in trouble are few, and wanted in no order.
             let sorts = plan.contains("TEMP B-TREE") && name != "troubled";
             assert!(!sorts, "{name} sorts:\n{plan}");
+        }
+    }
+
+    #[test]
+    fn fan_outs_are_found_by_indexes() {
+        let names = Names::default();
+        let connection = deployed(&names);
+        for (name, sql) in FanoutStatements::new(&names).all() {
+            let plan = plan_of(&connection, sql);
+            assert!(!plan.contains("SCAN ") || plan == "SCAN CONSTANT ROW", "{name} scans a table:\n{plan}");
+            assert!(!plan.contains("TEMP B-TREE"), "{name} sorts:\n{plan}");
         }
     }
 }

@@ -14,6 +14,9 @@ mod delivery;
 mod effects;
 mod enqueue;
 mod fail;
+mod fanout;
+mod fanout_cursors;
+mod fanout_service;
 mod forget;
 mod fuzz;
 mod guard;
@@ -66,6 +69,9 @@ pub fn all() -> Vec<Case> {
         effects::CASES,
         enqueue::CASES,
         fail::CASES,
+        fanout::CASES,
+        fanout_cursors::CASES,
+        fanout_service::CASES,
         forget::CASES,
         fuzz::CASES,
         guard::CASES,

@@ -15,8 +15,12 @@ pub fn jitter(job: &str, nominal: Timestamp, most: Duration) -> Duration {
     // A name has no NUL, so nothing else gives the same bytes.
     hash.update([0]);
     hash.update(nominal.as_microsecond().to_be_bytes());
-    let digest = hash.finalize();
-    let number = digest.iter().take(8).fold(0, |number, byte| number << 8 | u128::from(*byte));
+    share(&hash.finalize(), most)
+}
+
+/// From zero up to, but not, `most`, to the millisecond: as much of it as the hash is of all hashes.
+pub(crate) fn share(hash: &[u8], most: Duration) -> Duration {
+    let number = hash.iter().take(8).fold(0, |number, byte| number << 8 | u128::from(*byte));
     let milliseconds = most.as_millis().min(u64::MAX.into());
     // The share of 2^64 that the number is, of the milliseconds there are: less than all of them.
     Duration::from_millis(((number * milliseconds) >> 64) as u64)

@@ -30,6 +30,7 @@ pub use definition::{JobDefinition, PreparedJob};
 pub use explain::{DstNote, Explanation, Fire, Shift, ShiftKind, Treatment};
 pub use filter::RunFilter;
 pub use jitter::jitter;
+pub(crate) use jitter::share;
 pub use materialise::Materialised;
 pub use misfire::{GRACE, Misfire, Plan, plan};
 pub use overlap::Overlap;

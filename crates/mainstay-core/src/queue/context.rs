@@ -14,7 +14,7 @@ use crate::inbox::{MESSAGE_ID, SOURCE};
 use crate::job::{CurrentRun, Jobs};
 use crate::join::JOIN;
 use crate::outbox::{Enqueued, Headers, Message, Outbox, PreparedMessage, RESERVED_HEADER};
-use crate::store::StoreTransaction;
+use crate::store::{StoreCall, StoreTransaction};
 use crate::telemetry;
 use crate::trace::TraceContext;
 
@@ -184,6 +184,14 @@ impl Context {
     pub(crate) async fn own_transaction(&self) -> Result<HandlerTransaction<()>> {
         let inner = self.queue().store().begin().await?;
         Ok(HandlerTransaction { inner, context: self.clone(), enqueued: Vec::new(), kind: PhantomData })
+    }
+
+    /// Runs what a store does and acks, in one transaction. The store's answers.
+    pub(crate) async fn complete_with(&self, call: &StoreCall) -> Result<Vec<String>> {
+        let mut transaction = self.own_transaction().await?;
+        let answers = transaction.inner.call(call).await?;
+        transaction.complete().await?;
+        Ok(answers)
     }
 
     /// Whether the ack was committed in the handler's own transaction.

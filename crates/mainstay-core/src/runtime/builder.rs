@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
+use crate::fanout::Fanout;
 use crate::inbox::Inbox;
 use crate::job::{JobDefinition, Jobs};
 use crate::join::Joins;
@@ -12,6 +13,7 @@ use crate::outbox::Outbox;
 use crate::store::{Provider, Queue};
 use crate::timer::Timers;
 
+use super::fanout::FanoutBuilder;
 use super::jobs::JobsBuilder;
 use super::joins::JoinsBuilder;
 use super::mainstay::{Inner, Mainstay};
@@ -31,6 +33,7 @@ pub struct MainstayBuilder {
     timers: Option<TimersBuilder>,
     jobs: JobsBuilder,
     joins: Option<JoinsBuilder>,
+    fanouts: Vec<FanoutBuilder>,
     deploy_schema: bool,
 }
 
@@ -44,6 +47,7 @@ impl MainstayBuilder {
             timers: None,
             jobs: JobsBuilder::default(),
             joins: None,
+            fanouts: Vec::new(),
             deploy_schema: false,
         }
     }
@@ -98,6 +102,17 @@ impl MainstayBuilder {
         self
     }
 
+    /// Sets up the fan-outs of a topic: registers them at the start, makes this process one of their coordinators, and handles their
+    /// slices.
+    pub fn fanout(
+        mut self,
+        topic: impl Into<String>,
+        set_up: impl FnOnce(FanoutBuilder) -> FanoutBuilder,
+    ) -> Self {
+        self.fanouts.push(set_up(FanoutBuilder::new(topic.into())));
+        self
+    }
+
     /// Brings the schema up to date at the start. Defaults to off: then a missing or old schema is an error.
     pub fn deploy_schema(mut self, deploy: bool) -> Self {
         self.deploy_schema = deploy;
@@ -116,6 +131,14 @@ impl MainstayBuilder {
         let joins = Joins::new(self.provider.joins()).with_payload_limit(limit);
         if let Some(builder) = &self.joins {
             builder.register(&joins, &mut self.outbox.registry)?;
+        }
+
+        let fanout = Fanout::new(self.provider.as_ref()).with_leases(leases.clone());
+        let (mut coordinators, mut fanouts) = (Vec::new(), Vec::new());
+        for builder in self.fanouts {
+            let (outbox, registrations) = builder.build(&fanout, self.outbox, &mut coordinators)?;
+            self.outbox = outbox;
+            fanouts.extend(registrations);
         }
 
         let lease_gauges = positive("gauge interval", self.outbox.gauge_interval)?;
@@ -150,6 +173,7 @@ impl MainstayBuilder {
         if let Some(builder) = self.joins {
             services.extend(builder.services(&joins)?);
         }
+        services.extend(coordinators);
         Ok(Mainstay::new(Inner {
             provider: self.provider,
             outbox,
@@ -159,6 +183,8 @@ impl MainstayBuilder {
             jobs,
             joins,
             definitions,
+            fanout,
+            fanouts,
             services,
             deploy_schema: self.deploy_schema,
         }))

@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures_util::future::select_all;
 
 use crate::error::Result;
+use crate::fanout::Fanout;
 use crate::inbox::Inbox;
 use crate::job::{JobDefinition, Jobs};
 use crate::join::Joins;
@@ -17,6 +18,7 @@ use crate::telemetry;
 use crate::timer::Timers;
 
 use super::MainstayBuilder;
+use super::fanout::Registration;
 use super::lifecycle::{Running, Service, start};
 
 /// The pause between looks at a database that can't be reached at the start.
@@ -37,6 +39,9 @@ pub(super) struct Inner {
     pub(super) joins: Joins,
     /// To be registered at every start.
     pub(super) definitions: Vec<JobDefinition>,
+    pub(super) fanout: Fanout,
+    /// To be registered at every start.
+    pub(super) fanouts: Vec<Registration>,
     pub(super) services: Vec<Arc<dyn Service>>,
     pub(super) deploy_schema: bool,
 }
@@ -86,6 +91,11 @@ impl Mainstay {
         &self.0.joins
     }
 
+    /// The fan-outs. They are coordinated in every process that was built with `fanout(…)`.
+    pub fn fanout(&self) -> &Fanout {
+        &self.0.fanout
+    }
+
     /// The database.
     pub fn provider(&self) -> &Arc<dyn Provider> {
         &self.0.provider
@@ -97,13 +107,16 @@ impl Mainstay {
         self.0.services.iter().any(|one| one.name() == service)
     }
 
-    /// Checks the schema (or deploys it, if so set up), registers the jobs and starts all background work. Waits for a database that is
+    /// Checks the schema (or deploys it, if so set up), registers jobs and fan-outs and starts all background work. Waits for a database that is
     /// down to come up; a schema that is missing or of another version is an error at once.
     pub async fn start(&self) -> Result<RunningMainstay> {
         self.when_up(|| self.ready_schema()).await?;
         for definition in &self.0.definitions {
             self.when_up(|| async { self.jobs().create_or_update(definition.clone()).await.map(drop) })
                 .await?;
+        }
+        for registration in &self.0.fanouts {
+            self.when_up(|| registration.make(self.fanout())).await?;
         }
         let mut services: Vec<Running> = self.0.services.iter().cloned().map(start).collect();
         for service in &mut services {

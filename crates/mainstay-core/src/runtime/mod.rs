@@ -1,6 +1,7 @@
 //! The runtime: services with one start, started, stop contract, and the builder that puts them together.
 
 mod builder;
+mod fanout;
 mod jobs;
 mod joins;
 mod lifecycle;
@@ -14,6 +15,7 @@ mod watch;
 #[cfg(feature = "testing")]
 pub(crate) use builder::INBOX_DISPATCHER;
 pub use builder::MainstayBuilder;
+pub use fanout::{FanoutBuilder, FanoutWorkBuilder};
 pub use jobs::JobsBuilder;
 pub use joins::JoinsBuilder;
 pub use lifecycle::{Lifecycle, Running, Service, start};

@@ -85,7 +85,12 @@ impl<R> QueueBuilder<R> {
         self.register(topic, Handler::raw(handler), policy)
     }
 
-    fn register(mut self, topic: impl Into<String>, handler: Handler, policy: TopicPolicy) -> Self {
+    pub(super) fn register(
+        mut self,
+        topic: impl Into<String>,
+        handler: Handler,
+        policy: TopicPolicy,
+    ) -> Self {
         if let Err(error) = self.registry.add(topic, handler, policy) {
             // The first mistake is the one to tell.
             self.mistake.get_or_insert(error);

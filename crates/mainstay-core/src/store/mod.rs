@@ -6,6 +6,7 @@
 mod call;
 mod capabilities;
 mod collision;
+mod fanout;
 mod inbox;
 mod job;
 mod join;
@@ -21,6 +22,7 @@ mod transaction;
 pub use call::{Argument, CallIn, CallInBlocking, Step, StoreCall};
 pub use capabilities::Capabilities;
 pub use collision::check_collisions;
+pub use fanout::FanoutStore;
 pub use inbox::InboxStore;
 pub use job::{
     Advance, Advanced, Dispatched, DueJobs, EndedRun, JobStore, Occurrence, RunPlace, RunsLookedAt,

@@ -8,7 +8,8 @@ use jiff::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
 
 use super::{
-    Capabilities, InboxStore, JobStore, JoinStore, LeaseStore, OutboxStore, Queue, SchemaStatus, TimerStore,
+    Capabilities, FanoutStore, InboxStore, JobStore, JoinStore, LeaseStore, OutboxStore, Queue, SchemaStatus,
+    TimerStore,
 };
 
 /// A database with Mainstay's tables in it.
@@ -39,6 +40,9 @@ pub trait Provider: Send + Sync + 'static {
 
     /// The joins.
     fn joins(&self) -> Arc<dyn JoinStore>;
+
+    /// The fan-outs.
+    fn fanout(&self) -> Arc<dyn FanoutStore>;
 
     /// The ledger of received messages.
     fn inbox(&self) -> Arc<dyn InboxStore>;

@@ -5,8 +5,8 @@ use jiff::Timestamp;
 use mainstay::job::{Job, JobRun, PreparedJob, RunFilter};
 use mainstay::outbox::{Page, Retention};
 use mainstay::store::{
-    Advance, Advanced, Capabilities, Dispatched, DueJobs, EndedRun, JobStore, RunPlace, RunsLookedAt, WaitRequest,
-    Wake,
+    Advance, Advanced, Capabilities, Dispatched, DueJobs, EndedRun, JobStore, RunPlace, RunsLookedAt,
+    WaitRequest, Wake,
 };
 use mainstay::{OwnerToken, Result, WorkItemId};
 

@@ -3,6 +3,7 @@
 //! `instructions enqueue|settle|dispatch N`: one thread, nothing random but ids. Run with N and with 2 N, the difference is
 //! what N messages cost; what starting and stopping takes is in both.
 
+mod fanout;
 mod inbox;
 mod jobs;
 mod joins;

@@ -13,12 +13,13 @@ use mainstay::outbox::{
 };
 use mainstay::queue::{ClaimBatch, ClaimHandle, ClaimRequest, Claimed, Settled, Settlement};
 use mainstay::store::{
-    Capabilities, InboxStore, JobStore, JoinStore, LeaseStore, OutboxStore, Provider, Queue, QueueStore,
+    Capabilities, FanoutStore, InboxStore, JobStore, JoinStore, LeaseStore, OutboxStore, Provider, Queue, QueueStore,
     SchemaStatus, SchemaStore, StoreTransaction, TimerStore, WaitRequest, Wake,
 };
 use mainstay::{Error, ErrorKind, MessageId, OwnerToken, Result, WorkItemId};
 use tokio::sync::Notify;
 
+use super::fanout::NoFanout;
 use super::inbox::NoInbox;
 use super::jobs::NoJobs;
 use super::joins::NoJoins;
@@ -68,6 +69,9 @@ impl Provider for Nothing {
     }
     fn leases(&self) -> Arc<dyn LeaseStore> {
         Arc::clone(&self.0) as _
+    }
+    fn fanout(&self) -> Arc<dyn FanoutStore> {
+        Arc::new(NoFanout)
     }
     fn jobs(&self) -> Arc<dyn JobStore> {
         Arc::new(NoJobs)

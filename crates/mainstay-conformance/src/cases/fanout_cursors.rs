@@ -1,0 +1,194 @@
+//! Cursors of fan-outs: who moves them, and that nobody moves them back.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use mainstay_core::fanout::{Fanout, FanoutSlice, Slice};
+use mainstay_core::queue::{Context, HandlerError};
+use mainstay_core::runtime::RunningMainstay;
+
+use crate::case::cases;
+use crate::crew::{Reporter, Reports};
+use crate::fixture::{End, Fixture};
+use crate::world::World;
+
+use super::fanout::{definition, fanout, key, messages, pass, shards};
+
+cases! { $ fanout_cursors_cases:
+    r23_a_cursor_never_moves_back ["R23"],
+    r23_completions_that_race_leave_the_latest ["R23"],
+    r23_a_cursor_moves_with_the_callers_transaction ["R23"],
+    r23_a_handler_completes_its_slice_in_its_own_transaction ["R23", "MST-030"],
+    r23_a_handler_that_just_succeeds_has_done_all_up_to_its_beginning ["R23"],
+    r23_a_handler_that_fails_leaves_the_cursor ["R23"],
+}
+
+fn second(second: i64) -> Timestamp {
+    Timestamp::from_second(1_800_000_000 + second).unwrap()
+}
+
+fn slice(shard: &str) -> FanoutSlice {
+    FanoutSlice::new(&key(), shard, second(0))
+}
+
+async fn completed(fanout: &Fanout, shard: &str) -> Option<Timestamp> {
+    fanout.cursor("etl", "payments", shard).await.unwrap().and_then(|cursor| cursor.last_completed_at)
+}
+
+async fn r23_a_cursor_never_moves_back(fx: &dyn Fixture) {
+    let world = World::open(fx).await;
+    let fanout = fanout(&world);
+    for (at, moves, stands) in
+        [(10, true, 10), (5, false, 10), (10, false, 10), (11, true, 11), (-1_000, false, 11)]
+    {
+        assert_eq!(fanout.complete(&slice("a"), second(at)).await.unwrap(), moves, "{at}");
+        assert_eq!(completed(&fanout, "a").await, Some(second(stands)));
+    }
+    // To the microsecond.
+    let next = second(11) + SignedDuration::from_micros(1);
+    assert!(fanout.complete(&slice("a"), next).await.unwrap());
+    assert_eq!(completed(&fanout, "a").await, Some(next));
+    assert_eq!(completed(&fanout, "b").await, None, "nobody else's");
+    // Planning does not move it either.
+    fanout.register(definition()).await.unwrap();
+    assert_eq!(pass(&world, &shards(["b"])).await.dispatched.len(), 1);
+    assert_eq!((completed(&fanout, "a").await, completed(&fanout, "b").await), (Some(next), None));
+}
+
+async fn r23_completions_that_race_leave_the_latest(fx: &dyn Fixture) {
+    let world = World::open(fx).await;
+    let one = fanout(&world);
+    let other = Fanout::new(fx.second().await.as_ref());
+    for round in 0..20 {
+        let shard = format!("shard-{}", round % 3);
+        let (early, late) = (second(round * 10), second(round * 10 + 5));
+        // Whichever is asked first, and whichever comes first.
+        let (first, then) = if round % 2 == 0 { (early, late) } else { (late, early) };
+        let (slice, again) = (slice(&shard), slice(&shard));
+        let (a, b) = tokio::join!(one.complete(&slice, first), other.complete(&again, then));
+        let (a, b) = (a.unwrap(), b.unwrap());
+        assert!(if round % 2 == 0 { b } else { a }, "the later one always moves it");
+        assert_eq!(completed(&one, &shard).await, Some(late), "round {round}");
+    }
+}
+
+async fn r23_a_cursor_moves_with_the_callers_transaction(fx: &dyn Fixture) {
+    let world = World::open(fx).await;
+    let fanout = fanout(&world);
+    assert!(fx.complete_slice_in(&fanout, &slice("a"), second(1), "one", End::Commit).await.unwrap());
+    assert_eq!(completed(&fanout, "a").await, Some(second(1)));
+    assert!(fx.complete_slice_in(&fanout, &slice("a"), second(2), "undone", End::Rollback).await.unwrap());
+    assert_eq!(completed(&fanout, "a").await, Some(second(1)));
+    assert!(!fx.complete_slice_in(&fanout, &slice("a"), second(0), "back", End::Commit).await.unwrap());
+    assert_eq!(completed(&fanout, "a").await, Some(second(1)));
+    assert_eq!(fx.notes().await, ["back", "one"]);
+}
+
+/// A worker that hands its slices to the case and waits for what to answer.
+struct Handed {
+    slice: Slice,
+    context: Context,
+    answer: tokio::sync::oneshot::Sender<Result<(), HandlerError>>,
+}
+
+async fn worker(world: &World<'_>, reporter: Reporter<Handed>) -> RunningMainstay {
+    let quiet = |outbox: mainstay_core::runtime::OutboxBuilder| {
+        outbox.retention(None).reap_every(None).gauges_every(None).options(|options| {
+            options.poll_min = Duration::from_millis(10);
+            options.poll_max = Duration::from_millis(200);
+        })
+    };
+    let handle = move |slice: Slice, context: Context| {
+        let reporter = reporter.clone();
+        async move {
+            let (answer, answered) = tokio::sync::oneshot::channel();
+            // Nobody may be listening any more.
+            let _ = reporter.send(Handed { slice, context, answer });
+            answered.await.unwrap_or(Ok(()))
+        }
+    };
+    let mainstay = mainstay_core::runtime::Mainstay::builder_over(world.provider.clone())
+        .outbox(quiet)
+        .fanout("etl", |etl| {
+            etl.coordinate(false)
+                .work_key("payments", |work| work.every(Duration::from_secs(600)).handler(handle))
+        })
+        .build()
+        .unwrap();
+    mainstay.start().await.unwrap()
+}
+
+async fn r23_a_handler_completes_its_slice_in_its_own_transaction(fx: &dyn Fixture) {
+    let world = World::open(fx).await;
+    let fanout = fanout(&world);
+    let (reporter, mut reports) = Reports::new();
+    let worker = worker(&world, reporter).await;
+    assert_eq!(pass(&world, &shards(["a"])).await.dispatched.len(), 1);
+    let handed: Handed = reports.next().await;
+    assert_eq!((handed.slice.shard_key.as_str(), handed.slice.window_start), ("a", None));
+    // Rolled back, nothing of it has happened.
+    fx.complete_slice(&handed.context, &handed.slice, second(1), "undone", End::Rollback).await.unwrap();
+    assert_eq!(completed(&fanout, "a").await, None);
+    fx.complete_slice(&handed.context, &handed.slice, second(2), "done", End::Commit).await.unwrap();
+    assert_eq!(completed(&fanout, "a").await, Some(second(2)));
+    assert_eq!(fx.notes().await, ["done"]);
+    let _ = handed.answer.send(Ok(()));
+    world.until_idle().await;
+    worker.stop().await.unwrap();
+    assert_eq!(completed(&fanout, "a").await, Some(second(2)), "what the handler said stands");
+    let cursor = fanout.cursor("etl", "payments", "a").await.unwrap().unwrap();
+    assert!(!cursor.in_flight);
+}
+
+async fn r23_a_handler_that_just_succeeds_has_done_all_up_to_its_beginning(fx: &dyn Fixture) {
+    let world = World::open(fx).await;
+    let fanout = fanout(&world);
+    let (reporter, mut reports) = Reports::new();
+    let worker = worker(&world, reporter).await;
+    let before = world.now().await;
+    assert_eq!(pass(&world, &shards(["a", "b"])).await.dispatched.len(), 2);
+    let (one, two): (Handed, Handed) = (reports.next().await, reports.next().await);
+    let after = world.now().await;
+    let (began, shard) = (one.slice.began_at(), one.slice.shard_key.clone());
+    assert!((before..=after).contains(&began), "by the database's clock");
+    assert_eq!(completed(&fanout, &shard).await, None);
+    let _ = one.answer.send(Ok(()));
+    // One that has acked in a transaction of its own, and said nothing of its slice.
+    let (later, other) = (two.slice.began_at(), two.slice.shard_key.clone());
+    let follow_up = mainstay_core::outbox::Message::new("unrelated", "").due_in(Duration::from_secs(3_600));
+    fx.complete(&two.context, "acked", follow_up).await.unwrap();
+    let _ = two.answer.send(Ok(()));
+    world
+        .until("both cursors have moved", async |_| {
+            (completed(&fanout, &shard).await, completed(&fanout, &other).await) == (Some(began), Some(later))
+        })
+        .await;
+    world.until_idle().await;
+    worker.stop().await.unwrap();
+    // The next window begins where they ended.
+    world.advance(Duration::from_secs(660)).await;
+    for slice in pass(&world, &shards(["a", "b"])).await.dispatched {
+        let start = slice.window_start.unwrap();
+        assert_eq!(Some(start), completed(&fanout, &slice.shard_key).await);
+    }
+    assert_eq!(messages(&world).await.len(), 4);
+}
+
+async fn r23_a_handler_that_fails_leaves_the_cursor(fx: &dyn Fixture) {
+    let world = World::open(fx).await;
+    let fanout = fanout(&world);
+    let (reporter, mut reports) = Reports::new();
+    let worker = worker(&world, reporter).await;
+    assert_eq!(pass(&world, &shards(["a"])).await.dispatched.len(), 1);
+    let handed: Handed = reports.next().await;
+    let _ = handed.answer.send(Err(HandlerError::retry_after(Duration::from_millis(1), "not yet")));
+    let handed: Handed = reports.next().await;
+    assert_eq!(handed.context.attempt(), 2);
+    assert_eq!(completed(&fanout, "a").await, None);
+    // What is said before a failure stands: it was done.
+    assert!(handed.slice.complete(second(1)).await.unwrap());
+    let _ = handed.answer.send(Err(HandlerError::fail("never")));
+    world.until_idle().await;
+    worker.stop().await.unwrap();
+    assert_eq!(completed(&fanout, "a").await, Some(second(1)));
+}

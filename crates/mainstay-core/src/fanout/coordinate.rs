@@ -1,0 +1,278 @@
+//! One pass of a coordinator: what is due, and its slices into the outbox.
+//!
+//! What is planned is calculated from rows that were read before; each slice is made in a transaction that first makes sure that the
+//! coordinator still holds its lease, that the policy is still the same and that the shard's cursor is still the one it was planned with.
+//! So a coordinator that was paused for any length of time makes nothing that is not to be made, and one that dies midway leaves slices that are
+//! made and others that are planned again.
+
+use std::collections::{HashMap, HashSet};
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::WorkItemId;
+use crate::job::{Misfire, plan};
+use crate::lease::Lease;
+use crate::outbox::{Message, PreparedMessage};
+use crate::store::StoreCall;
+use crate::telemetry;
+
+use super::{
+    Candidate, Fanout, FanoutCursor, FanoutKey, FanoutPolicy, FanoutSlice, Occasion, PlannedSlice, Planner,
+};
+
+/// Shards looked at, and slices made, per transaction.
+const PAGE: usize = 500;
+
+/// What a pass has brought.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Pass {
+    /// The slices made.
+    pub dispatched: Vec<FanoutSlice>,
+    /// Shards whose last slice was in flight and which were left alone.
+    pub in_flight: u64,
+    /// Shard keys the planner gave that can't be used.
+    pub refused: u64,
+    /// The version of the policy that was planned by. None if there is no such fan-out.
+    pub version: Option<i64>,
+    /// How long until it is worth another look, unless the policy changes. None if only that makes it so.
+    pub next: Option<SignedDuration>,
+}
+
+impl Fanout {
+    /// Makes a slice of everything that is due. What [`super::FanoutService`] does while it holds `lease`, which must be the fan-out's own
+    /// ([`FanoutKey::lease_name`]).
+    pub async fn coordinate(&self, key: &FanoutKey, planner: &dyn Planner, lease: &Lease) -> Result<Pass> {
+        const COORDINATE: &str = "fanout.coordinate";
+        if lease.name() != key.lease_name() {
+            let (wanted, got) = (key.lease_name(), lease.name());
+            return Err(Error::invalid(COORDINATE, "lease", format_args!("must be {wanted:?}, got {got:?}")));
+        }
+        let Some((policy, now)) = self.store().standing(key).await? else { return Ok(Pass::default()) };
+        let mut pass = Pass { version: Some(policy.version), ..Pass::default() };
+        let (occasion, next) = occasion(&policy, now)?;
+        pass.next = next.map(|next| next.duration_since(now));
+        if let Some(occasion) = occasion {
+            Run { fanout: self, key, policy: &policy, planner, lease, occasion, now }.make(&mut pass).await?;
+        }
+        Ok(pass)
+    }
+}
+
+/// Why there is something to plan now, and when there will be the next time.
+fn occasion(policy: &FanoutPolicy, now: Timestamp) -> Result<(Option<Occasion>, Option<Timestamp>)> {
+    if let Some(requested) = policy.run_requested_at {
+        // The next look comes at once: noting the run leaves the rest to it.
+        return Ok((Some(Occasion::Requested(requested)), Some(now)));
+    }
+    if !policy.enabled {
+        return Ok((None, None));
+    }
+    let Some(schedule) = policy.schedule()? else {
+        let every = SignedDuration::try_from(policy.every).unwrap_or(SignedDuration::MAX);
+        return Ok((Some(Occasion::Cadence), now.checked_add(every).ok()));
+    };
+    let since = policy.last_run_at.map_or(policy.since_at, |last| last.max(policy.since_at));
+    let Some(first) = schedule.next_after(since) else { return Ok((None, None)) };
+    // One run stands for all that were missed.
+    let plan = plan(&schedule, first, now, Misfire::Once);
+    Ok((plan.occurrences.last().map(|last| Occasion::Cron(*last)), plan.next))
+}
+
+/// A run that is being made.
+struct Run<'a> {
+    fanout: &'a Fanout,
+    key: &'a FanoutKey,
+    policy: &'a FanoutPolicy,
+    planner: &'a dyn Planner,
+    lease: &'a Lease,
+    occasion: Occasion,
+    now: Timestamp,
+}
+
+impl Run<'_> {
+    async fn make(&self, pass: &mut Pass) -> Result<()> {
+        let mut seen = HashSet::new();
+        let mut after: Option<String> = None;
+        loop {
+            let page = self.planner.candidates(self.key, after.as_deref(), PAGE).await;
+            let page = page.map_err(|error| planner_failed(self.key, error))?;
+            after = page.last().cloned();
+            let fresh: Vec<String> = page.into_iter().filter(|shard| seen.insert(shard.clone())).collect();
+            if fresh.is_empty() {
+                break;
+            }
+            self.lease.check()?;
+            for shards in self.usable(fresh, pass).chunks(PAGE) {
+                let planned = self.plan(shards, pass).await?;
+                if !planned.is_empty() {
+                    self.dispatch_new(&planned, pass).await?;
+                }
+            }
+        }
+        match self.occasion {
+            Occasion::Cadence => Ok(()),
+            Occasion::Cron(at) => self.note(self.ran(at, None)).await,
+            Occasion::Requested(at) => self.note(self.ran(at, Some(at))).await,
+        }
+    }
+
+    /// One bad key keeps no other shard from its slices.
+    fn usable(&self, shards: Vec<String>, pass: &mut Pass) -> Vec<String> {
+        let (usable, refused): (Vec<_>, Vec<_>) =
+            shards.into_iter().partition(|shard| FanoutKey::validate_shard("fanout.plan", shard).is_ok());
+        pass.refused += refused.len() as u64;
+        telemetry::fanout_refused(self.fanout.store().identifier(), self.key, refused.len() as u64);
+        usable
+    }
+
+    async fn plan(&self, shards: &[String], pass: &mut Pass) -> Result<Vec<PlannedSlice>> {
+        let cursors = self.fanout.store().look(self.key, shards).await?;
+        let cursors: HashMap<&str, &FanoutCursor> =
+            cursors.iter().map(|cursor| (cursor.shard_key.as_str(), cursor)).collect();
+        let mut planned = Vec::new();
+        for shard in shards {
+            let cursor = cursors.get(shard.as_str()).copied();
+            if cursor.is_some_and(|cursor| cursor.in_flight) {
+                pass.in_flight += 1;
+                continue;
+            }
+            let candidate = Candidate::new(self.policy, shard, cursor, self.occasion, self.now);
+            let Some(time) = self.planner.due(&candidate) else { continue };
+            // At an occurrence the outbox keeps what is not due yet; otherwise there is time to think again.
+            if self.occasion == Occasion::Cadence && time.due > self.now {
+                let wait = time.due.duration_since(self.now);
+                pass.next = Some(pass.next.map_or(wait, |next| next.min(wait)));
+                continue;
+            }
+            planned.push(PlannedSlice::new(self.key, shard, cursor, time));
+        }
+        Ok(planned)
+    }
+
+    /// Dispatches slices. One whose message is there already was made before, by a cursor that somebody has since put back, from a copy of the
+    /// table or by hand: it counts as made.
+    async fn dispatch_new(&self, planned: &[PlannedSlice], pass: &mut Pass) -> Result<()> {
+        match self.dispatch(planned, &HashSet::new(), pass).await {
+            Err(error) if error.field() == Some("work_item_id") => {}
+            other => return other,
+        }
+        let mut known = HashSet::new();
+        for slice in planned {
+            if self.fanout.outbox.get(slice.id).await?.is_some() {
+                known.insert(slice.id);
+            }
+        }
+        telemetry::fanout_known(self.fanout.store().identifier(), self.key, known.len() as u64);
+        self.dispatch(planned, &known, pass).await
+    }
+
+    /// Notes slices and adds their messages, in one transaction; but for the messages that are known to be there.
+    async fn dispatch(
+        &self,
+        planned: &[PlannedSlice],
+        known: &HashSet<WorkItemId>,
+        pass: &mut Pass,
+    ) -> Result<()> {
+        let store = self.fanout.store();
+        let mut tx = self.fanout.outbox.store().begin().await?;
+        self.lease.guard(&mut tx).await?;
+        let claimed = store.claimed(&tx.call(&store.claim(self.key, self.policy.version, planned)).await?)?;
+        let claimed: HashSet<String> = claimed.into_iter().collect();
+        let made: Vec<&PlannedSlice> =
+            planned.iter().filter(|slice| claimed.contains(&slice.shard_key)).collect();
+        if made.is_empty() {
+            return tx.rollback().await;
+        }
+        let new = made.iter().filter(|slice| !known.contains(&slice.id));
+        let messages = new.map(|slice| self.message(slice)).collect::<Result<Vec<_>>>()?;
+        let enqueued = if messages.is_empty() { Vec::new() } else { tx.enqueue(&messages).await? };
+        if self.occasion == Occasion::Cadence {
+            tx.call(&self.ran(self.now, None)).await?;
+        }
+        tx.commit().await?;
+        telemetry::enqueued(self.fanout.outbox.store().identifier(), &messages, &enqueued);
+        telemetry::fanout_dispatched(store.identifier(), self.key, messages.len() as u64);
+        pass.dispatched.extend(made.into_iter().map(|slice| slice.payload(self.key)));
+        Ok(())
+    }
+
+    fn message(&self, slice: &PlannedSlice) -> Result<PreparedMessage> {
+        Message::json(self.key.message_topic(), &slice.payload(self.key))?
+            .work_item_id(slice.id)
+            .message_id(slice.message)
+            .due_at(slice.due)
+            .prepare(self.fanout.outbox.limits())
+    }
+
+    fn ran(&self, nominal: Timestamp, requested: Option<Timestamp>) -> StoreCall {
+        self.fanout.store().ran(self.key, self.policy.version, nominal, requested)
+    }
+
+    /// Notes the run, once all its slices are made: should that not come to be, the next coordinator makes those that are missing.
+    async fn note(&self, call: StoreCall) -> Result<()> {
+        let mut tx = self.fanout.outbox.store().begin().await?;
+        self.lease.guard(&mut tx).await?;
+        tx.call(&call).await?;
+        tx.commit().await
+    }
+}
+
+fn planner_failed(key: &FanoutKey, error: super::PlannerError) -> Error {
+    // What is underneath may say whether it is worth trying again; that it will be tried again is certain.
+    Error::new(ErrorKind::Internal, "fanout.plan", format!("the planner of {key} failed: {error}"))
+        .with_source(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn at(text: &str) -> Timestamp {
+        text.parse().unwrap()
+    }
+
+    fn policy() -> FanoutPolicy {
+        let mut policy =
+            FanoutPolicy::new(FanoutKey::new("etl", "payments").unwrap(), at("2027-01-01T10:30:00Z"));
+        policy.every = Duration::from_secs(600);
+        policy
+    }
+
+    #[test]
+    fn without_cron_every_look_is_an_occasion_and_the_next_is_a_cadence_away() {
+        let now = at("2027-01-01T11:00:00Z");
+        assert_eq!(
+            occasion(&policy(), now).unwrap(),
+            (Some(Occasion::Cadence), Some(at("2027-01-01T11:10:00Z")))
+        );
+        let mut disabled = policy();
+        disabled.enabled = false;
+        assert_eq!(occasion(&disabled, now).unwrap(), (None, None));
+        disabled.run_requested_at = Some(now);
+        assert_eq!(occasion(&disabled, now).unwrap().0, Some(Occasion::Requested(now)));
+    }
+
+    #[test]
+    fn a_restart_catches_up_once() {
+        let mut hourly = policy();
+        hourly.cron = Some("@hourly".to_owned());
+        // Nothing has come since it was registered.
+        let (none, next) = occasion(&hourly, at("2027-01-01T10:59:59Z")).unwrap();
+        assert_eq!((none, next), (None, Some(at("2027-01-01T11:00:00Z"))));
+        // Three were missed: the last one stands for them.
+        let (missed, next) = occasion(&hourly, at("2027-01-01T13:20:00Z")).unwrap();
+        assert_eq!(missed, Some(Occasion::Cron(at("2027-01-01T13:00:00Z"))));
+        assert_eq!(next, Some(at("2027-01-01T14:00:00Z")));
+        hourly.last_run_at = Some(at("2027-01-01T13:00:00Z"));
+        assert_eq!(occasion(&hourly, at("2027-01-01T13:20:00Z")).unwrap().0, None);
+        // Changed since: what it would have missed before does not count.
+        hourly.since_at = at("2027-01-01T15:30:00Z");
+        assert_eq!(occasion(&hourly, at("2027-01-01T15:40:00Z")).unwrap().0, None);
+        hourly.cron = Some("nonsense".to_owned());
+        assert_eq!(occasion(&hourly, at("2027-01-01T15:40:00Z")).unwrap_err().field(), Some("cron"));
+    }
+}

@@ -1,0 +1,211 @@
+//! The coordinator of a fan-out.
+//!
+//! Any number may run, in one process or in many; the one that holds the fan-out's lease works, and another takes over when it is gone.
+//! There is no tick: it sleeps until the next shard is due or the next occurrence comes, or until somebody changes the policy.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::lease::{Acquired, Lease, LeaseHolder};
+use crate::runtime::{Lifecycle, Pause, Service};
+use crate::store::Wake;
+use crate::telemetry;
+
+use super::{Fanout, FanoutKey, Pass, Planner};
+
+const DAY: Duration = Duration::from_secs(24 * 3_600);
+
+/// The pause after a pass that failed, first and longest.
+const TROUBLE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
+
+/// How often one that does not hold the lease asks for it, at most and at least.
+const STANDBY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+
+/// How many times longer than a look took it rests before the next one, whatever is due: so many shards that are due one after the
+/// other must not become a look at all of them for each.
+const REST: u32 = 4;
+
+/// How long giving up the lease may take. It is a courtesy; it lapses by itself.
+const LEAVE: Duration = Duration::from_secs(1);
+
+/// How a coordinator works.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FanoutOptions {
+    /// The first wait when nothing is due; it doubles as long as nothing happens. Defaults to 0.25 s. Only where the database can't
+    /// notify (through a pooler) does it matter: a policy that was changed is seen after it.
+    pub poll_min: Duration,
+    /// The longest wait when nothing is due and no notification comes, and the longest between two looks while slices are in flight: at
+    /// most 24 h. Defaults to 30 s.
+    pub poll_max: Duration,
+}
+
+impl Default for FanoutOptions {
+    fn default() -> Self {
+        Self { poll_min: Duration::from_millis(250), poll_max: Duration::from_secs(30) }
+    }
+}
+
+impl FanoutOptions {
+    /// Refuses values outside their bounds.
+    pub fn validate(&self) -> Result<()> {
+        let (min, max) = (self.poll_min, self.poll_max);
+        if min.is_zero() || max < min || max > DAY {
+            let reason = format_args!(
+                "must be above zero and at most poll_max, which is at most 24 h, got {min:?} and {max:?}"
+            );
+            return Err(Error::invalid("fanout.options", "poll_min", reason));
+        }
+        Ok(())
+    }
+}
+
+/// The coordinator of one fan-out. See [`Service`] for how it starts and stops.
+pub struct FanoutService {
+    fanout: Fanout,
+    key: FanoutKey,
+    planner: Arc<dyn Planner>,
+    options: FanoutOptions,
+}
+
+impl FanoutService {
+    pub(crate) const NAME: &'static str = "fan-out coordinator";
+
+    /// A coordinator of this fan-out.
+    pub fn new(
+        fanout: Fanout,
+        key: FanoutKey,
+        planner: Arc<dyn Planner>,
+        options: FanoutOptions,
+    ) -> Result<Self> {
+        options.validate()?;
+        Ok(Self { fanout, key, planner, options })
+    }
+
+    fn identifier(&self) -> &str {
+        self.fanout.store().identifier()
+    }
+
+    /// Ends only with the store.
+    async fn terms(&self, held: &mut Option<Lease>) {
+        let mut trouble = Pause::new(TROUBLE);
+        loop {
+            *held = None;
+            match self.term(held, &mut trouble).await {
+                Ok(()) => {}
+                Err(error) if error.kind() == ErrorKind::Closed => return,
+                Err(error) => self.rest_from(&error, &mut trouble).await,
+            }
+        }
+    }
+
+    async fn rest_from(&self, error: &Error, trouble: &mut Pause) {
+        let delay = trouble.step();
+        telemetry::fanout_failed(self.identifier(), &self.key, error, delay);
+        sleep(delay).await;
+    }
+
+    /// Coordinates for as long as it holds the lease. Returns at once, after a pause, if somebody else has it.
+    async fn term(&self, held: &mut Option<Lease>, trouble: &mut Pause) -> Result<()> {
+        let leases = &self.fanout.leases;
+        let options = leases.options().clone().wait(Duration::ZERO);
+        let lease = match leases.acquire_with(&self.key.lease_name(), options).await? {
+            Acquired::Held(holder) => {
+                sleep(standby(&holder)).await;
+                return Ok(());
+            }
+            Acquired::Lease(lease) => held.insert(lease),
+        };
+        telemetry::fanout_term(self.identifier(), &self.key, lease.epoch());
+        while !lease.is_lost() {
+            let begun = Instant::now();
+            let pass = self.fanout.coordinate(&self.key, self.planner.as_ref(), lease);
+            let Some(pass) = lease.cancellation().run_until_cancelled(pass).await else { break };
+            match pass {
+                Ok(pass) => {
+                    trouble.reset();
+                    let idle = self.idle(&pass, begun.elapsed());
+                    if let Some(ended) = lease.cancellation().run_until_cancelled(idle).await {
+                        ended?;
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::Closed => return Err(error),
+                Err(error) if error.kind() == ErrorKind::LeaseLost => break,
+                // The lease stays: whoever had it next would have the same trouble.
+                Err(error) => self.rest_from(&error, trouble).await,
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until another look is worth it.
+    async fn idle(&self, pass: &Pass, took: Duration) -> Result<()> {
+        let under_way = pass.in_flight > 0 || !pass.dispatched.is_empty();
+        let next = pass.next.map(|next| Duration::try_from(next).unwrap_or_default());
+        // A slice may leave work behind that is due at once, and nobody tells when it has ended.
+        let next = if under_way { next.map(|next| next.min(self.options.poll_max)) } else { next };
+        let at = next.map(|next| Instant::now() + next.max(took * REST).min(366 * DAY));
+        let mut poll = Pause::new((self.options.poll_min, self.options.poll_max));
+        loop {
+            let left = at.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()));
+            if left.is_zero() {
+                return Ok(());
+            }
+            let wait = poll.step().min(left);
+            if self.fanout.store().wait(&self.key, pass.version, wait).await? != Wake::TimedOut {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Until the holder's time is up, but not for long: it may give the lease up at any time.
+fn standby(holder: &LeaseHolder) -> Duration {
+    holder.remaining().clamp(STANDBY.0, STANDBY.1)
+}
+
+#[async_trait]
+impl Service for FanoutService {
+    fn name(&self) -> &'static str {
+        Self::NAME
+    }
+
+    async fn run(&self, lifecycle: Lifecycle) -> Result<()> {
+        lifecycle.started();
+        let mut held = None;
+        lifecycle.stopping().run_until_cancelled(self.terms(&mut held)).await;
+        if let Some(lease) = held {
+            telemetry::service(self.identifier(), self.name(), None, "stopping");
+            // So that another can take over at once. Whether it ended or was given up makes no difference here.
+            let _ = timeout(LEAVE, lease.close()).await;
+        }
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for FanoutService {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FanoutService")
+            .field("fanout", &self.fanout)
+            .field("key", &self.key)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_bounded() {
+        let fine = FanoutOptions::default();
+        fine.validate().unwrap();
+        let field = |options: FanoutOptions| options.validate().unwrap_err().field().unwrap();
+        assert_eq!(field(FanoutOptions { poll_min: Duration::ZERO, ..fine }), "poll_min");
+        assert_eq!(field(FanoutOptions { poll_max: 2 * DAY, ..fine }), "poll_min");
+    }
+}

@@ -1,0 +1,121 @@
+-- Registering fan-outs and changing how they are planned. Expressions and zones are not read here but by a coordinator.
+
+create or replace function "{{schema}}"."{{fanout}}_channel"() returns text
+language sql immutable parallel safe
+as $mainstay$
+    -- A channel name is at most 63 bytes, two names can be longer.
+    select case when octet_length('{{schema:literal}}.{{fanout:literal}}') <= 63 then '{{schema:literal}}.{{fanout:literal}}'
+                else 'mainstay.' || md5('{{schema:literal}}.{{fanout:literal}}') end
+$mainstay$;
+comment on function "{{schema}}"."{{fanout}}_channel"() is 'The channel to LISTEN on (quote it as an identifier). Notifications have an empty payload and mean: a policy has changed.';
+
+create or replace function "{{schema}}"."{{fanout}}_register"(
+    topic text,
+    work_key text,
+    every_seconds integer default 0,
+    jitter_seconds integer default 0,
+    cron text default null,
+    time_zone text default 'UTC',
+    enabled boolean default true
+) returns setof "{{schema}}"."{{fanout}}"
+language plpgsql volatile
+as $mainstay$
+#variable_conflict use_column
+declare
+    wrong constant text := "{{schema}}"."{{fanout}}_wrong"(topic, work_key, every_seconds, jitter_seconds, cron, time_zone, enabled);
+    new_declared constant jsonb := jsonb_build_array(every_seconds, jitter_seconds, cron, time_zone, enabled);
+begin
+    if wrong is not null then
+        raise exception using errcode = '22023', message = '{{fanout:literal}}_register: ' || wrong;
+    end if;
+    insert into "{{schema}}"."{{fanout}}" as p (topic, work_key, every_seconds, jitter_seconds, cron, time_zone, enabled, declared)
+    values (topic, work_key, every_seconds, jitter_seconds, cron, time_zone, enabled, new_declared)
+    -- Registered with the same values as the last time, as every start of a program does, it stays untouched.
+    on conflict (topic, work_key) do update
+       set every_seconds = excluded.every_seconds, jitter_seconds = excluded.jitter_seconds, cron = excluded.cron, time_zone = excluded.time_zone,
+           enabled = excluded.enabled, declared = excluded.declared, version = p.version + 1, updated_at = statement_timestamp(),
+           since_at = case when p.enabled and excluded.enabled and (p.cron, p.time_zone) is not distinct from (excluded.cron, excluded.time_zone)
+                           then p.since_at else statement_timestamp() end
+     where p.declared <> excluded.declared;
+    if found then
+        perform pg_notify("{{schema}}"."{{fanout}}_channel"(), '');
+    end if;
+    return query select p.* from "{{schema}}"."{{fanout}}" p where p.topic = $1 and p.work_key = $2;
+end
+$mainstay$;
+comment on function "{{schema}}"."{{fanout}}_register"(text, text, integer, integer, text, text, boolean) is
+    'Registers a fan-out and returns its policy. One that is there changes only if other values are registered than the last time.';
+
+create or replace function "{{schema}}"."{{fanout}}_set"(
+    topic text,
+    work_key text,
+    every_seconds integer default null,
+    jitter_seconds integer default null,
+    cron text default null,
+    time_zone text default null,
+    enabled boolean default null,
+    expected_version bigint default null
+) returns setof "{{schema}}"."{{fanout}}"
+language plpgsql volatile
+as $mainstay$
+#variable_conflict use_column
+declare
+    old "{{schema}}"."{{fanout}}";
+    new "{{schema}}"."{{fanout}}";
+    wrong text;
+begin
+    select p.* into old from "{{schema}}"."{{fanout}}" p where p.topic = $1 and p.work_key = $2 for no key update;
+    if not found or old.version <> $8 then
+        return;
+    end if;
+    new := old;
+    new.every_seconds := coalesce($3, old.every_seconds);
+    new.jitter_seconds := coalesce($4, old.jitter_seconds);
+    new.cron := nullif(coalesce($5, old.cron), '');
+    new.time_zone := coalesce($6, old.time_zone);
+    new.enabled := coalesce($7, old.enabled);
+    wrong := "{{schema}}"."{{fanout}}_wrong"($1, $2, new.every_seconds, new.jitter_seconds, new.cron, new.time_zone, new.enabled);
+    if wrong is not null then
+        raise exception using errcode = '22023', message = '{{fanout:literal}}_set: ' || wrong;
+    end if;
+    if new is distinct from old then
+        update "{{schema}}"."{{fanout}}" p
+           set every_seconds = new.every_seconds, jitter_seconds = new.jitter_seconds, cron = new.cron, time_zone = new.time_zone,
+               enabled = new.enabled, version = p.version + 1, updated_at = statement_timestamp(),
+               since_at = case when old.enabled and new.enabled and (old.cron, old.time_zone) is not distinct from (new.cron, new.time_zone)
+                               then p.since_at else statement_timestamp() end
+         where p.topic = $1 and p.work_key = $2;
+        perform pg_notify("{{schema}}"."{{fanout}}_channel"(), '');
+    end if;
+    return query select p.* from "{{schema}}"."{{fanout}}" p where p.topic = $1 and p.work_key = $2;
+end
+$mainstay$;
+comment on function "{{schema}}"."{{fanout}}_set"(text, text, integer, integer, text, text, boolean, bigint) is
+    'Changes how a fan-out is planned and returns its policy; null leaves things as they are, an empty cron takes the expression away. No row: there is no such fan-out, or it is of another version than expected.';
+
+create or replace function "{{schema}}"."{{fanout}}_run"(topic text, work_key text) returns boolean
+language plpgsql volatile
+as $mainstay$
+#variable_conflict use_column
+begin
+    update "{{schema}}"."{{fanout}}" p set run_requested_at = statement_timestamp(), version = p.version + 1 where p.topic = $1 and p.work_key = $2;
+    if found then
+        perform pg_notify("{{schema}}"."{{fanout}}_channel"(), '');
+    end if;
+    return found;
+end
+$mainstay$;
+comment on function "{{schema}}"."{{fanout}}_run"(text, text) is
+    'Asks for a run now: a slice of every shard that has none in flight. A coordinator makes it. False: there is no such fan-out.';
+
+create or replace function "{{schema}}"."{{fanout}}_ran"(topic text, work_key text, version bigint, nominal timestamptz, requested timestamptz) returns void
+language plpgsql volatile
+as $mainstay$
+#variable_conflict use_column
+begin
+    update "{{schema}}"."{{fanout}}" p
+       set last_run_at = greatest(p.last_run_at, $4), run_requested_at = case when p.run_requested_at is distinct from $5 then p.run_requested_at end
+     where p.topic = $1 and p.work_key = $2 and p.version = $3;
+end
+$mainstay$;
+comment on function "{{schema}}"."{{fanout}}_ran"(text, text, bigint, timestamptz, timestamptz) is 'Internal: notes a run as made.';

@@ -1,0 +1,238 @@
+//! Fan-outs: each method is one call of one SQL function, or one reading, in one round trip.
+//!
+//! Arguments and answers are texts, so that the same statements run on the program's own connections and in the transactions of
+//! every driver (see `adapter`).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+use mainstay_core::Result;
+use mainstay_core::fanout::{FanoutCursor, FanoutKey, FanoutPolicy, PlannedSlice, PreparedFanout, answer};
+use mainstay_core::store::{Argument, FanoutStore, Names, Step, StoreCall, Wake};
+use tokio::time::Instant;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_util::sync::CancellationToken;
+
+use crate::adapter::Origin;
+use crate::error::closed;
+use crate::listener::{Listener, Subject};
+use crate::pool::{Connections, Parameter};
+use crate::rows;
+use crate::statements::FanoutStatements;
+use crate::waiting::Ear;
+
+/// Fan-outs in PostgreSQL.
+pub struct PostgresFanout {
+    identifier: String,
+    connections: Connections,
+    statements: FanoutStatements,
+    listener: Option<Arc<Listener>>,
+    closed: CancellationToken,
+    origin: Arc<Origin>,
+}
+
+impl PostgresFanout {
+    pub(crate) fn new(
+        connections: Connections,
+        names: &Names,
+        listener: Option<Arc<Listener>>,
+        closed: CancellationToken,
+    ) -> Result<Self> {
+        let identifier = format!("{}/{}.{}", connections.store(), names.schema(), names.fanout());
+        let statements = FanoutStatements::new(names)?;
+        Ok(Self { identifier, connections, statements, listener, closed, origin: Arc::default() })
+    }
+
+    fn call<const N: usize>(
+        &self,
+        operation: &'static str,
+        sql: &str,
+        key: &FanoutKey,
+        rest: [Option<String>; N],
+    ) -> StoreCall {
+        let arguments = arguments(key, rest).into_iter().map(Argument::from).collect();
+        let (store, origin) = (self.identifier.clone(), Arc::clone(&self.origin));
+        StoreCall { operation, store, origin, steps: vec![Step { sql: sql.into(), arguments }] }
+    }
+
+    /// Runs it in a transaction of its own.
+    async fn run(
+        &self,
+        operation: &'static str,
+        sql: &str,
+        arguments: Vec<Option<String>>,
+    ) -> Result<Vec<String>> {
+        let parameters: Vec<Parameter<'_>> =
+            arguments.iter().map(|argument| (argument as &(dyn ToSql + Sync), Type::TEXT)).collect();
+        rows::answers(operation, &self.connections.query(operation, sql, &parameters).await?)
+    }
+
+    /// The version of a policy; none if there is no such fan-out.
+    async fn version(&self, key: &FanoutKey) -> Result<Option<i64>> {
+        const WAIT: &str = "fanout.wait";
+        let answers = self.run(WAIT, &self.statements.version, arguments(key, [])).await?;
+        if answers.is_empty() {
+            return Ok(None);
+        }
+        answer::only::<(i64,)>(WAIT, &answers).map(|(version,)| Some(version))
+    }
+
+    async fn wait_open(&self, key: &FanoutKey, version: Option<i64>, timeout: Duration) -> Result<Wake> {
+        let deadline = Instant::now() + timeout.min(Duration::from_secs(24 * 3_600));
+        // Before the look: what comes after it is then heard. Whoever changes a policy always notifies.
+        let mut ear = Ear::new(self.listener.as_deref(), Subject::Fanout);
+        loop {
+            if self.version(key).await? != version {
+                return Ok(Wake::Notified);
+            }
+            if !ear.sleep_until(deadline).await {
+                return Ok(Wake::TimedOut);
+            }
+            ear = Ear::new(self.listener.as_deref(), Subject::Fanout);
+        }
+    }
+}
+
+fn arguments<const N: usize>(key: &FanoutKey, rest: [Option<String>; N]) -> Vec<Option<String>> {
+    [text(key.topic()), text(key.work_key())].into_iter().chain(rest).collect()
+}
+
+fn text(text: &str) -> Option<String> {
+    Some(text.to_owned())
+}
+
+fn seconds(duration: Duration) -> Option<String> {
+    Some(duration.as_secs().to_string())
+}
+
+fn micros(moment: Timestamp) -> String {
+    moment.as_microsecond().to_string()
+}
+
+#[async_trait]
+impl FanoutStore for PostgresFanout {
+    fn identifier(&self) -> &str {
+        &self.identifier
+    }
+
+    async fn register(&self, fanout: &PreparedFanout) -> Result<FanoutPolicy> {
+        const REGISTER: &str = "fanout.register";
+        let values = [
+            seconds(fanout.every()),
+            seconds(fanout.jitter()),
+            fanout.cron().map(str::to_owned),
+            text(fanout.time_zone()),
+            Some(fanout.enabled().to_string()),
+        ];
+        let arguments = arguments(fanout.key(), values);
+        answer::policy_of(REGISTER, &self.run(REGISTER, &self.statements.register, arguments).await?)
+    }
+
+    async fn standing(&self, key: &FanoutKey) -> Result<Option<(FanoutPolicy, Timestamp)>> {
+        const STANDING: &str = "fanout.standing";
+        let answers = self.run(STANDING, &self.statements.standing, arguments(key, [])).await?;
+        answer::maybe_policy(STANDING, &answers)
+    }
+
+    async fn list(&self, after: Option<&FanoutKey>, limit: u32) -> Result<Vec<FanoutPolicy>> {
+        const LIST: &str = "fanout.list";
+        let (topic, work_key) = (after.map(|key| key.topic()), after.map(|key| key.work_key()));
+        let arguments = vec![topic.map(str::to_owned), work_key.map(str::to_owned), Some(limit.to_string())];
+        let policies = answer::policies(LIST, &self.run(LIST, &self.statements.list, arguments).await?)?;
+        Ok(policies.into_iter().map(|(policy, _)| policy).collect())
+    }
+
+    async fn set(&self, policy: &FanoutPolicy) -> Result<Option<FanoutPolicy>> {
+        const SET: &str = "fanout.set";
+        let values = [
+            Some(policy.version.to_string()),
+            seconds(policy.every),
+            seconds(policy.jitter),
+            policy.cron.clone(),
+            text(&policy.time_zone),
+            Some(policy.enabled.to_string()),
+        ];
+        let answers = self.run(SET, &self.statements.set, arguments(&policy.key, values)).await?;
+        Ok(answer::maybe_policy(SET, &answers)?.map(|(policy, _)| policy))
+    }
+
+    async fn request_run(&self, key: &FanoutKey) -> Result<bool> {
+        const RUN: &str = "fanout.run";
+        answer::changed(RUN, &self.run(RUN, &self.statements.request_run, arguments(key, [])).await?)
+    }
+
+    async fn add_shards(&self, key: &FanoutKey, shards: &[String]) -> Result<u64> {
+        const ADD: &str = "fanout.add_shards";
+        let arguments = arguments(key, [Some(answer::texts(shards))]);
+        let (added,): (u64,) =
+            answer::only(ADD, &self.run(ADD, &self.statements.add_shards, arguments).await?)?;
+        Ok(added)
+    }
+
+    async fn forget_shard(&self, key: &FanoutKey, shard: &str) -> Result<bool> {
+        const FORGET: &str = "fanout.forget_shard";
+        let arguments = arguments(key, [text(shard)]);
+        answer::changed(FORGET, &self.run(FORGET, &self.statements.forget_shard, arguments).await?)
+    }
+
+    async fn look(&self, key: &FanoutKey, shards: &[String]) -> Result<Vec<FanoutCursor>> {
+        const LOOK: &str = "fanout.look";
+        let arguments = arguments(key, [Some(answer::texts(shards))]);
+        answer::cursors(LOOK, &self.run(LOOK, &self.statements.look, arguments).await?)
+    }
+
+    async fn cursors(&self, key: &FanoutKey, after: Option<&str>, limit: u32) -> Result<Vec<FanoutCursor>> {
+        const CURSORS: &str = "fanout.cursors";
+        let arguments = arguments(key, [after.map(str::to_owned), Some(limit.to_string())]);
+        answer::cursors(CURSORS, &self.run(CURSORS, &self.statements.cursors, arguments).await?)
+    }
+
+    async fn complete(&self, key: &FanoutKey, shard: &str, at: Timestamp) -> Result<bool> {
+        const COMPLETE: &str = "fanout.complete";
+        let arguments = arguments(key, [text(shard), Some(micros(at))]);
+        answer::changed(COMPLETE, &self.run(COMPLETE, &self.statements.complete, arguments).await?)
+    }
+
+    fn completion(&self, key: &FanoutKey, shard: &str, at: Timestamp) -> StoreCall {
+        self.call("fanout.complete_in", &self.statements.complete, key, [text(shard), Some(micros(at))])
+    }
+
+    fn completed(&self, answers: &[String]) -> Result<bool> {
+        answer::changed("fanout.complete_in", answers)
+    }
+
+    fn claim(&self, key: &FanoutKey, version: i64, slices: &[PlannedSlice]) -> StoreCall {
+        let arguments = [Some(version.to_string()), Some(answer::plan(slices))];
+        self.call("fanout.claim", &self.statements.claim, key, arguments)
+    }
+
+    fn claimed(&self, answers: &[String]) -> Result<Vec<String>> {
+        answer::shards("fanout.claim", answers)
+    }
+
+    fn ran(
+        &self,
+        key: &FanoutKey,
+        version: i64,
+        nominal: Timestamp,
+        requested: Option<Timestamp>,
+    ) -> StoreCall {
+        let arguments = [Some(version.to_string()), Some(micros(nominal)), requested.map(micros)];
+        self.call("fanout.ran", &self.statements.ran, key, arguments)
+    }
+
+    async fn wait(&self, key: &FanoutKey, version: Option<i64>, timeout: Duration) -> Result<Wake> {
+        tokio::select! {
+            wake = self.wait_open(key, version, timeout) => wake,
+            () = self.closed.cancelled() => Err(closed("fanout.wait")),
+        }
+    }
+}
+
+impl std::fmt::Debug for PostgresFanout {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PostgresFanout").field("identifier", &self.identifier).finish_non_exhaustive()
+    }
+}
