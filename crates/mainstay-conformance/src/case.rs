@@ -99,6 +99,7 @@ macro_rules! suite {
         $crate::fanout_cases!($fixture);
         $crate::fanout_cursors_cases!($fixture);
         $crate::fanout_service_cases!($fixture);
+        $crate::fleet_cases!($fixture);
         $crate::forget_cases!($fixture);
         $crate::fuzz_cases!($fixture);
         $crate::guard_cases!($fixture);

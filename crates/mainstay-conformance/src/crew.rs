@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use crate::world::World;
 
 /// How long a case waits for something that should happen soon.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 impl World<'_> {
     /// Starts a worker of its own instance with these handlers and no chores on a timer.
@@ -56,7 +56,7 @@ impl World<'_> {
 }
 
 /// Polls often, so that a provider that is woken late does not make the suite slow.
-fn brisk(options: &mut DispatcherOptions) {
+pub(crate) fn brisk(options: &mut DispatcherOptions) {
     options.poll_min = Duration::from_millis(10);
     options.poll_max = Duration::from_millis(200);
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use jiff::Timestamp;
 use mainstay_core::fanout::{Fanout, FanoutSlice, Slice};
+use mainstay_core::fleet::{Connect, DatabaseEntry};
 use mainstay_core::inbox::{Guard, Inbox, Incoming, Received};
 use mainstay_core::join::{Joins, NewJoin};
 use mainstay_core::lease::Lease;
@@ -36,6 +37,27 @@ pub struct Metered {
     pub provider: Arc<dyn Provider>,
     /// How often it has asked the database so far: round trips, or transactions where the database is in the same process.
     pub visits: Box<dyn Fn() -> u64 + Send + Sync>,
+}
+
+/// One of several databases.
+pub struct Tenant {
+    /// How a fleet is told of it.
+    pub entry: DatabaseEntry,
+    /// An instance with connections of its own, which no affliction is in the way of.
+    pub provider: Arc<dyn Provider>,
+}
+
+/// What can be wrong with a database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Affliction {
+    /// It can't be reached.
+    Dead,
+    /// It takes what it is sent, and says nothing.
+    Silent,
+    /// Its schema is that of a program of the future.
+    WrongSchema,
+    /// It is gone.
+    Vanished,
 }
 
 /// One fresh database of a provider. Each case gets its own fixture.
@@ -165,6 +187,18 @@ pub trait Fixture: Send + Sync {
     /// The same database over a connection that is encrypted and checks the server's certificate, and whether the
     /// database itself says that it is encrypted.
     async fn encrypted(&self) -> Result<(Arc<dyn Provider>, bool), Lacking>;
+
+    /// A further database with the schema deployed under the default names, and no rows, under this id.
+    async fn tenant(&self, id: &str) -> Tenant;
+
+    /// What connects a fleet to such databases.
+    fn connector(&self) -> Arc<dyn Connect>;
+
+    /// Makes something wrong with a further database, for the fleet.
+    async fn afflict(&self, tenant: &Tenant, affliction: Affliction) -> Result<(), Lacking>;
+
+    /// Ends that.
+    async fn heal(&self, tenant: &Tenant);
 
     /// Calls a function of the schema as any language could, with `arguments` as literals (none is null), and returns
     /// the first column of each row as text; the error is the database's own text. Only asked of providers whose

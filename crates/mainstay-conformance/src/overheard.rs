@@ -13,8 +13,8 @@ use mainstay_core::outbox::{
 };
 use mainstay_core::queue::{ClaimBatch, ClaimHandle, ClaimRequest, Settled, Settlement};
 use mainstay_core::store::{
-    Capabilities, FanoutStore, InboxStore, JobStore, JoinStore, LeaseStore, OutboxStore, Provider, Queue,
-    QueueStore, SchemaStore, StoreTransaction, TimerStore, WaitRequest, Wake,
+    Agenda, Capabilities, FanoutStore, InboxStore, JobStore, JoinStore, LeaseStore, OutboxStore, Provider,
+    Queue, QueueStore, SchemaStore, StoreTransaction, TimerStore, WaitRequest, Wake,
 };
 use mainstay_core::{Error, OwnerToken, Result, WorkItemId};
 
@@ -102,6 +102,14 @@ impl Provider for Overheard {
     async fn now(&self) -> Result<Timestamp> {
         self.inner.now().await
     }
+    async fn agenda(&self) -> Result<Agenda> {
+        self.inner.agenda().await
+    }
+
+    async fn allow_connections(&self, connections: usize) {
+        self.inner.allow_connections(connections).await;
+    }
+
     async fn close(&self) {
         self.inner.close().await;
     }

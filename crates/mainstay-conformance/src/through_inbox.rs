@@ -11,6 +11,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use jiff::Timestamp;
 use mainstay_core::fanout::{Fanout, FanoutSlice, Slice};
+use mainstay_core::fleet::Connect;
 use mainstay_core::inbox::{ContentHash, Guard, Inbox, InboxKey, Incoming, PreparedIncoming, Received};
 use mainstay_core::join::{Joins, NewJoin};
 use mainstay_core::lease::Lease;
@@ -19,13 +20,13 @@ use mainstay_core::outbox::{
 };
 use mainstay_core::queue::{ClaimBatch, ClaimHandle, ClaimRequest, Context, Settled, Settlement};
 use mainstay_core::store::{
-    Capabilities, FanoutStore, InboxStore, JobStore, JoinStore, LeaseStore, Names, OutboxStore, Provider,
-    Queue, QueueStore, SchemaStore, StoreTransaction, TimerStore, WaitRequest, Wake,
+    Agenda, Capabilities, FanoutStore, InboxStore, JobStore, JoinStore, LeaseStore, Names, OutboxStore,
+    Provider, Queue, QueueStore, SchemaStore, StoreTransaction, TimerStore, WaitRequest, Wake,
 };
 use mainstay_core::timer::{NewTimer, Timers};
 use mainstay_core::{JoinId, OwnerToken, Result, WorkItemId};
 
-use crate::fixture::{End, Fixture, Lacking, Metered};
+use crate::fixture::{Affliction, End, Fixture, Lacking, Metered, Tenant};
 
 /// Where the messages of these cases come from.
 const SOURCE: &str = "conformance";
@@ -181,6 +182,22 @@ impl Fixture for ThroughInbox<'_> {
         self.0.encrypted().await.map(|(provider, encrypted)| (over(provider), encrypted))
     }
 
+    async fn tenant(&self, id: &str) -> Tenant {
+        self.0.tenant(id).await
+    }
+
+    fn connector(&self) -> Arc<dyn Connect> {
+        self.0.connector()
+    }
+
+    async fn afflict(&self, tenant: &Tenant, affliction: Affliction) -> Result<(), Lacking> {
+        self.0.afflict(tenant, affliction).await
+    }
+
+    async fn heal(&self, tenant: &Tenant) {
+        self.0.heal(tenant).await;
+    }
+
     async fn call(
         &self,
         names: &Names,
@@ -239,6 +256,14 @@ impl Provider for InboxProvider {
 
     async fn now(&self) -> Result<Timestamp> {
         self.0.now().await
+    }
+
+    async fn agenda(&self) -> Result<Agenda> {
+        self.0.agenda().await
+    }
+
+    async fn allow_connections(&self, connections: usize) {
+        self.0.allow_connections(connections).await;
     }
 
     async fn close(&self) {

@@ -6,6 +6,7 @@
 //! No database crate is in this crate's tree.
 
 pub mod backoff;
+mod bell;
 pub mod error;
 pub mod fanout;
 pub mod fleet;

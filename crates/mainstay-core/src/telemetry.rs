@@ -10,6 +10,7 @@ use metrics::{SharedString, counter, gauge, histogram};
 
 use crate::error::Error;
 use crate::fanout::{FanoutKey, FanoutPolicy};
+use crate::fleet::Refreshed;
 use crate::id::{JoinId, MessageId, OwnerToken, WorkItemId};
 use crate::inbox::{BeginAnswer, InboxKey, PreparedIncoming, Received, ReservationEnd, Seen};
 use crate::job::Job;
@@ -70,6 +71,10 @@ pub mod names {
     pub const FLEET_BUCKETS: &str = "mainstay_fleet_buckets_owned";
     /// Gauge, by `fleet`: nodes that share the fleet's databases, as this one sees it.
     pub const FLEET_MEMBERS: &str = "mainstay_fleet_members";
+    /// Counter: failures of databases of a fleet, each of which is a `store` by its id.
+    pub const FLEET_FAILURES: &str = "mainstay_fleet_failures_total";
+    /// Gauge, with `fleet` as its `store`: databases of a fleet.
+    pub const FLEET_STORES: &str = "mainstay_fleet_stores";
     /// Counter, by `topic`: timers scheduled.
     pub const TIMERS_SCHEDULED: &str = "mainstay_timers_scheduled_total";
     /// Counter: timers that have become messages.
@@ -862,3 +867,47 @@ pub(crate) fn forgotten(store: &str, count: u64) {
         counter!(names::FORGOTTEN, "store" => store.to_owned()).increment(count);
     }
 }
+
+// ---- the fleet
+
+/// A database of a fleet has failed and is left alone for a while. Only the first failure of several is worth a warning.
+pub(crate) fn store_failed(store: &str, error: &Error, pause: Duration, news: bool) {
+    counter!(names::FLEET_FAILURES, "store" => store.to_owned()).increment(1);
+    if news {
+        tracing::warn!(store, %error, ?pause, "a database of the fleet has failed; it is left alone for a while");
+    } else {
+        tracing::debug!(store, %error, ?pause, "a database of the fleet still fails");
+    }
+}
+
+/// A database of a fleet that had failed answers again.
+pub(crate) fn store_recovered(store: &str) {
+    tracing::info!(store, "a database of the fleet is well again");
+}
+
+/// Discovery has answered.
+pub(crate) fn fleet_refreshed(refreshed: &Refreshed) {
+    let Refreshed { added, removed, replaced, kept, refused } = refreshed;
+    gauge!(names::FLEET_STORES, "store" => FLEET).set((added.len() + replaced.len() + kept.len()) as f64);
+    for (store, error) in refused {
+        tracing::warn!(store, error, "a database of the fleet can't be used");
+    }
+    if added.len() + removed.len() + replaced.len() > 0 {
+        tracing::info!(
+            store = FLEET,
+            added = added.len(),
+            removed = removed.len(),
+            replaced = replaced.len(),
+            kept = kept.len(),
+            "the databases of the fleet have changed"
+        );
+    }
+}
+
+/// Discovery has failed; the fleet stays as it is.
+pub(crate) fn fleet_not_refreshed(error: &Error) {
+    tracing::warn!(store = FLEET, %error, "the databases of the fleet could not be discovered; they stay as they are");
+}
+
+/// Stands for all databases of a fleet.
+const FLEET: &str = "fleet";

@@ -7,9 +7,12 @@
 
 pub mod adapter;
 mod addition;
+mod agenda;
+mod allowance;
 mod cursor;
 mod error;
 mod fanout;
+mod fleet;
 mod gathering;
 mod inbox;
 mod jobs;
@@ -34,6 +37,7 @@ mod url;
 mod waiting;
 
 pub use fanout::PostgresFanout;
+pub use fleet::{PostgresConnector, PostgresDiscovery};
 pub use inbox::PostgresInbox;
 pub use jobs::PostgresJobs;
 pub use joins::PostgresJoins;

@@ -5,8 +5,8 @@
 //! because a pooler in transaction mode accepts `LISTEN` and then delivers nothing. Whenever the connection comes back,
 //! everybody is woken once: something may have been missed.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -74,6 +74,8 @@ pub(crate) struct Listener {
     running: Arc<AtomicBool>,
     tasks: TaskTracker,
     stop: CancellationToken,
+    /// Cancelled while there may be no connection for it.
+    paused: Mutex<CancellationToken>,
 }
 
 #[derive(Clone)]
@@ -97,22 +99,49 @@ impl Listener {
         stop: CancellationToken,
     ) -> Self {
         let signals = Arc::new(std::array::from_fn(|_| watch::Sender::new(Signal::default())));
+        let connections_are_gated = connections.is_gated();
         let task = Task { connector, connections, probe, identifier, signals, told: Arc::default() };
-        Self { task, running: Arc::default(), tasks: TaskTracker::new(), stop }
+        let paused = stop.child_token();
+        if connections_are_gated {
+            paused.cancel();
+        }
+        let paused = Mutex::new(paused);
+        Self { task, running: Arc::default(), tasks: TaskTracker::new(), stop, paused }
     }
 
     /// The signals of a subject; starts listening if nobody has yet.
     pub(crate) fn subscribe(&self, subject: Subject) -> watch::Receiver<Signal> {
         let signals = self.task.signals[subject.place()].subscribe();
-        if !self.running.swap(true, Ordering::AcqRel) {
+        let stop = self.paused().clone();
+        if !stop.is_cancelled() && !self.running.swap(true, Ordering::AcqRel) {
             let running = Running { running: Arc::clone(&self.running), task: self.task.clone() };
-            let stop = self.stop.clone();
             self.tasks.spawn(async move {
                 stop.run_until_cancelled(running.task.run()).await;
                 drop(running);
             });
         }
         signals
+    }
+
+    /// Ends the connection until it may be made again.
+    pub(crate) async fn pause(&self) {
+        self.paused().cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+        self.tasks.reopen();
+    }
+
+    /// Lets the next who waits for something listen again.
+    pub(crate) fn resume(&self) {
+        let mut paused = self.paused();
+        if paused.is_cancelled() {
+            *paused = self.stop.child_token();
+        }
+    }
+
+    fn paused(&self) -> MutexGuard<'_, CancellationToken> {
+        // A token is whole whatever panicked beside it.
+        self.paused.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Ends the connection.
@@ -167,9 +196,11 @@ impl Task {
 
     /// Listens until the connection breaks. Returns without an error when notifications don't get through.
     async fn session(&self) -> Result<()> {
+        let counted = self.connector.count();
         let (client, mut connection) = self.connector.connect(LISTEN).await?;
         let (heard, mut notifications) = mpsc::unbounded_channel();
         let _driver = AbortOnDropHandle::new(tokio::spawn(async move {
+            let _counted = counted;
             let mut messages = poll_fn(move |context| connection.poll_message(context));
             while let Some(Ok(message)) = messages.next().await {
                 if let AsyncMessage::Notification(notification) = message

@@ -1,9 +1,10 @@
 //! The settings of a PostgreSQL provider.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
-use mainstay_core::store::Names;
+use mainstay_core::store::{ConnectionGate, Names};
 use mainstay_core::{Error, ErrorKind, Result};
 
 use crate::provider::Postgres;
@@ -34,6 +35,7 @@ pub struct PostgresBuilder {
     pub(crate) keep_done_payloads: bool,
     pub(crate) listen: bool,
     pub(crate) prepared_statements: bool,
+    pub(crate) gate: Option<Arc<ConnectionGate>>,
 }
 
 impl PostgresBuilder {
@@ -48,6 +50,7 @@ impl PostgresBuilder {
             keep_done_payloads: true,
             listen: true,
             prepared_statements: false,
+            gate: None,
         }
     }
 
@@ -109,6 +112,14 @@ impl PostgresBuilder {
     /// prepared statements. Defaults to false.
     pub fn prepared_statements(mut self, prepared: bool) -> Self {
         self.prepared_statements = prepared;
+        self
+    }
+
+    /// Has somebody else say how many connections there may be, of those of the pool and the one for notifications: they are made and
+    /// let go as the gate allows, and operations wait for them. With one connection there are no notifications. Defaults to none: all
+    /// that are needed.
+    pub fn gate(mut self, gate: Arc<ConnectionGate>) -> Self {
+        self.gate = Some(gate);
         self
     }
 

@@ -13,6 +13,7 @@ use deadpool_postgres::{
     Runtime, TimeoutType,
 };
 use futures_util::future::join3;
+use mainstay_core::store::ConnectionPass;
 use mainstay_core::{Error, ErrorKind, Result};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
@@ -24,6 +25,7 @@ use tokio_postgres::{Client, Config, Connection, Row, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 use uuid::Uuid;
 
+use crate::allowance::{Allowance, Counted};
 use crate::error::{PoolLimits, closed, from_driver, from_pool};
 use crate::session::{Session, is_stale};
 use crate::url::Target;
@@ -45,13 +47,20 @@ pub(crate) struct Connector {
     timeout: Duration,
     /// Names the database in logs, the way the identifiers of its stores begin.
     store: Arc<str>,
+    allowance: Allowance,
 }
 
 /// No server answered in time.
 struct NoAnswer;
 
 impl Connector {
-    pub(crate) fn new(target: &Target, mode: SslMode, tls: MakeRustlsConnect, timeout: Duration) -> Self {
+    pub(crate) fn new(
+        target: &Target,
+        mode: SslMode,
+        tls: MakeRustlsConnect,
+        timeout: Duration,
+        allowance: Allowance,
+    ) -> Self {
         let servers = target.servers.iter().map(|server| {
             let mut config = target.config.clone();
             config.host(&server.host).port(server.port).ssl_mode(mode).connect_timeout(timeout);
@@ -70,7 +79,12 @@ impl Connector {
             config
         });
         let store = format!("{}/{}", target.address(), target.database()).into();
-        Self { servers: servers.collect(), shuffled: target.shuffled, tls, timeout, store }
+        Self { servers: servers.collect(), shuffled: target.shuffled, tls, timeout, store, allowance }
+    }
+
+    /// Counts a connection for as long as the answer lives.
+    pub(crate) fn count(&self) -> Counted {
+        self.allowance.count()
     }
 
     /// A connection of one's own, outside the pool.
@@ -113,6 +127,9 @@ impl Connect for Connector {
         Box<dyn Future<Output = Result<(Client, JoinHandle<()>), tokio_postgres::Error>> + Send + '_>,
     > {
         Box::pin(async move {
+            // Operations have asked before they came here; this is for those who use the pool directly.
+            self.allowance.any().await;
+            let counted = self.count();
             let (client, connection) = match self.connect_any().await {
                 Ok(connected) => connected?,
                 // The driver has no public way to make this error; the pool's own time limit is about to strike.
@@ -120,6 +137,7 @@ impl Connect for Connector {
             };
             let store = Arc::clone(&self.store);
             let task = tokio::spawn(async move {
+                let _counted = counted;
                 if let Err(error) = connection.await {
                     tracing::debug!(%store, %error, "a connection ended");
                 }
@@ -142,12 +160,13 @@ pub(crate) struct Connections {
     prepared: bool,
     /// Names the database in logs.
     store: Arc<str>,
+    allowance: Allowance,
 }
 
 impl Connections {
     pub(crate) fn new(connector: Connector, size: usize, prepared: bool, limits: PoolLimits) -> Result<Self> {
         let servers = connector.servers.len() as u32;
-        let store = Arc::clone(&connector.store);
+        let (store, allowance) = (Arc::clone(&connector.store), connector.allowance.clone());
         let config = ManagerConfig { recycling_method: RecyclingMethod::Fast };
         let manager = Manager::from_connect(Config::new(), connector, config);
         let pool = Pool::builder(manager)
@@ -162,7 +181,8 @@ impl Connections {
             Error::new(ErrorKind::Internal, "postgres.connect", "the pool can't be built").with_source(error)
         })?;
         let transactions = Arc::new(Semaphore::new((size - size.div_ceil(4)).max(1)));
-        Ok(Self { pool, limits: Arc::new(limits), transactions, isolate: Arc::default(), prepared, store })
+        let (limits, isolate) = (Arc::new(limits), Arc::default());
+        Ok(Self { pool, limits, transactions, isolate, prepared, store, allowance })
     }
 
     pub(crate) fn pool(&self) -> &Pool {
@@ -182,12 +202,46 @@ impl Connections {
     pub(crate) fn close(&self) {
         self.pool.close();
         self.transactions.close();
+        if let Some(gate) = self.allowance.gate() {
+            gate.close();
+        }
     }
 
     /// A connection, for as long as the lease lives.
     pub(crate) async fn lease(&self, operation: &'static str) -> Result<Lease> {
+        let pass = match tokio::time::timeout(self.limits.acquire, self.allowance.enter()).await {
+            Ok(Some(pass)) => pass,
+            Ok(None) => return Err(closed(operation)),
+            Err(_) => return Err(from_pool(operation, PoolError::Timeout(TimeoutType::Wait), &self.limits)),
+        };
         let object = self.pool.get().await.map_err(|error| from_pool(operation, error, &self.limits))?;
-        Ok(Lease { object: Some(object), permit: None })
+        let gated = pass.is_some().then(|| self.clone());
+        Ok(Lease { object: Some(object), permit: None, gated, _pass: pass })
+    }
+
+    /// How many connections the pool may have from now on; with none it lets go of those that are not in use.
+    pub(crate) fn allow(&self, connections: usize) {
+        if let Some(gate) = self.allowance.gate() {
+            gate.allow(connections);
+            self.let_go();
+        }
+    }
+
+    /// Closes what is not in use, if there may be no connections.
+    fn let_go(&self) {
+        if self.allowance.is_empty() {
+            drop(self.pool.retain(|_, _| false));
+        }
+    }
+
+    /// Waits until no more than so many connections are open, of all kinds.
+    pub(crate) async fn at_most(&self, connections: usize) {
+        self.allowance.at_most(connections).await;
+    }
+
+    /// Whether somebody else says how many connections there may be.
+    pub(crate) fn is_gated(&self) -> bool {
+        self.allowance.gate().is_some()
     }
 
     /// A connection for a handler's transaction.
@@ -278,6 +332,10 @@ fn pause(attempt: u32) -> Duration {
 pub(crate) struct Lease {
     object: Option<Object>,
     permit: Option<OwnedSemaphorePermit>,
+    /// Where somebody else says how many connections there may be: what the connection is of.
+    gated: Option<Connections>,
+    /// Let go of last.
+    _pass: Option<ConnectionPass>,
 }
 
 impl Lease {
@@ -298,6 +356,10 @@ impl Lease {
     /// Back to the pool: nothing is under way on it.
     pub(crate) fn give_back(mut self) {
         self.object = None;
+        // It may have come back after all others were let go.
+        if let Some(connections) = &self.gated {
+            connections.let_go();
+        }
     }
 }
 

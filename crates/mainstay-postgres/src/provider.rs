@@ -7,11 +7,13 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use mainstay_core::Result;
 use mainstay_core::store::{
-    Capabilities, FanoutStore, InboxStore, JobStore, JoinStore, LeaseStore, Names, OutboxStore, Provider,
-    Queue, SchemaStore, TimerStore,
+    Agenda, Capabilities, FanoutStore, InboxStore, JobStore, JoinStore, LeaseStore, Names, OutboxStore,
+    Provider, Queue, SchemaStore, TimerStore,
 };
 use tokio_util::sync::CancellationToken;
 
+use crate::agenda::PostgresAgenda;
+use crate::allowance::Allowance;
 use crate::error::PoolLimits;
 use crate::fanout::PostgresFanout;
 use crate::inbox::PostgresInbox;
@@ -53,6 +55,8 @@ struct Shared {
     joins: Arc<PostgresJoins>,
     fanout: Arc<PostgresFanout>,
     schema: Arc<PostgresSchema>,
+    agenda: PostgresAgenda,
+    listener: Option<Arc<Listener>>,
     closed: CancellationToken,
 }
 
@@ -75,7 +79,8 @@ impl Postgres {
         let (mode, tls) = tls::connector(target.tls_mode, roots)?;
         let in_url = target.config.get_connect_timeout().copied();
         let connect = options.connect_timeout.or(in_url).unwrap_or(CONNECT_TIMEOUT);
-        let connector = Connector::new(&target, mode.driver_mode(), tls, connect);
+        let allowance = Allowance::new(options.gate);
+        let connector = Connector::new(&target, mode.driver_mode(), tls, connect, allowance);
         let limits = PoolLimits { address: target.address(), connect, acquire: options.acquire_timeout };
         let connections =
             Connections::new(connector.clone(), options.pool_size, options.prepared_statements, limits)?;
@@ -132,9 +137,11 @@ impl Postgres {
         let joins = Arc::new(PostgresJoins::new(connections.clone(), &names)?);
         let leases = Arc::new(PostgresLeases::new(connections.clone(), &names)?);
         let timers = Arc::new(PostgresTimers::new(connections.clone(), &names)?);
-        let fanout = PostgresFanout::new(connections.clone(), &names, listener, closed.child_token())?;
+        let fanout =
+            PostgresFanout::new(connections.clone(), &names, listener.clone(), closed.child_token())?;
         let fanout = Arc::new(fanout);
         let schema = Arc::new(PostgresSchema::new(connections.clone(), names.clone())?);
+        let agenda = PostgresAgenda::new(connections.clone(), &names)?;
         let shared = Shared {
             names,
             identifier,
@@ -147,6 +154,8 @@ impl Postgres {
             joins,
             fanout,
             schema,
+            agenda,
+            listener,
             closed,
         };
         Ok(Self { shared: Arc::new(shared) })
@@ -161,6 +170,10 @@ impl Postgres {
     /// and may be sessions of a pooler.
     pub fn pool(&self) -> &deadpool_postgres::Pool {
         self.shared.connections.pool()
+    }
+
+    pub(crate) fn connections(&self) -> &Connections {
+        &self.shared.connections
     }
 
     /// The script that gives `role` what an application needs and no more. To be run by the owner of the schema.
@@ -224,6 +237,29 @@ impl Provider for Postgres {
         const NOW: &str = "postgres.now";
         let rows = self.shared.connections.query(NOW, "select statement_timestamp()", &[]).await?;
         Ok(rows::value::<Moment>(NOW, &rows)?.0)
+    }
+
+    async fn agenda(&self) -> Result<Agenda> {
+        self.shared.agenda.look().await
+    }
+
+    async fn allow_connections(&self, connections: usize) {
+        let Shared { connections: pool, listener, .. } = &*self.shared;
+        if !pool.is_gated() {
+            return;
+        }
+        match listener {
+            Some(listener) if connections >= 2 => {
+                listener.resume();
+                pool.allow(connections - 1);
+            }
+            Some(listener) => {
+                pool.allow(connections);
+                listener.pause().await;
+            }
+            None => pool.allow(connections),
+        }
+        pool.at_most(connections).await;
     }
 
     async fn close(&self) {

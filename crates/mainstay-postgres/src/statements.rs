@@ -50,6 +50,13 @@ statements! {
 }
 
 statements! {
+    /// The look at what there is to do.
+    AgendaStatements from "../queries/agenda.sql" {
+        agenda,
+    }
+}
+
+statements! {
     /// The statements of timers.
     TimerStatements from "../queries/timers.sql" {
         reschedule, next_event_time,
@@ -123,6 +130,8 @@ mod tests {
         let primitives = primitives.chain(joins.all());
         let fanout = FanoutStatements::new(&names).unwrap();
         let primitives = primitives.chain(fanout.all());
+        let agenda = AgendaStatements::new(&names).unwrap();
+        let primitives = primitives.chain(agenda.all());
         for (name, sql) in outbox.all().into_iter().chain(primitives).chain(schema.all()) {
             assert!(
                 ["select", "insert", "create", "with"].iter().any(|verb| sql.starts_with(verb)),

@@ -35,15 +35,14 @@ impl Location {
         matches!(self, Self::Memory(_))
     }
 
-    /// The one connection that writes. Creates the file if there is none.
-    pub(crate) fn open_writer(&self, busy_timeout: Duration) -> Result<Connection, Error> {
+    /// The one connection that writes. If `creates`, it makes the file where there is none.
+    pub(crate) fn open_writer(&self, busy_timeout: Duration, creates: bool) -> Result<Connection, Error> {
         let open = || -> Result<Connection, Fault> {
             let connection = match self {
                 Self::File(place) => {
-                    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
-                        | OpenFlags::SQLITE_OPEN_CREATE
-                        | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-                    Connection::open_with_flags(place.path(), flags)?
+                    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+                    let create = if creates { OpenFlags::SQLITE_OPEN_CREATE } else { OpenFlags::empty() };
+                    Connection::open_with_flags(place.path(), flags | create)?
                 }
                 Self::Memory(_) => Connection::open_in_memory()?,
             };

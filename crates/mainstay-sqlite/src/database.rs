@@ -1,4 +1,4 @@
-//! What the parts of an open database share: the writer, the readers, the statements and the signal.
+//! What the parts of a database share: the connections, the statements and the signal.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,31 +6,27 @@ use std::time::Duration;
 use mainstay_core::store::{Capabilities, Names, Queue};
 use mainstay_core::{Error, Result};
 use rusqlite::Connection;
-use tokio::sync::OnceCell;
 
 use crate::connection::Location;
 use crate::error::Fault;
-use crate::reader::Readers;
+use crate::link::{InUse, Link};
 use crate::statements::Statements;
 use crate::wake::Signal;
-use crate::writer::{Ticket, Writer};
+use crate::writer::Ticket;
 
-/// An open database under one set of names. Several may share the connections.
+/// A database under one set of names. Several may share the connections.
 #[derive(Clone)]
 pub(crate) struct Database {
     pub(crate) identifier: String,
     pub(crate) names: Names,
     pub(crate) statements: Arc<Statements>,
-    pub(crate) writer: Arc<Writer>,
+    pub(crate) link: Arc<Link>,
     pub(crate) signal: Arc<Signal>,
     pub(crate) keep_done_payloads: bool,
     pub(crate) transaction_limit: Duration,
     pub(crate) location: Location,
-    pub(crate) busy_timeout: Duration,
-    /// None for a database in memory: there the writer reads too.
-    pub(crate) readers: Option<Arc<Readers>>,
-    /// The connection that watches for commits of others; opened by the first wait.
-    pub(crate) watcher: Arc<OnceCell<Readers>>,
+    /// Whether any operation makes the file where there is none. Otherwise only a deployment does.
+    pub(crate) creates: bool,
 }
 
 impl Database {
@@ -67,7 +63,10 @@ impl Database {
         F: FnMut(&Connection, &Statements) -> Result<T, Fault> + Send + 'static,
     {
         let sql = Arc::clone(&self.statements);
-        self.writer.run(ticket.into(), move |connection| work(connection, &sql), wakes).await
+        let ticket = ticket.into();
+        let in_use = self.open(ticket.operation()).await?;
+        let writer = &in_use.get(ticket.operation())?.writer;
+        writer.run(ticket, move |connection| work(connection, &sql), wakes).await
     }
 
     /// Runs a look at one snapshot.
@@ -78,25 +77,22 @@ impl Database {
     {
         let sql = Arc::clone(&self.statements);
         let work = move |connection: &Connection| work(connection, &sql);
-        match &self.readers {
+        let in_use = self.open(operation).await?;
+        let open = in_use.get(operation)?;
+        match &open.readers {
             Some(readers) => readers.run(operation, work).await,
-            None => self.writer.run(operation.into(), work, |_| false).await,
+            None => open.writer.run(operation.into(), work, |_| false).await,
         }
     }
 
-    /// The connection that watches for commits of others. None for a database in memory, where there are no others.
-    pub(crate) async fn watcher(&self, operation: &'static str) -> Result<Option<&Readers>> {
-        if self.location.is_memory() {
-            return Ok(None);
-        }
-        let watcher =
-            self.watcher.get_or_try_init(|| Readers::start(&self.location, self.busy_timeout, 1)).await?;
-        if self.writer.is_closed() {
-            // Opened while close() was under way, which did not see it.
-            watcher.close().await;
-            return Err(self.closed(operation));
-        }
-        Ok(Some(watcher))
+    /// The connections, for as long as the answer lives. Opens them if need be.
+    pub(crate) async fn open(&self, operation: &'static str) -> Result<InUse> {
+        self.link.open(operation, self.creates).await
+    }
+
+    /// Makes the file where there is none, before anything else opens it.
+    pub(crate) async fn create(&self, operation: &'static str) -> Result<()> {
+        self.link.open(operation, true).await.map(drop)
     }
 
     pub(crate) fn closed(&self, operation: &'static str) -> Error {
@@ -108,19 +104,6 @@ impl Database {
         capabilities.nul_in_payload = true;
         capabilities.shared = !self.location.is_memory();
         capabilities
-    }
-
-    /// Finishes what is queued and lets go of all connections.
-    pub(crate) async fn close(&self) {
-        self.signal.close();
-        // The writer last: the last connection to go tidies the log away.
-        if let Some(readers) = &self.readers {
-            readers.close().await;
-        }
-        if let Some(watcher) = self.watcher.get() {
-            watcher.close().await;
-        }
-        self.writer.close().await;
     }
 }
 

@@ -46,15 +46,18 @@
 //! ```
 
 mod adapter;
+mod agenda;
 mod call;
 mod connection;
 mod database;
 mod error;
 mod fanout;
+mod fleet;
 mod inbox;
 mod jobs;
 mod joins;
 mod lease;
+mod link;
 mod options;
 mod provider;
 mod queue;
@@ -69,6 +72,7 @@ mod writer;
 
 pub use adapter::InSqlite;
 pub use fanout::SqliteFanout;
+pub use fleet::{SqliteConnector, SqliteDiscovery};
 pub use inbox::SqliteInbox;
 pub use jobs::SqliteJobs;
 pub use joins::SqliteJoins;

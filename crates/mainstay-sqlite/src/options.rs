@@ -5,19 +5,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use mainstay_core::store::Names;
+use mainstay_core::store::{ConnectionGate, Names};
 use mainstay_core::{Error, Result};
-use tokio::sync::OnceCell;
 
 use crate::connection::Location;
 use crate::database::{Database, identifier};
 use crate::error::Place;
+use crate::link::Link;
 use crate::provider::Sqlite;
-use crate::reader::Readers;
 use crate::schema::check_names;
 use crate::statements::Statements;
-use crate::wake::Signal;
-use crate::writer::Writer;
 
 const OPEN: &str = "sqlite.open";
 
@@ -39,6 +36,8 @@ pub struct SqliteBuilder {
     readers: usize,
     keep_done_payloads: bool,
     transaction_limit: Duration,
+    gate: Option<Arc<ConnectionGate>>,
+    creates: bool,
 }
 
 impl SqliteBuilder {
@@ -50,6 +49,8 @@ impl SqliteBuilder {
             readers: 2,
             keep_done_payloads: true,
             transaction_limit: Duration::from_secs(5),
+            gate: None,
+            creates: true,
         }
     }
 
@@ -85,6 +86,21 @@ impl SqliteBuilder {
         self
     }
 
+    /// Whether the file is made where there is none. Without it only a deployment of the schema makes it, and everything else fails
+    /// until then. Defaults to true.
+    pub fn create_missing(mut self, create: bool) -> Self {
+        self.creates = create;
+        self
+    }
+
+    /// Has somebody else say how many connections there may be: [`Self::open`] then opens none, and they are opened and let go as the
+    /// gate allows. With one connection the writer reads too; with two, one watches for commits of others; the rest reads. Defaults to
+    /// none: all that are wanted, for as long as the database is open.
+    pub fn gate(mut self, gate: Arc<ConnectionGate>) -> Self {
+        self.gate = Some(gate);
+        self
+    }
+
     fn validate(&self) -> Result<()> {
         check_names(OPEN, &self.names)?;
         if !(1..=64).contains(&self.readers) {
@@ -108,30 +124,28 @@ impl SqliteBuilder {
         Ok(())
     }
 
-    /// Opens the database, and creates the file if there is none. Creates no table: that is what
+    /// Opens the database, and creates the file if there is none, unless told otherwise. Creates no table: that is what
     /// [`SchemaStore::deploy`](mainstay_core::store::SchemaStore::deploy) is for.
     pub async fn open(self) -> Result<Sqlite> {
         self.validate()?;
         let location = self.location();
-        let signal = Arc::new(Signal::new());
-        let writer = Writer::start(location.clone(), self.busy_timeout, Arc::clone(&signal)).await?;
-        let readers = match location {
-            Location::File(_) => Some(Readers::start(&location, self.busy_timeout, self.readers).await?),
-            Location::Memory(_) => None,
-        };
-        Ok(Sqlite::new(Database {
+        let gated = self.gate.is_some();
+        let link = Arc::new(Link::new(location.clone(), self.busy_timeout, self.readers, self.gate));
+        let database = Database {
             identifier: identifier(&location, &self.names),
             statements: Arc::new(Statements::new(&self.names)),
             names: self.names,
-            writer: Arc::new(writer),
-            signal,
+            signal: Arc::clone(&link.signal),
+            link,
             keep_done_payloads: self.keep_done_payloads,
             transaction_limit: self.transaction_limit,
             location,
-            busy_timeout: self.busy_timeout,
-            readers: readers.map(Arc::new),
-            watcher: Arc::new(OnceCell::new()),
-        }))
+            creates: self.creates,
+        };
+        if !gated {
+            drop(database.open(OPEN).await?);
+        }
+        Ok(Sqlite::new(database))
     }
 
     fn location(&self) -> Location {

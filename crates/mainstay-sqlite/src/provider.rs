@@ -3,15 +3,17 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
 use mainstay_core::Result;
 use mainstay_core::store::{
-    Capabilities, FanoutStore, InboxStore, JobStore, JoinStore, LeaseStore, Names, OutboxStore, Provider,
-    Queue, SchemaStore, TimerStore,
+    Agenda, Capabilities, FanoutStore, InboxStore, JobStore, JoinStore, LeaseStore, Names, OutboxStore,
+    Provider, Queue, SchemaStore, TimerStore,
 };
 
+use crate::agenda::SqliteAgenda;
 use crate::database::Database;
 use crate::fanout::SqliteFanout;
 use crate::inbox::SqliteInbox;
@@ -33,6 +35,7 @@ pub struct Sqlite {
     inbox: Arc<SqliteInbox>,
     jobs: Arc<SqliteJobs>,
     joins: Arc<SqliteJoins>,
+    agenda: Arc<SqliteAgenda>,
 }
 
 impl Sqlite {
@@ -43,7 +46,8 @@ impl Sqlite {
         let inbox = SqliteInbox::new(Arc::new(database.of(Queue::Inbox)), &database.names);
         let jobs = Arc::new(SqliteJobs::new(&database));
         let joins = Arc::new(SqliteJoins::new(outbox, &database.names));
-        Self { database: Arc::new(database), queues, inbox: Arc::new(inbox), jobs, joins }
+        let agenda = Arc::new(SqliteAgenda::new(&database, jobs.statements().clone()));
+        Self { database: Arc::new(database), queues, inbox: Arc::new(inbox), jobs, joins, agenda }
     }
 
     /// Opens a file, and creates it if there is none. Creates no table.
@@ -71,10 +75,14 @@ impl Sqlite {
         Self::new(self.database.with_names(names))
     }
 
+    pub(crate) fn database(&self) -> &Database {
+        &self.database
+    }
+
     /// Transactions committed by this value so far. Operations that come together share one, so there are fewer of
     /// these than of operations.
     pub fn commits(&self) -> u64 {
-        self.database.writer.commits()
+        self.database.link.commits.load(Ordering::Relaxed)
     }
 }
 
@@ -127,8 +135,20 @@ impl Provider for Sqlite {
         now.await.map(moment)
     }
 
+    async fn agenda(&self) -> Result<Agenda> {
+        self.agenda.look().await
+    }
+
+    async fn allow_connections(&self, connections: usize) {
+        let Some(gate) = &self.database.link.gate else { return };
+        gate.allow(connections);
+        if connections == 0 {
+            self.database.link.rest().await;
+        }
+    }
+
     async fn close(&self) {
-        self.database.close().await;
+        self.database.link.close().await;
     }
 }
 

@@ -68,6 +68,7 @@ impl SchemaStore for SqliteSchema {
     async fn deploy(&self) -> Result<SchemaStatus> {
         let (names, store) = (self.database.names.clone(), self.database.identifier.clone());
         check_names(DEPLOY, &names)?;
+        self.database.create(DEPLOY).await?;
         self.database.write(DEPLOY, move |connection, _| deploy(connection, &names, &store)).await
     }
 

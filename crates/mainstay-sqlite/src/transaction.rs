@@ -19,9 +19,11 @@ use crate::call::run;
 use crate::database::Database;
 use crate::error::Fault;
 use crate::lease::{GUARD, SqliteLeases, guard};
+use crate::link::InUse;
+use crate::link::Link;
 use crate::queue::{SqliteQueue, enqueue, settle};
 use crate::statements::Statements;
-use crate::writer::{Loan, Over, Writer};
+use crate::writer::{Loan, Over};
 
 const BEGIN: &str = "transaction.begin";
 const RUN: &str = "transaction.run";
@@ -35,8 +37,10 @@ const COMMIT: &str = "transaction.commit";
 /// ends the wait, by rolling this back. What belongs to the transaction goes through its own methods.
 pub struct SqliteTransaction {
     loan: Loan,
-    /// The database's one writer: tells which stores are of the same database.
-    writer: Arc<Writer>,
+    /// The database's connections: tell which stores are of the same database.
+    link: Arc<Link>,
+    /// They stay open for as long as this lasts.
+    _in_use: InUse,
     /// Of the queue whose claims it ends.
     statements: Arc<Statements>,
     /// Of the outbox, where its messages go.
@@ -52,10 +56,12 @@ pub struct SqliteTransaction {
 
 impl SqliteTransaction {
     pub(crate) async fn begin(database: &Database, outbox: &Arc<Statements>) -> Result<Self> {
-        let loan = database.writer.lend(BEGIN, database.transaction_limit).await?;
+        let in_use = database.open(BEGIN).await?;
+        let loan = in_use.get(BEGIN)?.writer.lend(BEGIN, database.transaction_limit).await?;
         Ok(Self {
             loan,
-            writer: Arc::clone(&database.writer),
+            link: Arc::clone(&database.link),
+            _in_use: in_use,
             statements: Arc::clone(&database.statements),
             outbox: Arc::clone(outbox),
             keep_done_payloads: database.keep_done_payloads,
@@ -135,7 +141,7 @@ impl StoreTransaction for SqliteTransaction {
 
     async fn call(&mut self, call: &StoreCall) -> Result<Vec<String>> {
         let own = call.origin.downcast_ref::<Database>();
-        if !own.is_some_and(|database| Arc::ptr_eq(&database.writer, &self.writer)) {
+        if !own.is_some_and(|database| Arc::ptr_eq(&database.link, &self.link)) {
             let reason = format_args!("must be of the database the transaction is of, got {}", call.store);
             return Err(Error::invalid(call.operation, "store", reason));
         }
@@ -168,7 +174,7 @@ impl EnqueueIn<InSqlite> for SqliteTransaction {
         messages: &[PreparedMessage],
     ) -> Result<Vec<Enqueued>> {
         let queue = store.as_any().downcast_ref::<SqliteQueue>().map(SqliteQueue::database);
-        let Some(queue) = queue.filter(|queue| Arc::ptr_eq(&queue.writer, &self.writer)) else {
+        let Some(queue) = queue.filter(|queue| Arc::ptr_eq(&queue.link, &self.link)) else {
             let reason =
                 format_args!("must be of the database the transaction is of, got {}", store.identifier());
             return Err(Error::invalid("outbox.enqueue_in", "store", reason));

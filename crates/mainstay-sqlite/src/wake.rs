@@ -94,9 +94,11 @@ fn look(
 async fn look_at(database: &Database, topics: &Topics, next: &Arc<Next>, seen: Option<i64>) -> Result<Look> {
     let (sql, topics, next) = (Arc::clone(&database.statements), topics.clone(), Arc::clone(next));
     let look = move |connection: &_| look(connection, &sql, &topics, next.as_ref(), seen);
-    match database.watcher(WAIT).await? {
+    let in_use = database.open(WAIT).await?;
+    let open = in_use.get(WAIT)?;
+    match open.watcher(&database.link, WAIT).await? {
         Some(watcher) => watcher.run(WAIT, look).await,
-        None => database.writer.run(WAIT.into(), look, |_| false).await,
+        None => open.writer.run(WAIT.into(), look, |_| false).await,
     }
 }
 

@@ -17,6 +17,7 @@ mod fail;
 mod fanout;
 mod fanout_cursors;
 mod fanout_service;
+mod fleet;
 mod forget;
 mod fuzz;
 mod guard;
@@ -72,6 +73,7 @@ pub fn all() -> Vec<Case> {
         fanout::CASES,
         fanout_cursors::CASES,
         fanout_service::CASES,
+        fleet::CASES,
         forget::CASES,
         fuzz::CASES,
         guard::CASES,

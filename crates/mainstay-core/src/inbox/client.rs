@@ -7,6 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
+use crate::bell::Bell;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::OwnerToken;
 use crate::outbox::{Outbox, Retention};
@@ -48,6 +49,13 @@ impl Inbox {
     #[must_use]
     pub fn with_payload_limit(mut self, bytes: usize) -> Self {
         self.queue = self.queue.with_payload_limit(bytes);
+        self
+    }
+
+    /// Rings when messages have been received, or revived.
+    #[must_use]
+    pub(crate) fn with_bell(mut self, bell: Bell) -> Self {
+        self.queue = self.queue.with_bell(bell);
         self
     }
 
@@ -155,6 +163,7 @@ impl Inbox {
         }
         let received = self.store.enqueue(&prepared).await?;
         telemetry::received(self.store.identifier(), &prepared, &received);
+        self.queue.bell().ring();
         Ok(received)
     }
 
@@ -182,6 +191,7 @@ impl Inbox {
         let answers = tx.call_in(&self.store.reception(&prepared)).await?;
         let received = self.store.received(&answers)?;
         telemetry::received(self.store.identifier(), &prepared, &received);
+        self.queue.bell().ring();
         Ok(received)
     }
 
@@ -194,6 +204,7 @@ impl Inbox {
         let answers = tx.call_in(&self.store.reception(&prepared))?;
         let received = self.store.received(&answers)?;
         telemetry::received(self.store.identifier(), &prepared, &received);
+        self.queue.bell().ring();
         only(received)
     }
 
@@ -259,6 +270,7 @@ impl Inbox {
         }
         let revived = self.store.revive(keys).await?;
         telemetry::revived(self.store.identifier(), &revived);
+        self.queue.bell().ring();
         Ok(revived)
     }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::bell::Bell;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{OwnerToken, WorkItemId};
 use crate::outbox::{Limits, Page, Retention};
@@ -26,6 +27,7 @@ pub struct Jobs {
     limits: Limits,
     /// Shared by all clones.
     aside: Arc<Aside>,
+    bell: Bell,
 }
 
 impl Jobs {
@@ -35,13 +37,20 @@ impl Jobs {
     /// Jobs over a provider's store.
     pub fn new(store: Arc<dyn JobStore>) -> Self {
         let limits = Limits { nul_in_payload: store.capabilities().nul_in_payload, ..Limits::default() };
-        Self { store, limits, aside: Arc::default() }
+        Self { store, limits, aside: Arc::default(), bell: Bell::default() }
     }
 
     /// Bounds payloads to this many bytes. Defaults to 64 MiB.
     #[must_use]
     pub fn with_payload_limit(mut self, bytes: usize) -> Self {
         self.limits.payload_bytes = bytes;
+        self
+    }
+
+    /// Rings when jobs or runs have been added or changed.
+    #[must_use]
+    pub(crate) fn with_bell(mut self, bell: Bell) -> Self {
+        self.bell = bell;
         self
     }
 
@@ -61,6 +70,7 @@ impl Jobs {
         // Should this be given up midway, a scheduler does it.
         job.next_nominal_at = calculate_next(self.store.as_ref(), &job).await?;
         telemetry::job_registered(self.store.identifier(), &job);
+        self.bell.ring();
         Ok(job)
     }
 
@@ -85,6 +95,7 @@ impl Jobs {
                 calculate_next(self.store.as_ref(), &job).await?;
             }
             telemetry::job_administered(self.store.identifier(), "enable", name);
+            self.bell.ring();
         }
         Ok(changed)
     }
@@ -122,6 +133,7 @@ impl Jobs {
         validate_name("job.trigger", "name", name)?;
         let run = self.store.trigger(name).await?;
         telemetry::job_administered(self.store.identifier(), "trigger", name);
+        self.bell.ring();
         Ok(run)
     }
 

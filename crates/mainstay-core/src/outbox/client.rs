@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::bell::Bell;
 use crate::error::{Error, Result};
 use crate::id::{OwnerToken, WorkItemId};
 use crate::queue::{
@@ -44,13 +45,14 @@ pub trait EnqueueInBlocking<Marker> {
 pub struct Outbox {
     store: Arc<dyn OutboxStore>,
     limits: Limits,
+    bell: Bell,
 }
 
 impl Outbox {
     /// An outbox over a provider's store.
     pub fn new(store: Arc<dyn OutboxStore>) -> Self {
         let limits = Limits { nul_in_payload: store.capabilities().nul_in_payload, ..Limits::default() };
-        Self { store, limits }
+        Self { store, limits, bell: Bell::default() }
     }
 
     /// Bounds payloads to this many bytes. Defaults to 64 MiB.
@@ -58,6 +60,17 @@ impl Outbox {
     pub fn with_payload_limit(mut self, bytes: usize) -> Self {
         self.limits.payload_bytes = bytes;
         self
+    }
+
+    /// Rings when messages have been added, or made ready again.
+    #[must_use]
+    pub(crate) fn with_bell(mut self, bell: Bell) -> Self {
+        self.bell = bell;
+        self
+    }
+
+    pub(crate) fn bell(&self) -> &Bell {
+        &self.bell
     }
 
     /// The bounds on messages.
@@ -75,6 +88,7 @@ impl Outbox {
         let prepared = [message.prepare(&self.limits)?];
         let enqueued = only(self.store.enqueue(&prepared).await?)?;
         telemetry::enqueued(self.store.identifier(), &prepared, &[enqueued]);
+        self.bell.ring();
         Ok(enqueued)
     }
 
@@ -86,6 +100,7 @@ impl Outbox {
         }
         let enqueued = self.store.enqueue(&prepared).await?;
         telemetry::enqueued(self.store.identifier(), &prepared, &enqueued);
+        self.bell.ring();
         Ok(enqueued)
     }
 
@@ -112,6 +127,7 @@ impl Outbox {
         }
         let enqueued = tx.enqueue_in(self.store.as_ref(), &prepared).await?;
         telemetry::enqueued(self.store.identifier(), &prepared, &enqueued);
+        self.bell.ring();
         Ok(enqueued)
     }
 
@@ -123,6 +139,7 @@ impl Outbox {
         let prepared = [message.prepare(&self.limits)?];
         let enqueued = only(tx.enqueue_in(self.store.as_ref(), &prepared)?)?;
         telemetry::enqueued(self.store.identifier(), &prepared, &[enqueued]);
+        self.bell.ring();
         Ok(enqueued)
     }
 
@@ -238,6 +255,7 @@ impl Outbox {
         }
         let requeued = self.store.requeue(ids).await?;
         telemetry::administered(self.store.identifier(), "requeue", &requeued);
+        self.bell.ring();
         Ok(requeued)
     }
 
@@ -248,6 +266,7 @@ impl Outbox {
         }
         let requeued = self.store.requeue_where(filter, limit).await?;
         telemetry::administered(self.store.identifier(), "requeue", &requeued);
+        self.bell.ring();
         Ok(requeued)
     }
 
@@ -256,6 +275,7 @@ impl Outbox {
         validate_name("outbox.release_key", "ordering_key", key)?;
         let released = self.store.release_key(key).await?;
         telemetry::key_released(self.store.identifier(), key, released);
+        self.bell.ring();
         Ok(released)
     }
 

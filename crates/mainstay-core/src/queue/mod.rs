@@ -7,6 +7,7 @@ mod handler;
 mod policy;
 mod registry;
 pub(crate) mod settle;
+pub(crate) mod slots;
 mod status;
 
 pub use claim::{ClaimBatch, ClaimHandle, ClaimRequest, Claimed, Rejected};

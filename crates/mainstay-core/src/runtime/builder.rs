@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::bell::Bell;
 use crate::error::{Error, Result};
 use crate::fanout::Fanout;
 use crate::inbox::Inbox;
@@ -10,6 +11,7 @@ use crate::job::{JobDefinition, Jobs};
 use crate::join::Joins;
 use crate::lease::{LeaseGauges, LeaseOptions, Leases};
 use crate::outbox::Outbox;
+use crate::queue::slots::Slots;
 use crate::store::{Provider, Queue};
 use crate::timer::Timers;
 
@@ -35,6 +37,8 @@ pub struct MainstayBuilder {
     joins: Option<JoinsBuilder>,
     fanouts: Vec<FanoutBuilder>,
     deploy_schema: bool,
+    bell: Bell,
+    slots: Slots,
 }
 
 impl MainstayBuilder {
@@ -49,6 +53,8 @@ impl MainstayBuilder {
             joins: None,
             fanouts: Vec::new(),
             deploy_schema: false,
+            bell: Bell::default(),
+            slots: Slots::default(),
         }
     }
 
@@ -119,15 +125,22 @@ impl MainstayBuilder {
         self
     }
 
+    /// As one of many: rings when its clients add work, and shares how many handlers run at once.
+    pub(crate) fn among_others(mut self, bell: Bell, slots: Slots) -> Self {
+        (self.bell, self.slots) = (bell, slots);
+        self
+    }
+
     /// Checks everything and puts it together. Nothing runs yet.
     pub fn build(mut self) -> Result<Mainstay> {
-        let limit = self.outbox.payload_limit;
-        let outbox = Outbox::new(self.provider.outbox()).with_payload_limit(limit);
+        let (limit, bell) = (self.outbox.payload_limit, self.bell);
+        let outbox = Outbox::new(self.provider.outbox()).with_payload_limit(limit).with_bell(bell.clone());
         let inbox = Inbox::new(self.provider.as_ref()).with_payload_limit(self.inbox.payload_limit);
+        let inbox = inbox.with_bell(bell.clone());
         self.leases.validate()?;
         let leases = Leases::new(self.provider.leases()).with_options(self.leases);
-        let jobs = Jobs::new(self.provider.jobs()).with_payload_limit(limit);
-        let timers = Timers::new(self.provider.as_ref()).with_payload_limit(limit);
+        let jobs = Jobs::new(self.provider.jobs()).with_payload_limit(limit).with_bell(bell.clone());
+        let timers = Timers::new(self.provider.as_ref()).with_payload_limit(limit).with_bell(bell);
         let joins = Joins::new(self.provider.joins()).with_payload_limit(limit);
         if let Some(builder) = &self.joins {
             builder.register(&joins, &mut self.outbox.registry)?;
@@ -144,9 +157,9 @@ impl MainstayBuilder {
         let lease_gauges = positive("gauge interval", self.outbox.gauge_interval)?;
         let ends = |name, queue: &Outbox| {
             let (queue, outbox, jobs) = (queue.clone(), outbox.clone(), jobs.clone());
-            Ends { name, queue, outbox, jobs }
+            Ends { name, queue, outbox, jobs, slots: self.slots.clone() }
         };
-        let mut services = self.outbox.services(
+        let of_outbox = self.outbox.services(
             ends("dispatcher", &outbox),
             |gauges| gauges,
             |retention| {
@@ -154,18 +167,18 @@ impl MainstayBuilder {
                 Ok(Arc::new(RetentionSweep::new(outbox.clone(), retention)) as Arc<dyn Service>)
             },
         )?;
-        services.extend(self.inbox.services(
-            ends(INBOX_DISPATCHER, inbox.queue()),
-            Gauges::of_inbox,
-            |retention| {
+        let of_inbox =
+            self.inbox.services(ends(INBOX_DISPATCHER, inbox.queue()), Gauges::of_inbox, |retention| {
                 retention.validate()?;
                 Ok(Arc::new(InboxSweep::new(inbox.clone(), retention)) as Arc<dyn Service>)
-            },
-        )?);
+            })?;
+        let mut services = of_outbox.chores;
+        services.extend(of_inbox.chores);
         if let Some(interval) = lease_gauges {
             services.push(Arc::new(LeaseGauges::new(leases.clone(), interval)));
         }
         let runs = Outbox::new(self.provider.queue(Queue::JobRuns));
+        let before = services.len();
         let definitions = self.jobs.build(&jobs, &runs, &mut services)?;
         if let Some(builder) = self.timers {
             services.extend(builder.services(&timers)?);
@@ -174,6 +187,7 @@ impl MainstayBuilder {
             services.extend(builder.services(&joins)?);
         }
         services.extend(coordinators);
+        let schedules = services.len() > before;
         Ok(Mainstay::new(Inner {
             provider: self.provider,
             outbox,
@@ -185,7 +199,10 @@ impl MainstayBuilder {
             definitions,
             fanout,
             fanouts,
+            outbox_dispatcher: of_outbox.dispatcher,
+            inbox_dispatcher: of_inbox.dispatcher,
             services,
+            schedules,
             deploy_schema: self.deploy_schema,
         }))
     }

@@ -27,6 +27,7 @@ pub trait Service: Send + Sync + 'static {
 pub struct Lifecycle {
     started: watch::Sender<bool>,
     stop: CancellationToken,
+    hurry: CancellationToken,
 }
 
 impl Lifecycle {
@@ -39,6 +40,12 @@ impl Lifecycle {
     pub fn stopping(&self) -> &CancellationToken {
         &self.stop
     }
+
+    /// Cancelled when what is under way may take no longer than its grace period. Most often that is together with
+    /// [`Self::stopping`]; a service that is told to finish may take the time it needs until then.
+    pub fn hurrying(&self) -> &CancellationToken {
+        &self.hurry
+    }
 }
 
 /// A running service.
@@ -47,6 +54,7 @@ pub struct Running {
     name: &'static str,
     started: watch::Receiver<bool>,
     stop: CancellationToken,
+    hurry: CancellationToken,
     task: AbortOnDropHandle<Result<()>>,
 }
 
@@ -54,10 +62,11 @@ pub struct Running {
 pub fn start(service: Arc<dyn Service>) -> Running {
     let (started, seen) = watch::channel(false);
     let stop = CancellationToken::new();
-    let lifecycle = Lifecycle { started, stop: stop.clone() };
+    let hurry = CancellationToken::new();
+    let lifecycle = Lifecycle { started, stop: stop.clone(), hurry: hurry.clone() };
     let name = service.name();
     let task = tokio::spawn(async move { service.run(lifecycle).await });
-    Running { name, started: seen, stop, task: AbortOnDropHandle::new(task) }
+    Running { name, started: seen, stop, hurry, task: AbortOnDropHandle::new(task) }
 }
 
 impl Running {
@@ -75,6 +84,17 @@ impl Running {
     /// Tells the service to stop, without waiting.
     pub fn request_stop(&self) {
         self.stop.cancel();
+        self.hurry.cancel();
+    }
+
+    /// Tells the service to begin nothing new and to end what it has begun, however long that takes, without waiting.
+    pub fn request_finish(&self) {
+        self.stop.cancel();
+    }
+
+    /// What tells the service that it may take no longer than its grace period.
+    pub(crate) fn hurry(&self) -> &CancellationToken {
+        &self.hurry
     }
 
     /// Whether the service has ended.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::select_all;
+use tokio_util::sync::CancellationToken;
 
 use crate::error::Result;
 use crate::fanout::Fanout;
@@ -13,7 +14,8 @@ use crate::job::{JobDefinition, Jobs};
 use crate::join::Joins;
 use crate::lease::Leases;
 use crate::outbox::Outbox;
-use crate::store::Provider;
+use crate::queue::Dispatcher;
+use crate::store::{Provider, Queue};
 use crate::telemetry;
 use crate::timer::Timers;
 
@@ -42,7 +44,13 @@ pub(super) struct Inner {
     pub(super) fanout: Fanout,
     /// To be registered at every start.
     pub(super) fanouts: Vec<Registration>,
+    /// None without a handler.
+    pub(super) outbox_dispatcher: Option<Arc<Dispatcher>>,
+    pub(super) inbox_dispatcher: Option<Arc<Dispatcher>>,
+    /// All the rest.
     pub(super) services: Vec<Arc<dyn Service>>,
+    /// Whether there is anything among them that makes messages of what is scheduled.
+    pub(super) schedules: bool,
     pub(super) deploy_schema: bool,
 }
 
@@ -104,12 +112,55 @@ impl Mainstay {
     /// Whether it runs the service of this name.
     #[cfg(feature = "testing")]
     pub(crate) fn runs(&self, service: &str) -> bool {
-        self.0.services.iter().any(|one| one.name() == service)
+        self.services().any(|one| one.name() == service)
+    }
+
+    fn services(&self) -> impl Iterator<Item = Arc<dyn Service>> + '_ {
+        let dispatchers = [&self.0.outbox_dispatcher, &self.0.inbox_dispatcher];
+        let dispatchers = dispatchers.into_iter().flatten().map(|one| Arc::clone(one) as Arc<dyn Service>);
+        dispatchers.chain(self.0.services.iter().cloned())
+    }
+
+    /// What hands messages of the outbox or the inbox to handlers; none without a handler, and for other queues.
+    pub(crate) fn dispatcher(&self, queue: Queue) -> Option<&Arc<Dispatcher>> {
+        match queue {
+            Queue::Outbox => self.0.outbox_dispatcher.as_ref(),
+            Queue::Inbox => self.0.inbox_dispatcher.as_ref(),
+            Queue::Timers | Queue::JobRuns => None,
+        }
+    }
+
+    /// Claims one batch of what is due in the outbox or the inbox, and handles and settles it: how many messages that were; zero
+    /// without a handler for that queue. Needs no [`Self::start`].
+    pub async fn run_batch(&self, queue: Queue, stop: &CancellationToken) -> Result<usize> {
+        match self.dispatcher(queue) {
+            Some(dispatcher) => dispatcher.run_batch(stop).await,
+            None => Ok(0),
+        }
+    }
+
+    /// Whether it brings the schema up to date at the start.
+    pub(crate) fn deploys_schema(&self) -> bool {
+        self.0.deploy_schema
+    }
+
+    /// Whether it makes messages of what is scheduled.
+    pub(crate) fn schedules(&self) -> bool {
+        self.0.schedules
     }
 
     /// Checks the schema (or deploys it, if so set up), registers jobs and fan-outs and starts all background work. Waits for a database that is
     /// down to come up; a schema that is missing or of another version is an error at once.
     pub async fn start(&self) -> Result<RunningMainstay> {
+        self.start_services(self.services().collect()).await
+    }
+
+    /// The same without handing out messages of the outbox and the inbox, which somebody else does.
+    pub(crate) async fn start_chores(&self) -> Result<RunningMainstay> {
+        self.start_services(self.0.services.clone()).await
+    }
+
+    async fn start_services(&self, services: Vec<Arc<dyn Service>>) -> Result<RunningMainstay> {
         self.when_up(|| self.ready_schema()).await?;
         for definition in &self.0.definitions {
             self.when_up(|| async { self.jobs().create_or_update(definition.clone()).await.map(drop) })
@@ -118,7 +169,7 @@ impl Mainstay {
         for registration in &self.0.fanouts {
             self.when_up(|| registration.make(self.fanout())).await?;
         }
-        let mut services: Vec<Running> = self.0.services.iter().cloned().map(start).collect();
+        let mut services: Vec<Running> = services.into_iter().map(start).collect();
         for service in &mut services {
             service.started().await;
         }
@@ -159,7 +210,7 @@ impl Mainstay {
 
 impl fmt::Debug for Mainstay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let services: Vec<_> = self.0.services.iter().map(|service| service.name()).collect();
+        let services: Vec<_> = self.services().map(|service| service.name()).collect();
         f.debug_struct("Mainstay").field("outbox", &self.0.outbox).field("services", &services).finish()
     }
 }
@@ -182,6 +233,31 @@ impl RunningMainstay {
             result = result.and(service.stop().await);
         }
         result
+    }
+
+    /// Finishes what is in hand, however long that takes, and begins nothing new. Once `hurry` completes, running handlers get their
+    /// grace period, as in [`Self::stop`].
+    pub async fn finish(self, hurry: impl Future<Output = ()>) -> Result<()> {
+        for service in &self.services {
+            service.request_finish();
+        }
+        let tokens: Vec<_> = self.services.iter().map(|service| service.hurry().clone()).collect();
+        let ended = async {
+            let mut result = Ok(());
+            for mut service in self.services {
+                result = result.and(service.ended().await);
+            }
+            result
+        };
+        tokio::pin!(ended, hurry);
+        tokio::select! {
+            result = &mut ended => return result,
+            () = hurry => {}
+        }
+        for token in tokens {
+            token.cancel();
+        }
+        ended.await
     }
 
     /// Completes only when a service ends by itself, which it never should.

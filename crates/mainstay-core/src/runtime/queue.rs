@@ -9,6 +9,7 @@ use crate::error::{Error, Result};
 use crate::inbox::InboxRetention;
 use crate::job::Jobs;
 use crate::outbox::{Outbox, Retention};
+use crate::queue::slots::Slots;
 use crate::queue::{Context, Dispatcher, DispatcherOptions, Handler, HandlerOutput, Registry, TopicPolicy};
 
 use super::builder::positive;
@@ -141,6 +142,14 @@ pub(super) struct Ends {
     pub(super) queue: Outbox,
     pub(super) outbox: Outbox,
     pub(super) jobs: Jobs,
+    pub(super) slots: Slots,
+}
+
+/// What a queue takes to run.
+pub(super) struct QueueServices {
+    /// None without a handler.
+    pub(super) dispatcher: Option<Arc<Dispatcher>>,
+    pub(super) chores: Vec<Arc<dyn Service>>,
 }
 
 impl<R> QueueBuilder<R> {
@@ -150,17 +159,18 @@ impl<R> QueueBuilder<R> {
         ends: Ends,
         gauges: impl FnOnce(Gauges) -> Gauges,
         sweep: impl FnOnce(R) -> Result<Arc<dyn Service>>,
-    ) -> Result<Vec<Arc<dyn Service>>> {
+    ) -> Result<QueueServices> {
         if let Some(error) = self.mistake {
             return Err(error);
         }
-        let Ends { name, queue, outbox, jobs } = ends;
+        let Ends { name, queue, outbox, jobs, slots } = ends;
+        let mut dispatcher = None;
         let mut services: Vec<Arc<dyn Service>> = Vec::new();
         if self.registry.is_empty() {
             self.options.validate()?;
         } else {
-            let dispatcher = Dispatcher::new(queue.clone(), self.registry, self.options)?.named(name);
-            services.push(Arc::new(dispatcher.enqueueing_in(outbox).noting_runs_in(jobs)));
+            let own = Dispatcher::new(queue.clone(), self.registry, self.options)?.named(name);
+            dispatcher = Some(Arc::new(own.enqueueing_in(outbox).noting_runs_in(jobs).sharing(slots)));
         }
         if let Some(interval) = positive("reap interval", self.reap_interval)? {
             services.push(Arc::new(Reaper::new(queue.clone(), interval)));
@@ -171,6 +181,6 @@ impl<R> QueueBuilder<R> {
         if let Some(retention) = self.retention {
             services.push(sweep(retention)?);
         }
-        Ok(services)
+        Ok(QueueServices { dispatcher, chores: services })
     }
 }

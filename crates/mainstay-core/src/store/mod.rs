@@ -3,10 +3,12 @@
 //! Arguments are validated before they get here. Every method is one transaction, uses the database's
 //! clock, and is safe to drop at any await: it then happened as a whole or not at all.
 
+mod agenda;
 mod call;
 mod capabilities;
 mod collision;
 mod fanout;
+mod gate;
 mod inbox;
 mod job;
 mod join;
@@ -19,10 +21,12 @@ mod queue;
 mod timer;
 mod transaction;
 
+pub use agenda::Agenda;
 pub use call::{Argument, CallIn, CallInBlocking, Step, StoreCall};
 pub use capabilities::Capabilities;
 pub use collision::check_collisions;
 pub use fanout::FanoutStore;
+pub use gate::{ConnectionGate, ConnectionPass};
 pub use inbox::InboxStore;
 pub use job::{
     Advance, Advanced, Dispatched, DueJobs, EndedRun, JobStore, Occurrence, RunPlace, RunsLookedAt,

@@ -8,8 +8,8 @@ use jiff::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
 
 use super::{
-    Capabilities, FanoutStore, InboxStore, JobStore, JoinStore, LeaseStore, OutboxStore, Queue, SchemaStatus,
-    TimerStore,
+    Agenda, Capabilities, FanoutStore, InboxStore, JobStore, JoinStore, LeaseStore, OutboxStore, Queue,
+    SchemaStatus, TimerStore,
 };
 
 /// A database with Mainstay's tables in it.
@@ -52,6 +52,13 @@ pub trait Provider: Send + Sync + 'static {
 
     /// The database's clock. Also the cheapest way to see whether the database answers.
     async fn now(&self) -> Result<Timestamp>;
+
+    /// What there is to do, and when. Asks as little of the database as it can, and opens no more than one connection.
+    async fn agenda(&self) -> Result<Agenda>;
+
+    /// How many connections it may have open from now on, if it was made with a [`ConnectionGate`](super::ConnectionGate). With none
+    /// it lets go of those that are not in use, and calls wait until some are allowed. Returns once no more are open than that.
+    async fn allow_connections(&self, connections: usize);
 
     /// Lets go of all connections. Later calls fail with `Closed`.
     async fn close(&self);

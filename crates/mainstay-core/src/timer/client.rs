@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use crate::bell::Bell;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{OwnerToken, WorkItemId};
 use crate::outbox::{
@@ -36,6 +37,13 @@ impl Timers {
     /// The timers of a database.
     pub fn new(provider: &(impl Provider + ?Sized)) -> Self {
         Self { queue: Outbox::new(provider.queue(Queue::Timers)), store: provider.timers() }
+    }
+
+    /// Rings when timers have been scheduled, or given another time.
+    #[must_use]
+    pub(crate) fn with_bell(mut self, bell: Bell) -> Self {
+        self.queue = self.queue.with_bell(bell);
+        self
     }
 
     /// Bounds payloads to this many bytes. Defaults to 64 MiB.
@@ -129,6 +137,7 @@ impl Timers {
             "reschedule",
             if changed { std::slice::from_ref(&id) } else { &[] },
         );
+        self.queue.bell().ring();
         Ok(changed)
     }
 
@@ -214,6 +223,7 @@ impl Timers {
 
     fn told(&self, prepared: &[PreparedMessage], scheduled: &[Enqueued]) {
         telemetry::scheduled(self.queue.store().identifier(), prepared, scheduled);
+        self.queue.bell().ring();
     }
 }
 

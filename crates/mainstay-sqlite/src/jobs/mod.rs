@@ -34,6 +34,8 @@ pub(crate) struct Sql {
     queue: Arc<Statements>,
 }
 
+pub(crate) use read::next_nominal;
+
 /// Jobs in one SQLite database.
 pub struct SqliteJobs {
     identifier: String,
@@ -52,6 +54,10 @@ impl SqliteJobs {
             database: runs,
             sql,
         }
+    }
+
+    pub(crate) fn statements(&self) -> &Arc<JobStatements> {
+        &self.sql.jobs
     }
 
     async fn write<T, F>(&self, ticket: impl Into<Ticket>, mut work: F, wakes: fn(&T) -> bool) -> Result<T>

@@ -67,7 +67,7 @@ pub(super) fn ended(
 }
 
 /// The nearest nominal time of all enabled jobs, `now` if one is to be calculated.
-pub(super) fn next_nominal(
+pub(crate) fn next_nominal(
     connection: &Connection,
     sql: &JobStatements,
     now: i64,

@@ -46,6 +46,10 @@ impl Ticket {
     pub(crate) fn new(operation: &'static str, items: usize) -> Self {
         Self { operation, items }
     }
+
+    pub(crate) fn operation(self) -> &'static str {
+        self.operation
+    }
 }
 
 impl From<&'static str> for Ticket {
@@ -64,26 +68,26 @@ pub(crate) struct Writer {
     place: Place,
     jobs: RwLock<Option<mpsc::Sender<Job>>>,
     ended: watch::Receiver<()>,
-    commits: Arc<AtomicU64>,
 }
 
 impl Writer {
-    /// Opens the connection on a thread of its own.
+    /// Opens the connection on a thread of its own. `creates` says whether the file may be made.
     pub(crate) async fn start(
         location: Location,
         busy_timeout: Duration,
         signal: Arc<Signal>,
+        commits: Arc<AtomicU64>,
+        creates: bool,
     ) -> Result<Self, Error> {
         let (jobs, queue) = mpsc::channel(QUEUE);
         let (opened, open) = oneshot::channel();
         let (alive, ended) = watch::channel(());
-        let commits = Arc::new(AtomicU64::new(0));
         let place = location.place().clone();
-        let thread = Thread { place: place.clone(), commits: Arc::clone(&commits), signal };
+        let thread = Thread { place: place.clone(), commits, signal };
         let body = move || {
             // Dropped when the thread ends, however it ends.
             let _alive = alive;
-            match location.open_writer(busy_timeout) {
+            match location.open_writer(busy_timeout, creates) {
                 Err(error) => drop(opened.send(Err(error))),
                 Ok(connection) => {
                     if opened.send(Ok(())).is_ok() {
@@ -94,7 +98,7 @@ impl Writer {
         };
         spawn("mainstay-sqlite-writer", body)?;
         open.await.map_err(|_| place.panicked("sqlite.open"))??;
-        Ok(Self { place, jobs: RwLock::new(Some(jobs)), ended, commits })
+        Ok(Self { place, jobs: RwLock::new(Some(jobs)), ended })
     }
 
     /// Runs an operation in a transaction. It is durable when this returns. `work` may be run again, when the
@@ -135,11 +139,6 @@ impl Writer {
 
     pub(crate) fn is_closed(&self) -> bool {
         self.jobs.read().unwrap_or_else(PoisonError::into_inner).is_none()
-    }
-
-    /// Transactions committed so far.
-    pub(crate) fn commits(&self) -> u64 {
-        self.commits.load(Ordering::Relaxed)
     }
 }
 

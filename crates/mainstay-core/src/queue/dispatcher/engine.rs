@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::future::BoxFuture;
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
@@ -12,6 +13,7 @@ use crate::hash::Set;
 use crate::id::OwnerToken;
 use crate::outbox::Outbox;
 use crate::queue::context::Ends;
+use crate::queue::slots::{InHand, Slot, Slots};
 use crate::queue::{ClaimHandle, ClaimRequest, Claimed, Context, DispatcherOptions, Registry, Settled};
 use crate::runtime::Waited;
 use crate::runtime::pause::{BLOCKED, Pause, TROUBLE};
@@ -23,7 +25,7 @@ use super::delivery::{self, End, Ended};
 use super::ended_runs::EndedRuns;
 use super::in_flight::{InFlight, LeaseTimes};
 use super::renewing::Renewing;
-use super::settling::Settling;
+use super::settling::{Settling, provider_panicked};
 use super::source::{ClaimAnswer, Source, SourceEvent};
 use super::stopping::Stopping;
 
@@ -35,6 +37,14 @@ pub(super) struct Engine {
     owner: OwnerToken,
     store: Arc<str>,
     stop: CancellationToken,
+    hurry: CancellationToken,
+    slots: Slots,
+    /// A slot that no handler has yet.
+    spare: Option<Slot>,
+    next_slot: Option<BoxFuture<'static, Slot>>,
+    in_hand: InHand,
+    /// Whether there is to be one claim only, and what came of it.
+    single: Option<Option<Result<usize>>>,
     in_flight: InFlight,
     handlers: JoinSet<Ended>,
     source: Source,
@@ -60,7 +70,8 @@ impl Engine {
         registry: Arc<Registry>,
         options: DispatcherOptions,
         owner: OwnerToken,
-        stop: CancellationToken,
+        slots: Slots,
+        (stop, hurry): (CancellationToken, CancellationToken),
     ) -> Self {
         let trouble = || Pause::new(TROUBLE);
         let store: Arc<str> = ends.queue.store().identifier().into();
@@ -76,6 +87,12 @@ impl Engine {
             options,
             owner,
             stop,
+            hurry,
+            in_hand: slots.count(),
+            slots,
+            spare: None,
+            next_slot: None,
+            single: None,
             handlers: JoinSet::new(),
             source: Source::Idle,
             claim_trouble: trouble(),
@@ -90,34 +107,76 @@ impl Engine {
     /// Runs until stopped and everything held has been settled.
     pub(super) async fn run(mut self) {
         loop {
-            self.start_handlers();
-            self.settling.start(&self.queue, self.owner);
-            self.renewing.start(&mut self.in_flight, &self.queue, self.owner);
-            self.start_claim();
+            self.start_all();
             if self.is_finished() {
                 return Waited::Items(self.queue.store().as_ref()).take_leave(self.owner).await;
             }
-            let tick = self.next_tick();
-            tokio::select! {
-                () = self.stop.cancelled(), if self.stopping.is_none() => self.begin_stop(),
-                Some(ended) = self.handlers.join_next(), if !self.handlers.is_empty() => {
-                    self.on_ended(ended);
-                    while let Some(ended) = self.handlers.try_join_next() {
-                        self.on_ended(ended);
-                    }
-                }
-                event = self.source.next() => self.on_source(event),
-                answer = self.settling.next() => self.on_settled(answer),
-                answer = self.renewing.next() => self.on_renewed(answer),
-                () = sleep_until(tick) => self.on_tick(),
+            self.step().await;
+        }
+    }
+
+    /// Claims once, and runs until everything that brought has been settled. Returns how many messages that were.
+    pub(super) async fn run_batch(mut self) -> Result<usize> {
+        self.single = Some(None);
+        loop {
+            self.start_all();
+            let quiet = self.in_flight.len() == 0
+                && self.settling.is_quiet()
+                && !matches!(self.source, Source::Claiming(_));
+            match self.single.take() {
+                Some(Some(Err(error))) => return Err(error),
+                Some(Some(Ok(count))) if quiet => return Ok(count),
+                Some(None) if quiet && self.stopping.is_some() => return Ok(0),
+                other => self.single = other,
             }
+            if self.is_finished() {
+                return Ok(0);
+            }
+            self.step().await;
+        }
+    }
+
+    /// Starts all that may start.
+    fn start_all(&mut self) {
+        self.start_handlers();
+        self.settling.start(&self.queue, self.owner);
+        self.renewing.start(&mut self.in_flight, &self.queue, self.owner);
+        self.start_claim();
+        self.in_hand.set(self.in_flight.len());
+    }
+
+    /// Waits for whatever happens next, and takes it in.
+    async fn step(&mut self) {
+        let tick = self.next_tick();
+        let hurries = self.stopping.as_ref().is_some_and(Stopping::hurries);
+        tokio::select! {
+            () = self.stop.cancelled(), if self.stopping.is_none() => self.begin_stop(),
+            () = self.hurry.cancelled(), if !hurries => {
+                self.begin_stop();
+                self.stopping.iter_mut().for_each(Stopping::hurry);
+            }
+            Some(ended) = self.handlers.join_next(), if !self.handlers.is_empty() => {
+                self.on_ended(ended);
+                while let Some(ended) = self.handlers.try_join_next() {
+                    self.on_ended(ended);
+                }
+            }
+            event = self.source.next() => self.on_source(event),
+            slot = next_slot(&mut self.next_slot) => {
+                self.next_slot = None;
+                self.spare = Some(slot);
+            }
+            answer = self.settling.next() => self.on_settled(answer),
+            answer = self.renewing.next() => self.on_renewed(answer),
+            () = sleep_until(tick) => self.on_tick(),
         }
     }
 
     // ---- claiming
 
     fn start_claim(&mut self) {
-        if self.stopping.is_some() || !matches!(self.source, Source::Idle) {
+        let over = matches!(self.single, Some(Some(_)));
+        if over || self.stopping.is_some() || !matches!(self.source, Source::Idle) {
             return;
         }
         let capacity = self.options.concurrency + self.options.prefetch;
@@ -163,11 +222,14 @@ impl Engine {
     }
 
     fn on_claimed(&mut self, answer: Result<ClaimAnswer, JoinError>) {
+        if self.single.is_some() {
+            return self.on_only_claim(answer);
+        }
         // A provider that panicked is trouble like any other, not the end of all work.
         let Ok((asked_at, asked, answer)) = answer else { return self.pause_after_trouble() };
         let batch = match answer {
             Ok(batch) => batch,
-            Err(error) if error.kind() == ErrorKind::Closed => return self.begin_stop(),
+            Err(error) if error.kind() == ErrorKind::Closed => return self.hurry.cancel(),
             Err(error) => {
                 telemetry::retrying(&self.store, "claim", &error, self.claim_trouble.next());
                 return self.pause_after_trouble();
@@ -193,6 +255,23 @@ impl Engine {
             self.source = Source::Paused(Instant::now() + self.blocked.step());
         } else {
             self.start_wait();
+        }
+    }
+
+    fn on_only_claim(&mut self, answer: Result<ClaimAnswer, JoinError>) {
+        let claimed = match answer {
+            Ok((asked_at, _, answer)) => answer.map(|batch| {
+                let count = batch.items.len() + batch.rejected.len();
+                for claimed in batch.items {
+                    self.take_in(claimed, asked_at);
+                }
+                count
+            }),
+            Err(panic) => Err(provider_panicked("dispatcher.claim", panic)),
+        };
+        self.single = Some(Some(claimed));
+        if self.stopping.is_some() {
+            self.release_waiting();
         }
     }
 
@@ -241,14 +320,20 @@ impl Engine {
         if self.stopping.is_some() {
             return;
         }
-        while self.handlers.len() < self.options.concurrency {
+        while self.handlers.len() < self.options.concurrency && self.in_flight.waiting() > 0 {
+            let Some(slot) = self.spare.take().or_else(|| self.slots.try_take()) else {
+                self.next_slot.get_or_insert_with(|| Box::pin(self.slots.clone().take()));
+                return;
+            };
             let may_run = |in_flight: &InFlight, topic: &str| self.admission.may_run(in_flight, topic);
-            let Some((handle, claimed, asked_at)) = self.in_flight.pop_waiting(may_run) else { return };
-            self.start_handler(handle, *claimed, asked_at);
+            let Some((handle, claimed, asked_at)) = self.in_flight.pop_waiting(may_run) else { break };
+            self.start_handler(handle, *claimed, asked_at, slot);
         }
+        // Nobody here needs one now; others may.
+        (self.spare, self.next_slot) = (None, None);
     }
 
-    fn start_handler(&mut self, handle: ClaimHandle, claimed: Claimed, asked_at: Instant) {
+    fn start_handler(&mut self, handle: ClaimHandle, claimed: Claimed, asked_at: Instant, slot: Slot) {
         let since_claim = asked_at.elapsed();
         if let Some(outcome) = self.admission.too_late(&claimed, since_claim) {
             return self.settling.push(handle, outcome);
@@ -261,11 +346,15 @@ impl Engine {
             .map(|lag| lag + since_claim);
         let scene = Scene { store: Arc::clone(&self.store), topic: Arc::clone(&registered.topic) };
         telemetry::handler_started(&scene, claimed.message_id, lag);
-        let context = Context::new(claimed, Arc::clone(&self.ends), self.owner, self.stop.clone());
+        let context = Context::new(claimed, Arc::clone(&self.ends), self.owner, self.hurry.clone());
         self.ended_runs.begun(&context);
         let cancel = self.in_flight.set_running(handle, context.clone());
         // In a box: the runtime moves what it is given several times, and this is more than a kilobyte.
-        self.handlers.spawn(Box::pin(delivery::run(context, registered, scene, attempts, cancel)));
+        let delivery = delivery::run(context, registered, scene, attempts, cancel);
+        self.handlers.spawn(Box::pin(async move {
+            let _slot = slot;
+            delivery.await
+        }));
     }
 
     fn on_ended(&mut self, ended: Result<Ended, JoinError>) {
@@ -320,7 +409,7 @@ impl Engine {
         let settle = self.settling.next_tick();
         let renewal = self.renewing.next_tick(&self.in_flight);
         let deadline = self.in_flight.next_deadline();
-        let stop = self.stopping.as_ref().map(Stopping::next_tick);
+        let stop = self.stopping.as_ref().and_then(Stopping::next_tick);
         [settle, renewal, deadline, stop].into_iter().flatten().min()
     }
 
@@ -344,6 +433,7 @@ impl Engine {
             return;
         }
         self.stopping = Some(Stopping::new(self.options.grace));
+        (self.spare, self.next_slot) = (None, None);
         telemetry::service(&self.store, "dispatcher", Some(self.owner), "stopping");
         if !matches!(self.source, Source::Claiming(_)) {
             self.source = Source::Idle;
@@ -372,6 +462,13 @@ impl Engine {
             return true;
         }
         quiet
+    }
+}
+
+async fn next_slot(next: &mut Option<BoxFuture<'static, Slot>>) -> Slot {
+    match next {
+        Some(next) => next.await,
+        None => std::future::pending().await,
     }
 }
 

@@ -17,6 +17,7 @@ mod stopping;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use tokio_util::sync::CancellationToken;
 
 use crate::error::Result;
 use crate::id::OwnerToken;
@@ -25,6 +26,7 @@ use crate::outbox::Outbox;
 use crate::runtime::{Lifecycle, Service};
 
 use super::context::Ends;
+use super::slots::Slots;
 use super::{DispatcherOptions, Registry};
 
 /// Hands claimed messages to handlers. See [`Service`] for how it starts and stops.
@@ -36,6 +38,7 @@ pub struct Dispatcher {
     jobs: Option<Jobs>,
     registry: Arc<Registry>,
     options: DispatcherOptions,
+    slots: Slots,
 }
 
 impl Dispatcher {
@@ -49,6 +52,7 @@ impl Dispatcher {
             jobs: None,
             registry: Arc::new(registry),
             options,
+            slots: Slots::default(),
         })
     }
 
@@ -63,6 +67,26 @@ impl Dispatcher {
     pub fn enqueueing_in(mut self, outbox: Outbox) -> Self {
         self.outbox = outbox;
         self
+    }
+
+    /// Shares how many handlers run at once with others.
+    pub(crate) fn sharing(mut self, slots: Slots) -> Self {
+        self.slots = slots;
+        self
+    }
+
+    /// Claims one batch of what is due, and handles and settles it: returns how many messages that were. A stop gives back what no handler
+    /// has begun with; running handlers then get their grace period.
+    pub async fn run_batch(&self, stop: &CancellationToken) -> Result<usize> {
+        self.engine((stop.clone(), stop.clone())).run_batch().await
+    }
+
+    fn engine(&self, stop: (CancellationToken, CancellationToken)) -> engine::Engine {
+        // A new owner for every run: what an earlier run left behind is not ours to settle.
+        let owner = OwnerToken::new();
+        let ends = Ends { queue: self.queue.clone(), outbox: self.outbox.clone(), jobs: self.jobs.clone() };
+        let (registry, slots) = (Arc::clone(&self.registry), self.slots.clone());
+        engine::Engine::new(ends, registry, self.options, owner, slots, stop)
     }
 
     /// Where the starts, the outputs and the ends of jobs' runs are noted. Defaults to nowhere.
@@ -80,15 +104,7 @@ impl Service for Dispatcher {
     }
 
     async fn run(&self, lifecycle: Lifecycle) -> Result<()> {
-        // A new owner for every run: what an earlier run left behind is not ours to settle.
-        let owner = OwnerToken::new();
-        let engine = engine::Engine::new(
-            Ends { queue: self.queue.clone(), outbox: self.outbox.clone(), jobs: self.jobs.clone() },
-            Arc::clone(&self.registry),
-            self.options,
-            owner,
-            lifecycle.stopping().clone(),
-        );
+        let engine = self.engine((lifecycle.stopping().clone(), lifecycle.hurrying().clone()));
         lifecycle.started();
         engine.run().await;
         Ok(())

@@ -13,7 +13,7 @@ use mainstay::outbox::{
 };
 use mainstay::queue::{ClaimBatch, ClaimHandle, ClaimRequest, Claimed, Settled, Settlement};
 use mainstay::store::{
-    Capabilities, FanoutStore, InboxStore, JobStore, JoinStore, LeaseStore, OutboxStore, Provider, Queue, QueueStore,
+    Agenda, Capabilities, FanoutStore, InboxStore, JobStore, JoinStore, LeaseStore, OutboxStore, Provider, Queue, QueueStore,
     SchemaStatus, SchemaStore, StoreTransaction, TimerStore, WaitRequest, Wake,
 };
 use mainstay::{Error, ErrorKind, MessageId, OwnerToken, Result, WorkItemId};
@@ -88,6 +88,10 @@ impl Provider for Nothing {
     async fn now(&self) -> Result<Timestamp> {
         Ok(Timestamp::UNIX_EPOCH)
     }
+    async fn agenda(&self) -> Result<Agenda> {
+        Ok(Agenda::empty())
+    }
+    async fn allow_connections(&self, _: usize) {}
     async fn close(&self) {}
 }
 

@@ -1,0 +1,175 @@
+//! When a database that fails is tried again, and what is known of its trouble.
+//!
+//! The breaker opens at the first failure; while it is open nobody works on the database. After a pause that doubles, one look is let
+//! through (half-open), and its answer closes the breaker or opens it again.
+
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use uuid::Uuid;
+
+use crate::error::{Error, ErrorKind, Result};
+
+const OPTIONS: &str = "fleet.options";
+
+/// When a database that fails is tried again.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
+pub struct BreakerOptions {
+    /// The first pause. Defaults to 1 s.
+    pub min: Duration,
+    /// The longest pause; it doubles with every failure. Defaults to 1 min.
+    pub max: Duration,
+}
+
+impl Default for BreakerOptions {
+    fn default() -> Self {
+        Self { min: Duration::from_secs(1), max: Duration::from_secs(60) }
+    }
+}
+
+impl BreakerOptions {
+    pub(super) fn validate(&self) -> Result<()> {
+        if self.min.is_zero() || self.max < self.min {
+            let reason =
+                format_args!("must be above zero and at most `max` ({:?}), got {:?}", self.max, self.min);
+            return Err(Error::invalid(OPTIONS, "breaker.min", reason));
+        }
+        Ok(())
+    }
+}
+
+/// Whether a database is worked on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BreakerState {
+    /// It answers.
+    Closed,
+    /// It has failed and is left alone for a while.
+    Open,
+    /// It has failed and is being looked at.
+    HalfOpen,
+}
+
+/// The breaker of one database.
+#[derive(Debug)]
+pub(super) struct Breaker {
+    options: BreakerOptions,
+    state: BreakerState,
+    since: Timestamp,
+    failures: u32,
+    last_error: Option<(ErrorKind, String)>,
+    retry_at: Option<Instant>,
+}
+
+impl Breaker {
+    pub(super) fn new(options: BreakerOptions) -> Self {
+        Self {
+            options,
+            state: BreakerState::Closed,
+            since: Timestamp::now(),
+            failures: 0,
+            last_error: None,
+            retry_at: None,
+        }
+    }
+
+    pub(super) fn state(&self) -> BreakerState {
+        self.state
+    }
+
+    /// Since when it is closed, or not.
+    pub(super) fn since(&self) -> Timestamp {
+        self.since
+    }
+
+    /// Failures in a row.
+    pub(super) fn failures(&self) -> u32 {
+        self.failures
+    }
+
+    /// What the last failure said, also if it is over.
+    pub(super) fn last_error(&self) -> Option<&(ErrorKind, String)> {
+        self.last_error.as_ref()
+    }
+
+    /// When the database may be looked at again; none if there is nothing to wait for.
+    pub(super) fn retry_at(&self) -> Option<Instant> {
+        self.retry_at
+    }
+
+    /// A look is under way.
+    pub(super) fn tries(&mut self) {
+        if self.state == BreakerState::Open {
+            self.state = BreakerState::HalfOpen;
+        }
+    }
+
+    /// Lets the next look through at once.
+    pub(super) fn hasten(&mut self) {
+        self.retry_at = self.retry_at.map(|_| Instant::now());
+    }
+
+    /// The database has answered. Returns whether that is news.
+    pub(super) fn succeeded(&mut self) -> bool {
+        let news = self.state != BreakerState::Closed;
+        if news {
+            self.since = Timestamp::now();
+        }
+        (self.state, self.failures, self.retry_at) = (BreakerState::Closed, 0, None);
+        news
+    }
+
+    /// The database has failed. Returns the pause, and whether the failure is news.
+    pub(super) fn failed(&mut self, error: &Error) -> (Duration, bool) {
+        let news = self.state == BreakerState::Closed;
+        if news {
+            self.since = Timestamp::now();
+        }
+        let doubled = self.options.min.saturating_mul(2u32.saturating_pow(self.failures.min(30)));
+        // Between half and all of it, so that many that failed together don't come back together.
+        let part = f64::from(Uuid::new_v4().as_u128() as u16) / f64::from(u16::MAX);
+        let pause = doubled.min(self.options.max).mul_f64(0.5 + part / 2.0);
+        self.failures = self.failures.saturating_add(1);
+        self.state = BreakerState::Open;
+        self.last_error = Some((error.kind(), error.to_string()));
+        self.retry_at = Some(Instant::now() + pause);
+        (pause, news)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error() -> Error {
+        Error::new(ErrorKind::Unavailable, "test", "down")
+    }
+
+    #[test]
+    fn it_opens_at_the_first_failure_and_closes_at_the_first_answer() {
+        let mut breaker = Breaker::new(BreakerOptions::default());
+        assert!(breaker.failed(&error()).1);
+        assert_eq!(breaker.state(), BreakerState::Open);
+        breaker.tries();
+        assert_eq!(breaker.state(), BreakerState::HalfOpen);
+        assert!(!breaker.failed(&error()).1, "no news the second time");
+        assert_eq!((breaker.state(), breaker.failures()), (BreakerState::Open, 2));
+        assert!(breaker.succeeded());
+        assert_eq!((breaker.state(), breaker.failures()), (BreakerState::Closed, 0));
+        assert!(breaker.last_error().is_some(), "what was wrong is still to be read");
+        assert!(!breaker.succeeded());
+    }
+
+    #[test]
+    fn the_pause_doubles_up_to_its_bound() {
+        let mut breaker = Breaker::new(BreakerOptions::default());
+        for bound in [1, 2, 4, 8, 16, 32, 60, 60] {
+            let (pause, _) = breaker.failed(&error());
+            let bound = Duration::from_secs(bound);
+            assert!(pause <= bound && pause >= bound / 2, "{pause:?} of {bound:?}");
+        }
+        for _ in 0..100 {
+            breaker.failed(&error());
+        }
+    }
+}

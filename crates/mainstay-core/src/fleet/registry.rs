@@ -1,0 +1,190 @@
+//! The databases of the fleet, and how a refresh changes them.
+//!
+//! What discovery says anew is compared with what is there: new ones are added, missing ones stopped gracefully and let go, changed ones
+//! replaced, and the rest is left alone, clients and all. One entry that can't be used is noted and keeps nobody else out.
+
+use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use tokio_util::sync::CancellationToken;
+
+use crate::bell::Bell;
+use crate::error::{Error, ErrorKind, Result};
+use crate::queue::slots::Slots;
+use crate::runtime::Mainstay;
+use crate::store::ConnectionGate;
+use crate::telemetry;
+
+use super::breaker::Breaker;
+use super::control::Inner;
+use super::discovery::validate;
+use super::keeper::Keeper;
+use super::store::{Signals, Store};
+use super::{ConnectTerms, DatabaseEntry};
+
+/// How long discovery may take.
+const DISCOVERY: Duration = Duration::from_secs(60);
+
+/// The pause after a bug has ended the keeper of a database.
+const AFTER_PANIC: Duration = Duration::from_secs(5);
+
+/// What a refresh changed, by id.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Refreshed {
+    /// New ones.
+    pub added: Vec<String>,
+    /// Those that are gone.
+    pub removed: Vec<String>,
+    /// Those that were changed, and are connected to anew.
+    pub replaced: Vec<String>,
+    /// Those that are as they were.
+    pub kept: Vec<String>,
+    /// Those whose entry can't be used, and why.
+    pub refused: Vec<(String, String)>,
+}
+
+/// The databases of the fleet.
+#[derive(Default)]
+pub(super) struct Registry {
+    pub(super) stores: BTreeMap<String, Kept>,
+    pub(super) refused: BTreeMap<String, Refusal>,
+}
+
+/// A database that is kept.
+pub(super) struct Kept {
+    pub(super) store: Arc<Store>,
+    pub(super) stop: CancellationToken,
+}
+
+/// An entry that can't be used.
+pub(super) struct Refusal {
+    pub(super) kind: ErrorKind,
+    pub(super) error: String,
+    pub(super) since: jiff::Timestamp,
+}
+
+impl Inner {
+    /// Asks discovery, and changes the databases accordingly.
+    pub(super) async fn refresh(self: &Arc<Self>) -> Result<Refreshed> {
+        let _one_at_a_time = self.refreshing.lock().await;
+        let refreshed = self.refresh_now().await;
+        let mut last = self.last_refresh();
+        match &refreshed {
+            Ok(refreshed) => {
+                last.at = Some(jiff::Timestamp::now());
+                last.error = None;
+                telemetry::fleet_refreshed(refreshed);
+            }
+            Err(error) => {
+                last.error = Some(error.to_string());
+                telemetry::fleet_not_refreshed(error);
+            }
+        }
+        drop(last);
+        refreshed
+    }
+
+    async fn refresh_now(self: &Arc<Self>) -> Result<Refreshed> {
+        let entries = match tokio::time::timeout(DISCOVERY, self.discovery.discover()).await {
+            Ok(entries) => entries?,
+            Err(_) => {
+                let text = format!("discovery did not answer within {DISCOVERY:?}");
+                return Err(Error::new(ErrorKind::Unavailable, "fleet.refresh", text));
+            }
+        };
+        validate(&entries, self.node.options.allow_empty)?;
+        let mut refreshed = Refreshed::default();
+        let gone: Vec<String> = {
+            let registry = self.registry();
+            let known = registry.stores.keys().chain(registry.refused.keys());
+            known.filter(|id| !entries.iter().any(|entry| entry.id == **id)).cloned().collect()
+        };
+        for id in gone {
+            self.leave(&id);
+            refreshed.removed.push(id);
+        }
+        for entry in entries {
+            let id = entry.id.clone();
+            let before = self.registry().stores.get(&id).map(|kept| kept.store.entry.clone());
+            if before.as_ref() == Some(&entry) {
+                refreshed.kept.push(id);
+                continue;
+            }
+            match self.open(entry).await {
+                Ok((store, keeper)) => {
+                    // The old one finishes what it has in hand; claims keep the two apart.
+                    self.leave(&id);
+                    let stop = keeper.stop.clone();
+                    self.registry().stores.insert(id.clone(), Kept { store, stop });
+                    self.keepers.spawn(keep(keeper));
+                    let to = if before.is_some() { &mut refreshed.replaced } else { &mut refreshed.added };
+                    to.push(id);
+                }
+                Err(error) => {
+                    self.leave(&id);
+                    let refusal = Refusal {
+                        kind: error.kind(),
+                        error: error.to_string(),
+                        since: jiff::Timestamp::now(),
+                    };
+                    refreshed.refused.push((id.clone(), refusal.error.clone()));
+                    self.registry().refused.insert(id, refusal);
+                }
+            }
+        }
+        Ok(refreshed)
+    }
+
+    /// Lets a database go, if it is there.
+    fn leave(&self, id: &str) {
+        let mut registry = self.registry();
+        registry.refused.remove(id);
+        if let Some(kept) = registry.stores.remove(id) {
+            kept.stop.cancel();
+        }
+    }
+
+    /// Sets a database up. Opens no connection.
+    async fn open(self: &Arc<Self>, entry: DatabaseEntry) -> Result<(Arc<Store>, Keeper)> {
+        let signals = Arc::new(Signals::default());
+        let gate = {
+            let signals = Arc::clone(&signals);
+            ConnectionGate::new(move || signals.want())
+        };
+        let terms = ConnectTerms { gate, connections: self.node.options.connections_per_store };
+        let provider = self.connect.connect(&entry, terms).await?;
+        let bell = {
+            let (signals, rung) = (Arc::clone(&signals), self.rung.clone());
+            Bell::new(move || {
+                signals.ring();
+                rung.send_modify(|rings| *rings += 1);
+            })
+        };
+        let slots = Slots::of(Arc::clone(&self.handlers));
+        let builder = (self.set_up)(&entry, Mainstay::builder_over(provider));
+        let mainstay = builder.among_others(bell, slots.clone()).build()?;
+        let server = self.connect.server(&entry);
+        let breaker = Breaker::new(self.node.options.breaker);
+        let (store, requests) = Store::new((entry, server), mainstay, slots, signals, breaker);
+        let store = Arc::new(store);
+        let keeper =
+            Keeper::new(Arc::clone(&store), Arc::clone(&self.node), self.stop.child_token(), requests);
+        Ok((store, keeper))
+    }
+}
+
+/// Runs a keeper to its end. A bug in it, or in what it calls, must not take the database out of the fleet for good.
+async fn keep(mut keeper: Keeper) {
+    loop {
+        let ended = AssertUnwindSafe(keeper.run()).catch_unwind().await;
+        if ended.is_ok() {
+            return;
+        }
+        tracing::error!(store = keeper.store.id(), "the keeper of a database panicked; it is started again");
+        tokio::time::sleep(AFTER_PANIC).await;
+    }
+}

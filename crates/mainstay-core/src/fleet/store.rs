@@ -1,0 +1,146 @@
+//! One database of the fleet: its clients, its signals, and what is known of it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{Notify, mpsc, oneshot};
+
+use crate::error::Result;
+use crate::queue::slots::Slots;
+use crate::runtime::Mainstay;
+use crate::store::{Agenda, Provider, Queue};
+
+use super::breaker::Breaker;
+use super::{BreakerState, DatabaseEntry, StoreState, StoreStatus};
+
+/// One database of the fleet.
+pub(super) struct Store {
+    pub(super) entry: DatabaseEntry,
+    pub(super) server: Option<String>,
+    pub(super) provider: Arc<dyn Provider>,
+    pub(super) mainstay: Mainstay,
+    pub(super) slots: Slots,
+    pub(super) signals: Arc<Signals>,
+    /// Asks for one batch, where a strategy decides who is next.
+    pub(super) batches: mpsc::UnboundedSender<BatchRequest>,
+    view: Mutex<View>,
+}
+
+/// What is known of it.
+pub(super) struct View {
+    pub(super) state: StoreState,
+    pub(super) breaker: Breaker,
+}
+
+/// Somebody wants one batch handled.
+pub(super) struct BatchRequest {
+    pub(super) queue: Queue,
+    pub(super) answer: oneshot::Sender<Result<usize>>,
+}
+
+/// What is told to whoever keeps the database. Each stays until it is taken.
+#[derive(Debug, Default)]
+pub(super) struct Signals {
+    told: Notify,
+    /// Somebody waits for a connection.
+    wanted: AtomicBool,
+    /// A client of this process has added work.
+    rung: AtomicBool,
+    /// Somebody believes that what was wrong is over.
+    recheck: AtomicBool,
+}
+
+/// Signals that were taken.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Told {
+    pub(super) wanted: bool,
+    pub(super) rung: bool,
+    pub(super) recheck: bool,
+}
+
+impl Signals {
+    pub(super) fn want(&self) {
+        self.tell(&self.wanted);
+    }
+
+    pub(super) fn ring(&self) {
+        self.tell(&self.rung);
+    }
+
+    pub(super) fn recheck(&self) {
+        self.tell(&self.recheck);
+    }
+
+    fn tell(&self, signal: &AtomicBool) {
+        signal.store(true, Ordering::SeqCst);
+        self.told.notify_one();
+    }
+
+    pub(super) fn take(&self) -> Told {
+        let take = |signal: &AtomicBool| signal.swap(false, Ordering::SeqCst);
+        Told { wanted: take(&self.wanted), rung: take(&self.rung), recheck: take(&self.recheck) }
+    }
+
+    /// Waits for the next signal. One that came since the last wait ends it at once.
+    pub(super) async fn told(&self) {
+        self.told.notified().await;
+    }
+}
+
+impl Store {
+    pub(super) fn new(
+        (entry, server): (DatabaseEntry, Option<String>),
+        mainstay: Mainstay,
+        slots: Slots,
+        signals: Arc<Signals>,
+        breaker: Breaker,
+    ) -> (Self, mpsc::UnboundedReceiver<BatchRequest>) {
+        let (batches, requests) = mpsc::unbounded_channel();
+        let provider = Arc::clone(mainstay.provider());
+        let view = Mutex::new(View { state: StoreState::Cold, breaker });
+        (Self { entry, server, provider, mainstay, slots, signals, batches, view }, requests)
+    }
+
+    pub(super) fn id(&self) -> &str {
+        &self.entry.id
+    }
+
+    pub(super) fn view(&self) -> MutexGuard<'_, View> {
+        // A few plain values are whole whatever panicked beside them.
+        self.view.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn set_state(&self, state: StoreState) {
+        self.view().state = state;
+    }
+
+    /// Whether the database answered when last asked, or was never asked.
+    pub(super) fn is_well(&self) -> bool {
+        self.view().breaker.state() == BreakerState::Closed
+    }
+
+    /// When this process has something to do in it. `dispatches` says whether it hands out messages here, too.
+    pub(super) fn next(&self, agenda: &Agenda, dispatches: bool) -> Option<Duration> {
+        let handles = |queue| dispatches && self.mainstay.dispatcher(queue).is_some();
+        let outbox = agenda.outbox.filter(|_| handles(Queue::Outbox));
+        let inbox = agenda.inbox.filter(|_| handles(Queue::Inbox));
+        let scheduled = agenda.scheduled.filter(|_| self.mainstay.schedules());
+        [outbox, inbox, scheduled].into_iter().flatten().min()
+    }
+
+    pub(super) fn status(&self) -> StoreStatus {
+        let view = self.view();
+        let error = view.breaker.last_error();
+        StoreStatus {
+            id: self.entry.id.clone(),
+            state: view.state,
+            breaker: view.breaker.state(),
+            since: view.breaker.since(),
+            failures: view.breaker.failures(),
+            last_error: error.map(|(_, text)| text.clone()),
+            last_error_kind: error.map(|(kind, _)| *kind),
+            in_hand: self.slots.in_hand(),
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! How many connections there are, and how many there may be where somebody else decides it.
+//!
+//! One of those that are allowed is for notifications, if there are two or more; the rest is the pool's.
+
+use std::sync::Arc;
+
+use mainstay_core::store::{ConnectionGate, ConnectionPass};
+use tokio::sync::watch;
+
+/// Counts the open connections of a provider, and asks its gate.
+#[derive(Clone)]
+pub(crate) struct Allowance {
+    gate: Option<Arc<ConnectionGate>>,
+    open: watch::Sender<usize>,
+}
+
+impl Allowance {
+    pub(crate) fn new(gate: Option<Arc<ConnectionGate>>) -> Self {
+        Self { gate, open: watch::Sender::new(0) }
+    }
+
+    pub(crate) fn gate(&self) -> Option<&Arc<ConnectionGate>> {
+        self.gate.as_ref()
+    }
+
+    /// Whether none is allowed.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.gate.as_ref().is_some_and(|gate| gate.allowed() == 0)
+    }
+
+    /// Waits until a connection may be used. The pass is none where nobody decides that; all is none once closed.
+    pub(crate) async fn enter(&self) -> Option<Option<ConnectionPass>> {
+        match &self.gate {
+            None => Some(None),
+            Some(gate) => gate.enter().await.map(Some),
+        }
+    }
+
+    /// Waits until there may be any connection at all.
+    pub(crate) async fn any(&self) {
+        if let Some(gate) = &self.gate {
+            gate.any().await;
+        }
+    }
+
+    /// Counts a connection for as long as the answer lives.
+    pub(crate) fn count(&self) -> Counted {
+        self.open.send_modify(|open| *open += 1);
+        Counted(self.open.clone())
+    }
+
+    /// Waits until no more than so many are open.
+    pub(crate) async fn at_most(&self, connections: usize) {
+        // The sender lives as long as this, so there is always an answer.
+        let mut open = self.open.subscribe();
+        drop(open.wait_for(|open| *open <= connections).await);
+    }
+}
+
+/// A connection that is open.
+pub(crate) struct Counted(watch::Sender<usize>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.send_modify(|open| *open = open.saturating_sub(1));
+    }
+}

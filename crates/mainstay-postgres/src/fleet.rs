@@ -1,0 +1,111 @@
+//! PostgreSQL databases of a fleet: how they are connected to, and how a control database tells of them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use mainstay_core::fleet::{Connect, ConnectTerms, DatabaseDiscovery, DatabaseEntry};
+use mainstay_core::store::Provider;
+use mainstay_core::{Error, ErrorKind, Result};
+
+use crate::error::from_driver;
+use crate::options::PostgresBuilder;
+use crate::provider::Postgres;
+use crate::url::Target;
+
+const DISCOVER: &str = "postgres.discover";
+
+/// Changes the settings of each database before it is connected to.
+type Change = Box<dyn Fn(&DatabaseEntry, PostgresBuilder) -> PostgresBuilder + Send + Sync>;
+
+/// Connects the databases of a fleet whose targets are URLs of PostgreSQL.
+pub struct PostgresConnector {
+    change: Option<Change>,
+}
+
+impl PostgresConnector {
+    /// With the default settings, except that a database has 3 s to accept a connection: while nobody answers, a part of the budget is
+    /// taken.
+    pub fn new() -> Self {
+        Self { change: None }
+    }
+
+    /// Changes the settings of each database: certificates, timeouts and so on. How many connections there are is the fleet's to say.
+    #[must_use]
+    pub fn with(
+        mut self,
+        change: impl Fn(&DatabaseEntry, PostgresBuilder) -> PostgresBuilder + Send + Sync + 'static,
+    ) -> Self {
+        self.change = Some(Box::new(change));
+        self
+    }
+}
+
+impl Default for PostgresConnector {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl std::fmt::Debug for PostgresConnector {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("PostgresConnector")
+    }
+}
+
+#[async_trait]
+impl Connect for PostgresConnector {
+    async fn connect(&self, entry: &DatabaseEntry, terms: ConnectTerms) -> Result<Arc<dyn Provider>> {
+        let builder = Postgres::builder(entry.target.expose())
+            .names(entry.names.clone())
+            .connect_timeout(Duration::from_secs(3));
+        let builder = match &self.change {
+            Some(change) => change(entry, builder),
+            None => builder,
+        };
+        // One of them is for notifications.
+        let pool = if builder.listen { terms.connections.saturating_sub(1) } else { terms.connections };
+        Ok(Arc::new(builder.pool_size(pool.max(1)).gate(terms.gate).connect().await?))
+    }
+
+    fn server(&self, entry: &DatabaseEntry) -> Option<String> {
+        Target::parse(entry.target.expose()).ok().map(|target| target.address())
+    }
+}
+
+/// The databases that a query on a control database tells of.
+pub struct PostgresDiscovery {
+    control: Postgres,
+    query: String,
+}
+
+impl PostgresDiscovery {
+    /// Asks `control` by this query each time. Its first column is the id, its second the URL, both as text.
+    pub fn new(control: Postgres, query: impl Into<String>) -> Self {
+        Self { control, query: query.into() }
+    }
+}
+
+impl std::fmt::Debug for PostgresDiscovery {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PostgresDiscovery").field("control", &self.control).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl DatabaseDiscovery for PostgresDiscovery {
+    async fn discover(&self) -> Result<Vec<DatabaseEntry>> {
+        let lease = self.control.connections().lease(DISCOVER).await?;
+        let rows = lease.client()?.query_typed(&self.query, &[]).await;
+        let rows = rows.map_err(|error| from_driver(DISCOVER, error))?;
+        lease.give_back();
+        let text = |row: &tokio_postgres::Row, column: usize| -> Result<String> {
+            row.try_get(column).map_err(|_| {
+                let text =
+                    "the query must give an id and a URL as its first two columns, both text and not null";
+                Error::new(ErrorKind::Config, DISCOVER, text)
+            })
+        };
+        rows.iter().map(|row| Ok(DatabaseEntry::new(text(row, 0)?, text(row, 1)?))).collect()
+    }
+}

@@ -1,0 +1,76 @@
+//! What there is to do, and when: one look over all queues and jobs.
+//!
+//! A database that rests is looked at over one connection that is opened and closed for it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use mainstay_core::Result;
+use mainstay_core::store::{Agenda, Queue};
+use rusqlite::Connection;
+
+use crate::database::Database;
+use crate::error::Fault;
+use crate::jobs::next_nominal;
+use crate::queue::Topics;
+use crate::statements::{JobStatements, Statements};
+use crate::wake::next_due;
+
+const AGENDA: &str = "sqlite.agenda";
+
+/// Looks at what there is to do.
+pub(crate) struct SqliteAgenda {
+    database: Database,
+    sql: Arc<Sql>,
+}
+
+/// The statements of all that can fall due.
+struct Sql {
+    outbox: Arc<Statements>,
+    inbox: Arc<Statements>,
+    timers: Arc<Statements>,
+    runs: Arc<Statements>,
+    jobs: Arc<JobStatements>,
+}
+
+impl SqliteAgenda {
+    pub(crate) fn new(database: &Database, jobs: Arc<JobStatements>) -> Self {
+        let of = |queue| database.of(queue).statements;
+        let (outbox, inbox) = (of(Queue::Outbox), of(Queue::Inbox));
+        let (timers, runs) = (of(Queue::Timers), of(Queue::JobRuns));
+        Self { database: database.clone(), sql: Arc::new(Sql { outbox, inbox, timers, runs, jobs }) }
+    }
+
+    pub(crate) async fn look(&self) -> Result<Agenda> {
+        let sql = Arc::clone(&self.sql);
+        if self.database.location.is_memory() || self.database.link.current(AGENDA)?.is_some() {
+            return self.database.read(AGENDA, move |connection, _| Ok(sql.look(connection)?)).await;
+        }
+        self.database.link.allowed(AGENDA).await?;
+        let link = Arc::clone(&self.database.link);
+        let look = move || {
+            let connection = link.location.open_reader(link.busy_timeout)?;
+            let place = link.location.place();
+            sql.look(&connection).map_err(|error| place.error(AGENDA, Fault::Sqlite(error)))
+        };
+        let place = self.database.location.place();
+        tokio::task::spawn_blocking(look).await.map_err(|_| place.panicked(AGENDA))?
+    }
+}
+
+impl Sql {
+    fn look(&self, connection: &Connection) -> rusqlite::Result<Agenda> {
+        let all = Topics::new(&[], &[]);
+        let now = self.outbox.now(connection)?;
+        let within =
+            |due: Option<i64>| due.map(|due| Duration::from_micros(due.saturating_sub(now).max(0) as u64));
+        let next = |sql: &Statements| next_due(connection, sql, &all, now).map(within);
+        let scheduled =
+            [next(&self.timers)?, next(&self.runs)?, next_nominal(connection, &self.jobs, now).map(within)?];
+        let mut agenda = Agenda::empty();
+        agenda.outbox = next(&self.outbox)?;
+        agenda.inbox = next(&self.inbox)?;
+        agenda.scheduled = scheduled.into_iter().flatten().min();
+        Ok(agenda)
+    }
+}

@@ -1,0 +1,254 @@
+//! The connections of a database: opened when first needed or at once, let go when nobody may have any, and opened again.
+//!
+//! Whoever uses them holds them for as long as the operation lasts, so they are never closed under anybody, unless the database is
+//! closed for good.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use mainstay_core::store::ConnectionGate;
+use mainstay_core::{Error, ErrorKind, Result};
+use tokio::sync::{Mutex, Notify, OnceCell};
+
+use crate::connection::Location;
+use crate::reader::Readers;
+use crate::wake::Signal;
+use crate::writer::Writer;
+
+/// How long an operation waits until it may have a connection.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The way to the connections of a database.
+pub(crate) struct Link {
+    pub(crate) location: Location,
+    pub(crate) busy_timeout: Duration,
+    pub(crate) readers: usize,
+    /// Who says how many connections there may be; none: all that are wanted.
+    pub(crate) gate: Option<Arc<ConnectionGate>>,
+    pub(crate) signal: Arc<Signal>,
+    pub(crate) commits: Arc<AtomicU64>,
+    state: RwLock<State>,
+    /// One opens at a time.
+    opening: Mutex<()>,
+    /// Told whenever somebody is done with the connections, while somebody wants to know.
+    done: Notify,
+    /// How many do.
+    watching: AtomicUsize,
+}
+
+enum State {
+    Open(Arc<Open>),
+    Resting,
+    Closed,
+}
+
+/// Open connections.
+pub(crate) struct Open {
+    pub(crate) writer: Writer,
+    /// None where the writer reads too: in memory, and where there may be no more connections.
+    pub(crate) readers: Option<Readers>,
+    /// The connection that watches for commits of others; opened by the first wait. None where there is none.
+    watcher: Option<OnceCell<Readers>>,
+}
+
+impl Link {
+    pub(crate) fn new(
+        location: Location,
+        busy_timeout: Duration,
+        readers: usize,
+        gate: Option<Arc<ConnectionGate>>,
+    ) -> Self {
+        Self {
+            location,
+            busy_timeout,
+            readers,
+            gate,
+            signal: Arc::new(Signal::new()),
+            commits: Arc::default(),
+            state: RwLock::new(State::Resting),
+            opening: Mutex::new(()),
+            done: Notify::new(),
+            watching: AtomicUsize::new(0),
+        }
+    }
+
+    /// The connections, for as long as the answer lives. Opens them if need be; `creates` says whether the file may be made.
+    pub(crate) async fn open(self: &Arc<Self>, operation: &'static str, creates: bool) -> Result<InUse> {
+        loop {
+            if let Some(open) = self.current(operation)? {
+                return Ok(open);
+            }
+            let allowed = self.allowed(operation).await?;
+            let _one_at_a_time = self.opening.lock().await;
+            if let Some(open) = self.current(operation)? {
+                return Ok(open);
+            }
+            let opened = Open::start(self, allowed, creates).await?;
+            let refused = {
+                let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+                match *state {
+                    State::Resting if self.gate.as_ref().is_none_or(|gate| gate.allowed() > 0) => {
+                        *state = State::Open(Arc::new(opened));
+                        None
+                    }
+                    // Closed meanwhile, or no longer allowed.
+                    _ => Some(opened),
+                }
+            };
+            if let Some(opened) = refused {
+                opened.close().await;
+            }
+        }
+    }
+
+    /// The connections if they are open.
+    pub(crate) fn current(self: &Arc<Self>, operation: &'static str) -> Result<Option<InUse>> {
+        match &*self.state.read().unwrap_or_else(PoisonError::into_inner) {
+            State::Open(open) => Ok(Some(InUse { open: Some(Arc::clone(open)), link: Arc::clone(self) })),
+            State::Resting => Ok(None),
+            State::Closed => Err(self.location.place().closed(operation)),
+        }
+    }
+
+    /// Waits until there may be connections, and says how many.
+    pub(crate) async fn allowed(&self, operation: &'static str) -> Result<usize> {
+        let Some(gate) = &self.gate else { return Ok(usize::MAX) };
+        match tokio::time::timeout(PATIENCE, gate.any()).await {
+            Ok(Some(allowed)) => Ok(allowed),
+            Ok(None) => Err(self.location.place().closed(operation)),
+            Err(_) => {
+                let text =
+                    format!("no connection was allowed within {PATIENCE:?}; raise the budget of connections");
+                Err(Error::new(ErrorKind::Unavailable, operation, text))
+            }
+        }
+    }
+
+    /// Lets go of the connections as soon as nobody uses them, and waits for that. A database in memory would be lost with them.
+    pub(crate) async fn rest(&self) {
+        if self.location.is_memory() {
+            return;
+        }
+        let watching = Watching::new(&self.watching);
+        let open = loop {
+            let done = self.done.notified();
+            tokio::pin!(done);
+            // From before the look, so that nothing falls between the two.
+            done.as_mut().enable();
+            {
+                let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+                match std::mem::replace(&mut *state, State::Resting) {
+                    State::Open(open) => match Arc::try_unwrap(open) {
+                        Ok(open) => break Some(open),
+                        Err(used) => *state = State::Open(used),
+                    },
+                    other => {
+                        *state = other;
+                        break None;
+                    }
+                }
+            }
+            done.await;
+        };
+        drop(watching);
+        if let Some(open) = open {
+            open.close().await;
+        }
+    }
+
+    /// Finishes what is queued and lets go of all connections, for good.
+    pub(crate) async fn close(&self) {
+        self.signal.close();
+        if let Some(gate) = &self.gate {
+            gate.close();
+        }
+        let state = {
+            let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut *state, State::Closed)
+        };
+        if let State::Open(open) = state {
+            open.close().await;
+        }
+    }
+}
+
+impl Open {
+    async fn start(link: &Link, allowed: usize, creates: bool) -> Result<Self> {
+        let (location, busy_timeout) = (&link.location, link.busy_timeout);
+        let commits = Arc::clone(&link.commits);
+        let signal = Arc::clone(&link.signal);
+        let writer = Writer::start(location.clone(), busy_timeout, signal, commits, creates).await?;
+        // One writes, one watches, the rest reads.
+        let readers = if location.is_memory() { 0 } else { link.readers.min(allowed.saturating_sub(2)) };
+        let readers = match readers {
+            0 => None,
+            count => Some(Readers::start(location, busy_timeout, count).await?),
+        };
+        let watches = !location.is_memory() && allowed >= 2;
+        Ok(Self { writer, readers, watcher: watches.then(OnceCell::new) })
+    }
+
+    /// The connection that watches for commits of others, if there is one.
+    pub(crate) async fn watcher(&self, link: &Link, operation: &'static str) -> Result<Option<&Readers>> {
+        let Some(watcher) = &self.watcher else { return Ok(None) };
+        let start = || Readers::start(&link.location, link.busy_timeout, 1);
+        let watcher = watcher.get_or_try_init(start).await?;
+        if self.writer.is_closed() {
+            // Opened while close() was under way, which did not see it.
+            watcher.close().await;
+            return Err(link.location.place().closed(operation));
+        }
+        Ok(Some(watcher))
+    }
+
+    async fn close(&self) {
+        // The writer last: the last connection to go tidies the log away.
+        if let Some(readers) = &self.readers {
+            readers.close().await;
+        }
+        if let Some(watcher) = self.watcher.as_ref().and_then(OnceCell::get) {
+            watcher.close().await;
+        }
+        self.writer.close().await;
+    }
+}
+
+/// Somebody who wants to know when connections are no longer used, for as long as it lives.
+struct Watching<'a>(&'a AtomicUsize);
+
+impl<'a> Watching<'a> {
+    fn new(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::SeqCst);
+        Self(count)
+    }
+}
+
+impl Drop for Watching<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Connections that somebody uses.
+pub(crate) struct InUse {
+    /// Some until dropped.
+    open: Option<Arc<Open>>,
+    link: Arc<Link>,
+}
+
+impl InUse {
+    pub(crate) fn get(&self, operation: &'static str) -> Result<&Open> {
+        self.open.as_deref().ok_or_else(|| self.link.location.place().closed(operation))
+    }
+}
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        // Before anybody is told: who is told looks whether it is gone.
+        drop(self.open.take());
+        if self.link.watching.load(Ordering::SeqCst) > 0 {
+            self.link.done.notify_waiters();
+        }
+    }
+}
