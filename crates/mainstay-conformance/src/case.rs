@@ -100,6 +100,8 @@ macro_rules! suite {
         $crate::fanout_cursors_cases!($fixture);
         $crate::fanout_service_cases!($fixture);
         $crate::fleet_cases!($fixture);
+        $crate::fleet_selection_cases!($fixture);
+        $crate::fleet_trouble_cases!($fixture);
         $crate::forget_cases!($fixture);
         $crate::fuzz_cases!($fixture);
         $crate::guard_cases!($fixture);

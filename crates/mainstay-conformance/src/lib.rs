@@ -7,7 +7,7 @@
 //!
 //! Each run leaves one file per case under `target/conformance`; [`report::render`] makes the reference page of them.
 // A case that is written but not registered is dead code, and that must not compile.
-#![allow(dead_code)]
+#![deny(dead_code)]
 
 mod case;
 mod cases;

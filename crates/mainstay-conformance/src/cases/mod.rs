@@ -18,6 +18,8 @@ mod fanout;
 mod fanout_cursors;
 mod fanout_service;
 mod fleet;
+mod fleet_selection;
+mod fleet_trouble;
 mod forget;
 mod fuzz;
 mod guard;
@@ -74,6 +76,8 @@ pub fn all() -> Vec<Case> {
         fanout_cursors::CASES,
         fanout_service::CASES,
         fleet::CASES,
+        fleet_selection::CASES,
+        fleet_trouble::CASES,
         forget::CASES,
         fuzz::CASES,
         guard::CASES,

@@ -245,7 +245,7 @@ impl Keeper {
             return;
         };
         self.allow(1).await;
-        let mut until = Instant::now() + LINGER;
+        let (mut until, mut recheck) = (Instant::now() + LINGER, false);
         loop {
             tokio::select! {
                 () = self.stop.cancelled() => break,
@@ -253,9 +253,7 @@ impl Keeper {
                 () = sleep_until(Some(until)) => break,
             }
             let told = self.store.signals.take();
-            if told.recheck {
-                self.store.signals.recheck();
-            }
+            recheck |= told.recheck;
             if told.rung {
                 self.plan.pause.reset();
                 self.plan.work_at = Instant::now();
@@ -266,6 +264,10 @@ impl Keeper {
             until = Instant::now() + LINGER;
         }
         self.let_go(share).await;
+        if recheck {
+            // Not here: it is for whoever looks at the database next.
+            self.store.signals.recheck();
+        }
     }
 
     // ---- working
