@@ -88,6 +88,8 @@ macro_rules! suite {
         $crate::abandon_cases!($fixture);
         $crate::ack_cases!($fixture);
         $crate::assignment_cases!($fixture);
+        $crate::administration_cases!($fixture);
+        $crate::audit_cases!($fixture);
         $crate::claim_cases!($fixture);
         $crate::concurrency_cases!($fixture);
         $crate::crash_cases!($fixture);

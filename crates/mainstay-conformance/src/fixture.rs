@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
+use mainstay_core::audit::{Audit, AuditEvent, AuditId};
 use mainstay_core::fanout::{Fanout, FanoutSlice, Slice};
 use mainstay_core::fleet::{Connect, DatabaseEntry};
 use mainstay_core::inbox::{Guard, Inbox, Incoming, Received};
@@ -168,6 +169,13 @@ pub trait Fixture: Send + Sync {
         note: &str,
         end: End,
     ) -> Result<()>;
+
+    /// The same with an event recorded by `write_in` of the audit trail.
+    async fn record(&self, audit: &Audit, note: &str, event: AuditEvent, end: End) -> Result<AuditId>;
+
+    /// Tries to change, delete and empty what the audit trail holds, with the rights of the tables' owner. What the database said to
+    /// each attempt; none where it let it happen.
+    async fn tamper_with_audit(&self, names: &Names) -> Vec<Option<String>>;
 
     /// Writes `note` into the same table within a handler's transaction.
     async fn write_note(&self, transaction: &mut dyn StoreTransaction, note: &str);

@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
+use mainstay_core::audit::Actor;
 use mainstay_core::outbox::{
     Enqueued, MessageFilter, OutboxMessage, OutboxStats, Page, PreparedMessage, Retention,
 };
 use mainstay_core::queue::{ClaimBatch, ClaimHandle, ClaimRequest, Settled, Settlement};
 use mainstay_core::store::{
-    Agenda, Capabilities, FanoutStore, InboxStore, JobStore, JoinStore, LeaseStore, OutboxStore, Provider,
-    Queue, QueueStore, SchemaStore, StoreTransaction, TimerStore, WaitRequest, Wake,
+    Agenda, AuditStore, Capabilities, FanoutStore, InboxStore, JobStore, JoinStore, LeaseStore, OutboxStore,
+    Provider, Queue, QueueStore, SchemaStore, StoreTransaction, TimerStore, WaitRequest, Wake,
 };
 use mainstay_core::{Error, OwnerToken, Result, WorkItemId};
 
@@ -95,6 +96,9 @@ impl Provider for Overheard {
     }
     fn inbox(&self) -> Arc<dyn InboxStore> {
         self.inner.inbox()
+    }
+    fn audit(&self) -> Arc<dyn AuditStore> {
+        self.inner.audit()
     }
     fn schema(&self) -> Arc<dyn SchemaStore> {
         self.inner.schema()
@@ -183,17 +187,17 @@ impl OutboxStore for OverheardStore {
     async fn list(&self, filter: &MessageFilter, page: Page) -> Result<Vec<OutboxMessage>> {
         self.inner.list(filter, page).await
     }
-    async fn cancel(&self, ids: &[WorkItemId]) -> Result<Vec<WorkItemId>> {
-        self.inner.cancel(ids).await
+    async fn cancel(&self, ids: &[WorkItemId], by: Option<&Actor>) -> Result<Vec<WorkItemId>> {
+        self.inner.cancel(ids, by).await
     }
-    async fn requeue(&self, ids: &[WorkItemId]) -> Result<Vec<WorkItemId>> {
-        self.inner.requeue(ids).await
+    async fn requeue(&self, ids: &[WorkItemId], by: &Actor) -> Result<Vec<WorkItemId>> {
+        self.inner.requeue(ids, by).await
     }
-    async fn requeue_where(&self, filter: &MessageFilter, limit: u32) -> Result<Vec<WorkItemId>> {
-        self.inner.requeue_where(filter, limit).await
+    async fn requeue_where(&self, filter: &MessageFilter, limit: u32, by: &Actor) -> Result<Vec<WorkItemId>> {
+        self.inner.requeue_where(filter, limit, by).await
     }
-    async fn release_key(&self, key: &str) -> Result<bool> {
-        self.inner.release_key(key).await
+    async fn release_key(&self, key: &str, by: &Actor) -> Result<bool> {
+        self.inner.release_key(key, by).await
     }
     async fn stats(&self) -> Result<OutboxStats> {
         self.inner.stats().await
@@ -201,8 +205,8 @@ impl OutboxStore for OverheardStore {
     async fn backlog(&self) -> Result<OutboxStats> {
         self.inner.backlog().await
     }
-    async fn purge(&self, retention: &Retention) -> Result<u64> {
-        self.inner.purge(retention).await
+    async fn purge(&self, retention: &Retention, by: Option<&Actor>) -> Result<u64> {
+        self.inner.purge(retention, by).await
     }
     async fn forward(&self, owner: OwnerToken, batch: u32) -> Result<Vec<WorkItemId>> {
         self.inner.forward(owner, batch).await

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
+use mainstay_core::audit::{Actor, Audit, AuditEvent, AuditId};
 use mainstay_core::fanout::{Fanout, FanoutSlice, Slice};
 use mainstay_core::fleet::Connect;
 use mainstay_core::inbox::{ContentHash, Guard, Inbox, InboxKey, Incoming, PreparedIncoming, Received};
@@ -20,8 +21,8 @@ use mainstay_core::outbox::{
 };
 use mainstay_core::queue::{ClaimBatch, ClaimHandle, ClaimRequest, Context, Settled, Settlement};
 use mainstay_core::store::{
-    Agenda, Capabilities, FanoutStore, InboxStore, JobStore, JoinStore, LeaseStore, Names, OutboxStore,
-    Provider, Queue, QueueStore, SchemaStore, StoreTransaction, TimerStore, WaitRequest, Wake,
+    Agenda, AuditStore, Capabilities, FanoutStore, InboxStore, JobStore, JoinStore, LeaseStore, Names,
+    OutboxStore, Provider, Queue, QueueStore, SchemaStore, StoreTransaction, TimerStore, WaitRequest, Wake,
 };
 use mainstay_core::timer::{NewTimer, Timers};
 use mainstay_core::{JoinId, OwnerToken, Result, WorkItemId};
@@ -158,6 +159,14 @@ impl Fixture for ThroughInbox<'_> {
         self.0.complete_guard(guard, note, end).await
     }
 
+    async fn record(&self, audit: &Audit, note: &str, event: AuditEvent, end: End) -> Result<AuditId> {
+        self.0.record(audit, note, event, end).await
+    }
+
+    async fn tamper_with_audit(&self, names: &Names) -> Vec<Option<String>> {
+        self.0.tamper_with_audit(names).await
+    }
+
     async fn write_note(&self, transaction: &mut dyn StoreTransaction, note: &str) {
         self.0.write_note(transaction, note).await;
     }
@@ -250,6 +259,10 @@ impl Provider for InboxProvider {
         self.0.jobs()
     }
 
+    fn audit(&self) -> Arc<dyn AuditStore> {
+        self.0.audit()
+    }
+
     fn schema(&self) -> Arc<dyn SchemaStore> {
         self.0.schema()
     }
@@ -340,20 +353,20 @@ impl OutboxStore for Receiving {
         self.queue.list(filter, page).await
     }
 
-    async fn cancel(&self, ids: &[WorkItemId]) -> Result<Vec<WorkItemId>> {
-        self.queue.cancel(ids).await
+    async fn cancel(&self, ids: &[WorkItemId], by: Option<&Actor>) -> Result<Vec<WorkItemId>> {
+        self.queue.cancel(ids, by).await
     }
 
-    async fn requeue(&self, ids: &[WorkItemId]) -> Result<Vec<WorkItemId>> {
-        self.queue.requeue(ids).await
+    async fn requeue(&self, ids: &[WorkItemId], by: &Actor) -> Result<Vec<WorkItemId>> {
+        self.queue.requeue(ids, by).await
     }
 
-    async fn requeue_where(&self, filter: &MessageFilter, limit: u32) -> Result<Vec<WorkItemId>> {
-        self.queue.requeue_where(filter, limit).await
+    async fn requeue_where(&self, filter: &MessageFilter, limit: u32, by: &Actor) -> Result<Vec<WorkItemId>> {
+        self.queue.requeue_where(filter, limit, by).await
     }
 
-    async fn release_key(&self, key: &str) -> Result<bool> {
-        self.queue.release_key(key).await
+    async fn release_key(&self, key: &str, by: &Actor) -> Result<bool> {
+        self.queue.release_key(key, by).await
     }
 
     async fn stats(&self) -> Result<OutboxStats> {
@@ -364,8 +377,8 @@ impl OutboxStore for Receiving {
         self.queue.backlog().await
     }
 
-    async fn purge(&self, retention: &Retention) -> Result<u64> {
-        self.queue.purge(retention).await
+    async fn purge(&self, retention: &Retention, by: Option<&Actor>) -> Result<u64> {
+        self.queue.purge(retention, by).await
     }
 
     async fn forward(&self, owner: OwnerToken, batch: u32) -> Result<Vec<WorkItemId>> {

@@ -1,10 +1,5 @@
 //! The identifiers. Each is its own type, so that one can't be passed for another.
 
-use std::fmt;
-use std::str::FromStr;
-
-use uuid::Uuid;
-
 use crate::error::{Error, Result};
 
 macro_rules! identifier {
@@ -12,49 +7,51 @@ macro_rules! identifier {
         $(#[$doc])*
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
         #[serde(transparent)]
-        pub struct $name(Uuid);
+        pub struct $name(::uuid::Uuid);
 
         impl $name {
             /// A new identifier, ordered by the time of its making (UUIDv7).
             #[allow(clippy::new_without_default, reason = "each call gives another value")]
             pub fn new() -> Self {
-                Self(Uuid::now_v7())
+                Self(::uuid::Uuid::now_v7())
             }
 
             /// The identifier with this value.
-            pub const fn from_uuid(value: Uuid) -> Self {
+            pub const fn from_uuid(value: ::uuid::Uuid) -> Self {
                 Self(value)
             }
 
             /// The bare value.
-            pub const fn as_uuid(&self) -> Uuid {
+            pub const fn as_uuid(&self) -> ::uuid::Uuid {
                 self.0
             }
         }
 
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                self.0.fmt(f)
+        impl ::std::fmt::Display for $name {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                ::std::fmt::Display::fmt(&self.0, f)
             }
         }
 
-        impl fmt::Debug for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        impl ::std::fmt::Debug for $name {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
                 write!(f, "{}({})", stringify!($name), self.0)
             }
         }
 
-        impl FromStr for $name {
-            type Err = Error;
+        impl ::std::str::FromStr for $name {
+            type Err = $crate::error::Error;
 
-            fn from_str(text: &str) -> Result<Self> {
-                Uuid::parse_str(text).map(Self).map_err(|_| {
-                    Error::invalid("id.parse", "id", format_args!("must be a UUID, got {text:?}"))
+            fn from_str(text: &str) -> $crate::error::Result<Self> {
+                ::uuid::Uuid::parse_str(text).map(Self).map_err(|_| {
+                    $crate::error::Error::invalid("id.parse", "id", format_args!("must be a UUID, got {text:?}"))
                 })
             }
         }
     };
 }
+
+pub(crate) use identifier;
 
 identifier!(
     /// One row in a work queue: what workers claim and settle.

@@ -2,9 +2,10 @@
 //!
 //! Applications use the `mainstay` crate, which re-exports this one beside the providers. What a provider
 //! must supply is in [`store`]; what an application sees is in [`outbox`], [`inbox`], [`timer`], [`job`], [`join`], [`fanout`], [`lease`],
-//! [`queue`] and [`runtime`].
+//! [`queue`], [`audit`] and [`runtime`].
 //! No database crate is in this crate's tree.
 
+pub mod audit;
 pub mod backoff;
 mod bell;
 pub mod error;

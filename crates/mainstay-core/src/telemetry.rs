@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use metrics::{SharedString, counter, gauge, histogram};
 
+use crate::audit::PreparedAudit;
 use crate::error::Error;
 use crate::fanout::{FanoutKey, FanoutPolicy};
 use crate::fleet::Refreshed;
@@ -55,6 +56,10 @@ pub mod names {
     pub const OLDEST_SECONDS: &str = "mainstay_outbox_oldest_ready_seconds";
     /// Counter, by `action` (cancel, requeue, release-key): what an operator changed.
     pub const ADMINISTERED: &str = "mainstay_outbox_administered_total";
+    /// Counter, by `name` and `outcome`: records that the application has written into the audit trail.
+    pub const AUDITED: &str = "mainstay_audit_written_total";
+    /// Counter: records of the audit trail that were deleted past their retention.
+    pub const AUDIT_PURGED: &str = "mainstay_audit_purged_total";
     /// Counter: leases acquired.
     pub const LEASE_ACQUIRED: &str = "mainstay_lease_acquired_total";
     /// Counter: leases asked for that somebody else had.
@@ -382,6 +387,20 @@ pub(crate) fn key_released(store: &str, key: &str, released: bool) {
     tracing::info!(store, action = "release-key", ordering_key = key, released, "changed by an operator");
     if released {
         counter!(names::ADMINISTERED, "store" => store.to_owned(), "action" => "release-key").increment(1);
+    }
+}
+
+/// The application has written a record into the audit trail. What it says stays there.
+pub(crate) fn audited(store: &str, record: &PreparedAudit) {
+    tracing::debug!(store, id = %record.id, name = record.name, outcome = record.outcome.as_str(), "recorded");
+    let (name, outcome) = (record.name.clone(), record.outcome.as_str());
+    counter!(names::AUDITED, "store" => store.to_owned(), "name" => name, "outcome" => outcome).increment(1);
+}
+
+pub(crate) fn audit_purged(store: &str, count: u64) {
+    if count > 0 {
+        tracing::info!(store, count, "deleted records of the audit trail past their retention");
+        counter!(names::AUDIT_PURGED, "store" => store.to_owned()).increment(count);
     }
 }
 

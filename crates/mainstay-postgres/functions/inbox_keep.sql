@@ -1,6 +1,7 @@
 -- Giving dead messages another life, counting them, and forgetting what is settled.
 
-create or replace function "{{schema}}"."{{inbox}}_revive"(sources text[], message_ids text[]) returns table (source text, message_id text)
+create or replace function "{{schema}}"."{{inbox}}_revive"(sources text[], message_ids text[], actor text default null)
+returns table (source text, message_id text)
 language plpgsql volatile
 set jit = off set enable_seqscan = off
 as $mainstay$
@@ -8,6 +9,9 @@ as $mainstay$
 declare
     asked record;
     dead record;
+    revived_sources text[];
+    revived_ids text[];
+    items jsonb := '[]';
 begin
     if sources is null or message_ids is null or cardinality(sources) <> cardinality(message_ids) then
         raise exception using errcode = '22023', message = '{{inbox:literal}}_revive: sources and message_ids must have as many elements';
@@ -19,7 +23,7 @@ begin
         select e.work_item_id into dead from "{{schema}}"."{{inbox}}_entry" e where e.source = asked.source and e.digest = asked.digest and e.state = 3;
         continue when not found;
         -- From the queue's history, if it is there: the ledger follows.
-        perform "{{schema}}"."{{inbox}}_requeue"(array_remove(array[dead.work_item_id], null));
+        perform "{{schema}}"."{{inbox}}_requeue_items"(array_remove(array[dead.work_item_id], null));
         if not found or dead.work_item_id is null or not exists (select from "{{schema}}"."{{inbox}}" q where q.id = dead.work_item_id) then
             update "{{schema}}"."{{inbox}}_entry" e
                set state = 0, processed_at = null, attempts = 0, owner = null, locked_until = null
@@ -29,11 +33,24 @@ begin
         source := asked.source;
         message_id := asked.id;
         return next;
+        revived_sources := revived_sources || asked.source;
+        revived_ids := revived_ids || asked.id;
+        if cardinality(revived_ids) <= 20 then
+            items := items || jsonb_build_object(
+                'source', asked.source, 'message_id', asked.id, 'before', jsonb_build_object('state', 'dead'),
+                'after', jsonb_build_object('state', 'seen'));
+        end if;
     end loop;
+    if revived_ids is not null then
+        perform "{{schema}}"."{{audit}}_note"(
+            'inbox.requeue', actor, jsonb_build_object('count', cardinality(revived_ids), 'items', items),
+            array_fill('inbox'::text, array[cardinality(revived_ids)]) || array_fill('source'::text, array[cardinality(revived_ids)]),
+            revived_ids || revived_sources);
+    end if;
 end
 $mainstay$;
-comment on function "{{schema}}"."{{inbox}}_revive"(text[], text[]) is
-    'Makes dead messages live again with no attempts spent: ready in the queue if they were there, otherwise free for the next caller. Returns those that changed.';
+comment on function "{{schema}}"."{{inbox}}_revive"(text[], text[], text) is
+    'Makes dead messages live again with no attempts spent: ready in the queue if they were there, otherwise free for the next caller. Returns those that changed. Recorded in the audit trail as the actor''s.';
 
 create or replace function "{{schema}}"."{{inbox}}_ledger_stats"(
     out seen bigint, out processing bigint, out lapsed bigint, out done bigint, out dead bigint
@@ -50,7 +67,8 @@ comment on function "{{schema}}"."{{inbox}}_ledger_stats"() is
     'How many messages of the ledger stand where, whether they were enqueued or not. processing counts reservations, and includes those that have lapsed.';
 
 create or replace function "{{schema}}"."{{inbox}}_forget"(
-    done_older_than_seconds double precision, dead_older_than_seconds double precision default null, max_rows integer default 1000
+    done_older_than_seconds double precision, dead_older_than_seconds double precision default null, max_rows integer default 1000,
+    actor text default null
 ) returns integer
 language plpgsql volatile
 set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
@@ -89,9 +107,13 @@ begin
         end if;
         forgotten := forgotten + removed;
     end loop;
+    if actor is not null and forgotten > 0 then
+        perform "{{schema}}"."{{audit}}_note"('inbox.forget', actor, jsonb_build_object(
+            'count', forgotten, 'older_than_seconds', floor(limits[1]), 'failed_older_than_seconds', floor(limits[2])));
+    end if;
     return forgotten;
 end
 $mainstay$;
-comment on function "{{schema}}"."{{inbox}}_forget"(double precision, double precision, integer) is
+comment on function "{{schema}}"."{{inbox}}_forget"(double precision, double precision, integer, text) is
     'Forgets up to max_rows of the longest settled messages, older than so many seconds, with what the queue has kept of them; null remembers that kind. '
-    'A forgotten message that comes again is new. What is not settled is never touched. Call until it returns less than max_rows.';
+    'A forgotten message that comes again is new. What is not settled is never touched. Call until it returns less than max_rows. With an actor that is recorded in the audit trail.';

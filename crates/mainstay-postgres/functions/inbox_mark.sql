@@ -47,7 +47,7 @@ comment on function "{{schema}}"."{{inbox}}_already_processed"(text, text, bytea
     'Whether a message is done. Notes it as seen if it is not known, and when it was last seen in any case; that is no attempt. '
     'A hash other than the first one is reported and not stored.';
 
-create or replace function "{{schema}}"."{{inbox}}_mark_processing"(source text, message_id text, lease_seconds double precision default 30) returns boolean
+create or replace function "{{schema}}"."{{inbox}}_mark_processing_item"(source text, message_id text, lease_seconds double precision) returns boolean
 language plpgsql volatile
 set jit = off set enable_seqscan = off
 as $mainstay$
@@ -83,8 +83,46 @@ begin
     return true;
 end
 $mainstay$;
-comment on function "{{schema}}"."{{inbox}}_mark_processing"(text, text, double precision) is
-    'Says that somebody is at a message, for lease_seconds; counts an attempt. False when it is done, dead, or reserved by a guard.';
+comment on function "{{schema}}"."{{inbox}}_mark_processing_item"(text, text, double precision) is 'Internal: the same as mark_processing, without a record.';
+
+create or replace function "{{schema}}"."{{inbox}}_mark_processing"(
+    source text, message_id text, lease_seconds double precision default 30, actor text default null
+) returns boolean
+language plpgsql volatile
+as $mainstay$
+declare
+    was constant text := "{{schema}}"."{{inbox}}_state"($1, $2, $4);
+    changed constant boolean := "{{schema}}"."{{inbox}}_mark_processing_item"($1, $2, $3);
+begin
+    perform "{{schema}}"."{{inbox}}_note_mark"('mark_processing', $4, $1, $2, was, changed);
+    return changed;
+end
+$mainstay$;
+comment on function "{{schema}}"."{{inbox}}_mark_processing"(text, text, double precision, text) is
+    'Says that somebody is at a message, for lease_seconds; counts an attempt. False when it is done, dead, or reserved by a guard. With an actor that is recorded in the audit trail.';
+
+create or replace function "{{schema}}"."{{inbox}}_state"(source text, message_id text, actor text) returns text
+language sql volatile
+as $mainstay$
+    select case when $3 is not null then
+        (select ('{seen,processing,done,dead}'::text[])[e.state + 1] from "{{schema}}"."{{inbox}}_entry" e
+          where e.source = $1 and e.digest = "{{schema}}"."{{inbox}}_digest"($2) for update) end
+$mainstay$;
+comment on function "{{schema}}"."{{inbox}}_state"(text, text, text) is 'Internal: where a message stands in the ledger, for a record; locks it. Null without an actor.';
+
+create or replace function "{{schema}}"."{{inbox}}_note_mark"(verb text, actor text, source text, message_id text, was text, changed boolean) returns void
+language plpgsql volatile
+as $mainstay$
+begin
+    if actor is not null and changed then
+        perform "{{schema}}"."{{audit}}_note"(
+            'inbox.' || verb, actor, jsonb_build_object(
+                'before', jsonb_build_object('state', was), 'after', jsonb_build_object('state', "{{schema}}"."{{inbox}}_state"(source, message_id, actor))),
+            array['inbox', 'source'], array[message_id, source]);
+    end if;
+end
+$mainstay$;
+comment on function "{{schema}}"."{{inbox}}_note_mark"(text, text, text, text, text, boolean) is 'Internal: records that a message was marked, if it was and there is an actor.';
 
 create or replace function "{{schema}}"."{{inbox}}_postpone"(work_item_id uuid, until timestamptz) returns void
 language plpgsql volatile
@@ -144,24 +182,36 @@ end
 $mainstay$;
 comment on function "{{schema}}"."{{inbox}}_mark_settled"(text, text, smallint, text) is 'Internal: marks a message as done (2) or dead (3).';
 
-create or replace function "{{schema}}"."{{inbox}}_mark_processed"(source text, message_id text) returns boolean
+create or replace function "{{schema}}"."{{inbox}}_mark_processed"(source text, message_id text, actor text default null) returns boolean
 language plpgsql volatile
 as $mainstay$
+declare
+    was text;
+    changed boolean;
 begin
     perform "{{schema}}"."{{inbox}}_check"('mark_processed', $1, $2);
-    return "{{schema}}"."{{inbox}}_mark_settled"($1, $2, 2::smallint, null);
+    was := "{{schema}}"."{{inbox}}_state"($1, $2, $3);
+    changed := "{{schema}}"."{{inbox}}_mark_settled"($1, $2, 2::smallint, null);
+    perform "{{schema}}"."{{inbox}}_note_mark"('mark_processed', $3, $1, $2, was, changed);
+    return changed;
 end
 $mainstay$;
-comment on function "{{schema}}"."{{inbox}}_mark_processed"(text, text) is
-    'Says that a message is done, whoever is at it, and takes it out of the queue unless a worker has it. False when it was done already.';
+comment on function "{{schema}}"."{{inbox}}_mark_processed"(text, text, text) is
+    'Says that a message is done, whoever is at it, and takes it out of the queue unless a worker has it. False when it was done already. With an actor that is recorded in the audit trail.';
 
-create or replace function "{{schema}}"."{{inbox}}_mark_dead"(source text, message_id text, error text default null) returns boolean
+create or replace function "{{schema}}"."{{inbox}}_mark_dead"(source text, message_id text, error text default null, actor text default null) returns boolean
 language plpgsql volatile
 as $mainstay$
+declare
+    was text;
+    changed boolean;
 begin
     perform "{{schema}}"."{{inbox}}_check"('mark_dead', $1, $2);
-    return "{{schema}}"."{{inbox}}_mark_settled"($1, $2, 3::smallint, $3);
+    was := "{{schema}}"."{{inbox}}_state"($1, $2, $4);
+    changed := "{{schema}}"."{{inbox}}_mark_settled"($1, $2, 3::smallint, $3);
+    perform "{{schema}}"."{{inbox}}_note_mark"('mark_dead', $4, $1, $2, was, changed);
+    return changed;
 end
 $mainstay$;
-comment on function "{{schema}}"."{{inbox}}_mark_dead"(text, text, text) is
-    'Gives a message up, whoever is at it, and takes it out of the queue unless a worker has it. False when it was dead already, or is done. Error texts are cut to 2048 characters.';
+comment on function "{{schema}}"."{{inbox}}_mark_dead"(text, text, text, text) is
+    'Gives a message up, whoever is at it, and takes it out of the queue unless a worker has it. False when it was dead already, or is done. Error texts are cut to 2048 characters. With an actor that is recorded in the audit trail.';

@@ -14,7 +14,8 @@ create or replace function "{{schema}}"."{{jobs}}_create_or_update"(
     misfire_window_seconds integer default null,
     overlap text default 'allow',
     jitter_seconds integer default 0,
-    priority integer default 0
+    priority integer default 0,
+    actor text default null
 ) returns setof "{{schema}}"."{{jobs}}"
 language plpgsql volatile
 as $mainstay$
@@ -37,10 +38,13 @@ declare
     end;
     new_misfire constant smallint := array_position('{skip,once,all}'::text[], misfire) - 1;
     new_overlap constant smallint := array_position('{allow,skip,queue}'::text[], overlap) - 1;
+    was "{{schema}}"."{{jobs}}";
+    became "{{schema}}"."{{jobs}}";
 begin
     if wrong is not null then
         raise exception using errcode = '22023', message = '{{jobs:literal}}_create_or_update: ' || wrong;
     end if;
+    select j.* into was from "{{schema}}"."{{jobs}}" j where j.name = "{{jobs}}_create_or_update".name for no key update;
     insert into "{{schema}}"."{{jobs}}" as j (
         name, topic, cron, payload, time_zone, enabled, misfire, misfire_cap, misfire_window_seconds, overlap, jitter_seconds, priority)
     values (name, topic, cron, payload, time_zone, coalesce(enabled, true), new_misfire, misfire_cap, misfire_window_seconds, new_overlap,
@@ -57,18 +61,35 @@ begin
      where j.problem is not null
         or (j.topic, j.cron, j.payload, j.time_zone, j.enabled, j.misfire, j.misfire_cap, j.misfire_window_seconds, j.overlap, j.jitter_seconds, j.priority)
            is distinct from (excluded.topic, excluded.cron, excluded.payload, excluded.time_zone, coalesce("{{jobs}}_create_or_update".enabled, j.enabled),
-                             excluded.misfire, excluded.misfire_cap, excluded.misfire_window_seconds, excluded.overlap, excluded.jitter_seconds, excluded.priority);
+                             excluded.misfire, excluded.misfire_cap, excluded.misfire_window_seconds, excluded.overlap, excluded.jitter_seconds, excluded.priority)
+    returning j.* into became;
     if found then
         perform "{{schema}}"."{{job_runs}}_wake"();
+        perform "{{schema}}"."{{audit}}_note"(
+            'job.create_or_update', actor, jsonb_build_object(
+                'before', "{{schema}}"."{{jobs}}_told"(was), 'after', "{{schema}}"."{{jobs}}_told"(became),
+                'payload_changed', was.payload is distinct from became.payload),
+            array['job'], array[became.name]);
     end if;
     return query select j.* from "{{schema}}"."{{jobs}}" j where j.name = "{{jobs}}_create_or_update".name;
 end
 $mainstay$;
 comment on function "{{schema}}"."{{jobs}}_create_or_update"(
-    text, text, text, text, text, boolean, text, integer, integer, text, integer, integer) is
-    'Registers a job, or changes the one of that name; its next runs follow the new definition. A null for enabled leaves it as it is (a new job is enabled). Returns its row.';
+    text, text, text, text, text, boolean, text, integer, integer, text, integer, integer, text) is
+    'Registers a job, or changes the one of that name; its next runs follow the new definition. A null for enabled leaves it as it is (a new job is enabled). Returns its row. A change is recorded in the audit trail as the actor''s.';
 
-create or replace function "{{schema}}"."{{jobs}}_set_enabled"(name text, enabled boolean) returns boolean
+create or replace function "{{schema}}"."{{jobs}}_told"(job "{{schema}}"."{{jobs}}") returns jsonb
+language sql immutable
+as $mainstay$
+    select case when ($1).name is not null then jsonb_build_object(
+        'topic', ($1).topic, 'cron', ($1).cron, 'time_zone', ($1).time_zone, 'enabled', ($1).enabled,
+        'misfire', ('{skip,once,all}'::text[])[($1).misfire + 1], 'misfire_cap', ($1).misfire_cap, 'misfire_window_seconds', ($1).misfire_window_seconds,
+        'overlap', ('{allow,skip,queue}'::text[])[($1).overlap + 1], 'jitter_seconds', ($1).jitter_seconds, 'priority', ($1).priority,
+        'version', ($1).version) end
+$mainstay$;
+comment on function "{{schema}}"."{{jobs}}_told"("{{schema}}"."{{jobs}}") is 'Internal: a job as records tell it: all but its payload.';
+
+create or replace function "{{schema}}"."{{jobs}}_set_enabled"(name text, enabled boolean, actor text default null) returns boolean
 language plpgsql volatile
 as $mainstay$
 #variable_conflict use_column
@@ -81,6 +102,9 @@ begin
      where j.name = "{{jobs}}_set_enabled".name and j.enabled <> "{{jobs}}_set_enabled".enabled;
     if found then
         perform "{{schema}}"."{{job_runs}}_wake"();
+        perform "{{schema}}"."{{audit}}_note"(
+            'job.' || case when $2 then 'enable' else 'disable' end, $3,
+            jsonb_build_object('before', jsonb_build_object('enabled', not $2), 'after', jsonb_build_object('enabled', $2)), array['job'], array[$1]);
         return true;
     end if;
     if not exists (select from "{{schema}}"."{{jobs}}" j where j.name = "{{jobs}}_set_enabled".name) then
@@ -89,29 +113,30 @@ begin
     return false;
 end
 $mainstay$;
-comment on function "{{schema}}"."{{jobs}}_set_enabled"(text, boolean) is
-    'Enables or disables a job. An enabled one goes on from now: what it missed while it was disabled does not run. Returns whether that changed anything; an unknown name is an error (P0002).';
+comment on function "{{schema}}"."{{jobs}}_set_enabled"(text, boolean, text) is
+    'Enables or disables a job. An enabled one goes on from now: what it missed while it was disabled does not run. Returns whether that changed anything; an unknown name is an error (P0002). A change is recorded in the audit trail as the actor''s.';
 
-create or replace function "{{schema}}"."{{jobs}}_enable"(name text) returns boolean
+create or replace function "{{schema}}"."{{jobs}}_enable"(name text, actor text default null) returns boolean
 language sql volatile
-as $mainstay$ select "{{schema}}"."{{jobs}}_set_enabled"($1, true) $mainstay$;
-comment on function "{{schema}}"."{{jobs}}_enable"(text) is 'The same as set_enabled(name, true).';
+as $mainstay$ select "{{schema}}"."{{jobs}}_set_enabled"($1, true, $2) $mainstay$;
+comment on function "{{schema}}"."{{jobs}}_enable"(text, text) is 'The same as set_enabled(name, true, actor).';
 
-create or replace function "{{schema}}"."{{jobs}}_disable"(name text) returns boolean
+create or replace function "{{schema}}"."{{jobs}}_disable"(name text, actor text default null) returns boolean
 language sql volatile
-as $mainstay$ select "{{schema}}"."{{jobs}}_set_enabled"($1, false) $mainstay$;
-comment on function "{{schema}}"."{{jobs}}_disable"(text) is 'The same as set_enabled(name, false).';
+as $mainstay$ select "{{schema}}"."{{jobs}}_set_enabled"($1, false, $2) $mainstay$;
+comment on function "{{schema}}"."{{jobs}}_disable"(text, text) is 'The same as set_enabled(name, false, actor).';
 
-create or replace function "{{schema}}"."{{jobs}}_delete"(name text) returns integer
+create or replace function "{{schema}}"."{{jobs}}_delete"(name text, actor text default null) returns integer
 language plpgsql volatile
 as $mainstay$
 #variable_conflict use_column
 declare
     pending uuid[];
     cancelled uuid[];
+    was "{{schema}}"."{{jobs}}";
 begin
     -- Whoever is materialising runs of it has the row locked; afterwards they are all there to be seen.
-    delete from "{{schema}}"."{{jobs}}" j where j.name = "{{jobs}}_delete".name;
+    delete from "{{schema}}"."{{jobs}}" j where j.name = "{{jobs}}_delete".name returning j.* into was;
     if not found then
         return null;
     end if;
@@ -121,13 +146,16 @@ begin
     perform from "{{schema}}"."{{job_runs}}" q where q.id = any (pending) order by q.id for update;
     update "{{schema}}"."{{job_runs}}" q set status = 0, owner = null, locked_until = null, generation = q.generation + 1
      where q.id = any (pending) and q.status = 1;
-    cancelled := array(select c.id from "{{schema}}"."{{job_runs}}_cancel"(coalesce(pending, '{}')) c(id));
+    cancelled := array(select c.id from "{{schema}}"."{{job_runs}}_cancel_items"(coalesce(pending, '{}')) c(id));
     update "{{schema}}"."{{jobs}}_ledger" l set outcome = 4, ended_at = statement_timestamp(), error = 'the job was deleted' where l.id = any (cancelled);
+    perform "{{schema}}"."{{audit}}_note"(
+        'job.delete', $2, jsonb_build_object('before', "{{schema}}"."{{jobs}}_told"(was), 'after', null, 'cancelled_runs', cardinality(cancelled)),
+        array['job'], array[$1]);
     return cardinality(cancelled);
 end
 $mainstay$;
-comment on function "{{schema}}"."{{jobs}}_delete"(text) is
-    'Deletes a job and cancels its runs that are not dispatched, claimed or not. Those that are go on, and its history stays. Returns how many were cancelled, null if there is no such job.';
+comment on function "{{schema}}"."{{jobs}}_delete"(text, text) is
+    'Deletes a job and cancels its runs that are not dispatched, claimed or not. Those that are go on, and its history stays. Returns how many were cancelled, null if there is no such job. Recorded in the audit trail as the actor''s.';
 
 create or replace function "{{schema}}"."{{jobs}}_unknown"(caller text, name text) returns void
 language plpgsql volatile

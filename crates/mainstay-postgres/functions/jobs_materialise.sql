@@ -113,7 +113,7 @@ $mainstay$;
 comment on function "{{schema}}"."{{jobs}}_reject"(text, bigint, text) is
     'Internal: notes why a scheduler can''t work with a job. A change of its definition clears it, and so does a scheduler that can.';
 
-create or replace function "{{schema}}"."{{jobs}}_trigger_run"(name text) returns setof "{{schema}}"."{{jobs}}_run"
+create or replace function "{{schema}}"."{{jobs}}_trigger_run"(name text, actor text default null) returns setof "{{schema}}"."{{jobs}}_run"
 language plpgsql volatile
 as $mainstay$
 #variable_conflict use_column
@@ -121,6 +121,7 @@ declare
     asked "{{schema}}"."{{jobs}}";
     moment timestamptz;
     nominal timestamptz;
+    run "{{schema}}"."{{jobs}}_run";
 begin
     -- Locked as a scheduler does it, so that two who come together see each other's runs.
     select j.* into asked from "{{schema}}"."{{jobs}}" j where j.name = "{{jobs}}_trigger_run".name for no key update;
@@ -135,13 +136,18 @@ begin
         nominal := nominal + interval '1 microsecond';
     end loop;
     perform "{{schema}}"."{{jobs}}_make_runs"(asked, 'manual', array[nominal], array[moment]);
-    return query select r.* from "{{schema}}"."{{jobs}}_run" r where r.job = "{{jobs}}_trigger_run".name and r.nominal_at = nominal;
+    select r.* into run from "{{schema}}"."{{jobs}}_run" r where r.job = "{{jobs}}_trigger_run".name and r.nominal_at = nominal;
+    perform "{{schema}}"."{{audit}}_note"(
+        'job.trigger', $2, jsonb_build_object(
+            'before', null, 'after', jsonb_build_object('run', run.id, 'nominal_at', run.nominal_at, 'state', run.state)),
+        array['job', 'run'], array[$1, run.id::text]);
+    return next run;
 end
 $mainstay$;
-comment on function "{{schema}}"."{{jobs}}_trigger_run"(text) is 'The same as trigger, but returns the run.';
+comment on function "{{schema}}"."{{jobs}}_trigger_run"(text, text) is 'The same as trigger, but returns the run.';
 
-create or replace function "{{schema}}"."{{jobs}}_trigger"(name text) returns uuid
+create or replace function "{{schema}}"."{{jobs}}_trigger"(name text, actor text default null) returns uuid
 language sql volatile
-as $mainstay$ select r.id from "{{schema}}"."{{jobs}}_trigger_run"($1) r $mainstay$;
-comment on function "{{schema}}"."{{jobs}}_trigger"(text) is
-    'Makes a run of a job now, whether the job is enabled or not, and returns its id. With overlap skip it is recorded as skipped while an earlier one is not over. An unknown name is an error (P0002).';
+as $mainstay$ select r.id from "{{schema}}"."{{jobs}}_trigger_run"($1, $2) r $mainstay$;
+comment on function "{{schema}}"."{{jobs}}_trigger"(text, text) is
+    'Makes a run of a job now, whether the job is enabled or not, and returns its id. With overlap skip it is recorded as skipped while an earlier one is not over. An unknown name is an error (P0002). Recorded in the audit trail as the actor''s.';

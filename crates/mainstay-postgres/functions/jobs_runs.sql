@@ -145,7 +145,8 @@ comment on function "{{schema}}"."{{jobs}}_follow"() is
     'Internal: keeps the end of a run whose message is deleted by retention, and forgets it when the message is requeued.';
 
 create or replace function "{{schema}}"."{{jobs}}_purge"(
-    older_than_seconds double precision, failed_older_than_seconds double precision default null, max_rows integer default 1000
+    older_than_seconds double precision, failed_older_than_seconds double precision default null, max_rows integer default 1000,
+    actor text default null
 ) returns integer
 language plpgsql volatile
 as $mainstay$
@@ -177,8 +178,12 @@ begin
         delete from "{{schema}}"."{{jobs}}_ledger" l where l.id = any (doomed);
         purged := purged + cardinality(doomed);
     end loop;
+    if actor is not null and purged > 0 then
+        perform "{{schema}}"."{{audit}}_note"('job.purge', actor, jsonb_build_object(
+            'count', purged, 'older_than_seconds', floor(limits[1]), 'failed_older_than_seconds', floor(limits[2])));
+    end if;
     return purged;
 end
 $mainstay$;
-comment on function "{{schema}}"."{{jobs}}_purge"(double precision, double precision, integer) is
-    'Forgets up to max_rows of the runs that ended longest ago, older than so many seconds; null keeps that kind. What is not over is never touched. Call until it returns less than max_rows.';
+comment on function "{{schema}}"."{{jobs}}_purge"(double precision, double precision, integer, text) is
+    'Forgets up to max_rows of the runs that ended longest ago, older than so many seconds; null keeps that kind. What is not over is never touched. Call until it returns less than max_rows. With an actor that is recorded in the audit trail.';

@@ -58,7 +58,7 @@ begin
     update "{{schema}}"."{{joins}}_slot" s set left_over = 0 where s.join_id = $1 and s.left_over > 0;
     update "{{schema}}"."{{joins}}" j set status = 3, updated_at = moment, ended_at = moment where j.id = $1;
     -- Other joins count them as failed by this; the cancelled one counts nothing any more.
-    cancelled := array(select c.id from "{{schema}}"."{{outbox}}_cancel"(waiting) c(id));
+    cancelled := array(select c.id from "{{schema}}"."{{outbox}}_cancel_items"(waiting) c(id));
     update "{{schema}}"."{{joins}}_member" m set state = 3, updated_at = moment where m.join_id = $1 and m.work_item_id = any (cancelled) and m.state = 0;
     return cancelled;
 end

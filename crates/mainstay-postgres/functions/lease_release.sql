@@ -22,7 +22,7 @@ $mainstay$;
 comment on function "{{schema}}"."{{lease}}_release"(text, text, bigint) is
     'Gives the lease up, so that others can have it at once. False when it was no longer held.';
 
-create or replace function "{{schema}}"."{{lease}}_force_release"(name text) returns text
+create or replace function "{{schema}}"."{{lease}}_force_release"(name text, actor text default null) returns text
 language plpgsql volatile
 as $mainstay$
 #variable_conflict use_column
@@ -37,8 +37,13 @@ begin
         return null;
     end if;
     update "{{schema}}"."{{lease}}" t set owner = null, context = null, expires_at = clock_timestamp() where t.name = $1;
+    perform "{{schema}}"."{{audit}}_note"(
+        'lease.force_release', $2, jsonb_build_object(
+            'before', jsonb_build_object('owner', l.owner, 'epoch', l.epoch, 'fencing_token', l.fencing_token, 'expires_at', l.expires_at),
+            'after', jsonb_build_object('owner', null)),
+        array['lease'], array[$1]);
     return l.owner;
 end
 $mainstay$;
-comment on function "{{schema}}"."{{lease}}_force_release"(text) is
-    'Takes the lease away from whoever holds it, and returns who that was; null when nobody did. For operators.';
+comment on function "{{schema}}"."{{lease}}_force_release"(text, text) is
+    'Takes the lease away from whoever holds it, and returns who that was; null when nobody did. For operators. Recorded in the audit trail as the actor''s.';

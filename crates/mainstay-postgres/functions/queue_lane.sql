@@ -52,7 +52,7 @@ end
 $mainstay$;
 comment on function "{{schema}}"."{{queue}}_advance"(text[]) is 'Internal: lets the next item of each ordering key come forward.';
 
-create or replace function "{{schema}}"."{{queue}}_release_key"(ordering_key text) returns boolean
+create or replace function "{{schema}}"."{{queue}}_release_key"(ordering_key text, actor text default null) returns boolean
 language plpgsql volatile
 as $mainstay$
 #variable_conflict use_column
@@ -66,8 +66,9 @@ begin
         return false;
     end if;
     perform "{{schema}}"."{{queue}}_advance"(array[$1]);
+    perform "{{schema}}"."{{audit}}_note"('{{queue:kind}}.release_key', $2, '{"before": {"held": true}, "after": {"held": false}}', array['ordering_key'], array[$1]);
     return true;
 end
 $mainstay$;
-comment on function "{{schema}}"."{{queue}}_release_key"(text) is
-    'Releases a held ordering key: the items behind the failed one go on, the failed one stays failed. Returns whether it was held.';
+comment on function "{{schema}}"."{{queue}}_release_key"(text, text) is
+    'Releases a held ordering key: the items behind the failed one go on, the failed one stays failed. Returns whether it was held. Recorded in the audit trail as the actor''s.';

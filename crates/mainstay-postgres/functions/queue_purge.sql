@@ -1,7 +1,8 @@
 -- Retention, one batch per call: many short transactions instead of one long one.
 
 create or replace function "{{schema}}"."{{queue}}_purge"(
-    done_older_than_seconds double precision, failed_older_than_seconds double precision default null, max_rows integer default 1000
+    done_older_than_seconds double precision, failed_older_than_seconds double precision default null, max_rows integer default 1000,
+    actor text default null
 ) returns integer
 language plpgsql volatile
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set plan_cache_mode = force_generic_plan
@@ -42,8 +43,12 @@ begin
     end loop;
     -- Consumers that died asleep.
     delete from "{{schema}}"."{{queue}}_waiter" w where w.until < moment - interval '1 hour';
+    if actor is not null and purged > 0 then
+        perform "{{schema}}"."{{audit}}_note"('{{queue:kind}}.purge', actor, jsonb_build_object(
+            'count', purged, 'older_than_seconds', floor(limits[1]), 'failed_older_than_seconds', floor(limits[2])));
+    end if;
     return purged;
 end
 $mainstay$;
-comment on function "{{schema}}"."{{queue}}_purge"(double precision, double precision, integer) is
-    'Deletes up to max_rows of the oldest settled items older than so many seconds, with their idempotency keys; null keeps that kind. Open items are never touched. Call until it returns less than max_rows.';
+comment on function "{{schema}}"."{{queue}}_purge"(double precision, double precision, integer, text) is
+    'Deletes up to max_rows of the oldest settled items older than so many seconds, with their idempotency keys; null keeps that kind. Open items are never touched. Call until it returns less than max_rows. With an actor that is recorded in the audit trail.';

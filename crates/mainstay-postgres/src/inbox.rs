@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
+use mainstay_core::audit::Actor;
 use mainstay_core::inbox::{
     BeginAnswer, ContentHash, InboxEntry, InboxFilter, InboxKey, InboxPage, InboxRetention, LedgerStats,
     Mark, PreparedIncoming, Received, Reservation, ReservationEnd, Seen, answer,
@@ -96,17 +97,20 @@ impl InboxStore for PostgresInbox {
         answer::seen(&self.run("inbox.seen", &self.statements.seen, arguments).await?)
     }
 
-    async fn mark(&self, key: &InboxKey, mark: &Mark) -> Result<bool> {
+    async fn mark(&self, key: &InboxKey, mark: &Mark, by: Option<&Actor>) -> Result<bool> {
         const MARK: &str = "inbox.mark";
         let (source, message_id) = (text(key.source()), text(key.message_id()));
+        let by = by.map(Actor::to_string);
         let answers = match mark {
             Mark::Processing(lease) => {
-                let arguments = [source, message_id, seconds(*lease)];
+                let arguments = [source, message_id, seconds(*lease), by];
                 self.run(MARK, &self.statements.mark_processing, arguments).await?
             }
-            Mark::Processed => self.run(MARK, &self.statements.mark_processed, [source, message_id]).await?,
+            Mark::Processed => {
+                self.run(MARK, &self.statements.mark_processed, [source, message_id, by]).await?
+            }
             Mark::Dead(error) => {
-                self.run(MARK, &self.statements.mark_dead, [source, message_id, error.clone()]).await?
+                self.run(MARK, &self.statements.mark_dead, [source, message_id, error.clone(), by]).await?
             }
         };
         answer::changed(MARK, &answers)
@@ -172,11 +176,11 @@ impl InboxStore for PostgresInbox {
         answer::entries(LIST, &self.run(LIST, &self.statements.list, arguments).await?)
     }
 
-    async fn revive(&self, keys: &[InboxKey]) -> Result<Vec<InboxKey>> {
+    async fn revive(&self, keys: &[InboxKey], by: &Actor) -> Result<Vec<InboxKey>> {
         const REVIVE: &str = "inbox.revive";
         let sources = keys.iter().map(|key| text(key.source())).collect();
         let message_ids = keys.iter().map(|key| text(key.message_id())).collect();
-        let arguments = [array(Some(sources)), array(Some(message_ids))];
+        let arguments = [array(Some(sources)), array(Some(message_ids)), Some(by.to_string())];
         answer::keys(REVIVE, &self.run(REVIVE, &self.statements.revive, arguments).await?)
     }
 
@@ -184,10 +188,11 @@ impl InboxStore for PostgresInbox {
         answer::stats(&self.run("inbox.stats", &self.statements.stats, []).await?)
     }
 
-    async fn forget(&self, retention: &InboxRetention) -> Result<u64> {
+    async fn forget(&self, retention: &InboxRetention, by: Option<&Actor>) -> Result<u64> {
         const FORGET: &str = "inbox.forget";
         let batch = Some(retention.batch.to_string());
-        let arguments = [retention.done.and_then(seconds), retention.dead.and_then(seconds), batch];
+        let (done, dead) = (retention.done.and_then(seconds), retention.dead.and_then(seconds));
+        let arguments = [done, dead, batch, by.map(Actor::to_string)];
         let (forgotten,): (u64,) =
             answer::only(FORGET, &self.run(FORGET, &self.statements.forget, arguments).await?)?;
         Ok(forgotten)

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
+use mainstay_core::audit::Actor;
 use mainstay_core::job::{Job, JobDefinition, JobRun, Misfire, Overlap, PreparedJob, RunFilter, RunState};
 use mainstay_core::outbox::{Page, Retention};
 use mainstay_core::store::{
@@ -64,18 +65,14 @@ impl JobStore for PostgresJobs {
         capabilities()
     }
 
-    async fn upsert(&self, job: &PreparedJob) -> Result<Job> {
+    async fn upsert(&self, job: &PreparedJob, by: &Actor) -> Result<Job> {
         const UPSERT: &str = "job.create_or_update";
-        let misfire = match job.misfire() {
-            Misfire::Skip => "skip",
-            Misfire::Once => "once",
-            Misfire::All { .. } => "all",
-        };
+        let (misfire, by) = (job.misfire().as_str(), by.as_str());
         let (cap, window) = (job.misfire().cap().map(whole), job.misfire().window().map(seconds));
         let (overlap, jitter) = (job.overlap().as_str(), seconds(job.jitter()));
         let priority = i32::from(job.priority());
         let enabled = job.enabled();
-        let parameters: [Parameter<'_>; 12] = [
+        let parameters: [Parameter<'_>; 13] = [
             (&job.name(), Type::TEXT),
             (&job.topic(), Type::TEXT),
             (&job.cron(), Type::TEXT),
@@ -88,22 +85,26 @@ impl JobStore for PostgresJobs {
             (&overlap, Type::TEXT),
             (&jitter, Type::INT4),
             (&priority, Type::INT4),
+            (&by, Type::TEXT),
         ];
         let rows = self.query(UPSERT, &self.statements.create_or_update, &parameters).await?;
         let gone = || Error::new(ErrorKind::Conflict, UPSERT, "the job was deleted at the same moment");
         rows.first().map(|row| self::job(UPSERT, row)).ok_or_else(gone)?
     }
 
-    async fn delete(&self, name: &str) -> Result<Option<u64>> {
+    async fn delete(&self, name: &str, by: &Actor) -> Result<Option<u64>> {
         const DELETE: &str = "job.delete";
-        let rows = self.query(DELETE, &self.statements.delete, &[(&name, Type::TEXT)]).await?;
+        let by = by.as_str();
+        let parameters: [Parameter<'_>; 2] = [(&name, Type::TEXT), (&by, Type::TEXT)];
+        let rows = self.query(DELETE, &self.statements.delete, &parameters).await?;
         let cancelled: Option<i32> = rows::value(DELETE, &rows)?;
         Ok(cancelled.map(|count| u64::from(count.max(0).unsigned_abs())))
     }
 
-    async fn set_enabled(&self, name: &str, enabled: bool) -> Result<bool> {
+    async fn set_enabled(&self, name: &str, enabled: bool, by: &Actor) -> Result<bool> {
         const ENABLE: &str = "job.set_enabled";
-        let parameters: [Parameter<'_>; 2] = [(&name, Type::TEXT), (&enabled, Type::BOOL)];
+        let by = by.as_str();
+        let parameters: [Parameter<'_>; 3] = [(&name, Type::TEXT), (&enabled, Type::BOOL), (&by, Type::TEXT)];
         rows::value(ENABLE, &self.query(ENABLE, &self.statements.set_enabled, &parameters).await?)
     }
 
@@ -226,9 +227,11 @@ impl JobStore for PostgresJobs {
         Ok(found)
     }
 
-    async fn trigger(&self, name: &str) -> Result<JobRun> {
+    async fn trigger(&self, name: &str, by: &Actor) -> Result<JobRun> {
         const TRIGGER: &str = "job.trigger";
-        let rows = self.query(TRIGGER, &self.statements.trigger, &[(&name, Type::TEXT)]).await?;
+        let by = by.as_str();
+        let parameters: [Parameter<'_>; 2] = [(&name, Type::TEXT), (&by, Type::TEXT)];
+        let rows = self.query(TRIGGER, &self.statements.trigger, &parameters).await?;
         let none = || Error::new(ErrorKind::Internal, TRIGGER, "the database has made no run");
         run(TRIGGER, rows.first().ok_or_else(none)?)
     }
@@ -269,12 +272,13 @@ impl JobStore for PostgresJobs {
         rows::value(OUTPUT, &self.query(OUTPUT, &self.statements.record_output, &parameters).await?)
     }
 
-    async fn purge(&self, retention: &Retention) -> Result<u64> {
+    async fn purge(&self, retention: &Retention, by: Option<&Actor>) -> Result<u64> {
         const PURGE: &str = "job.purge";
         let age = |age: Option<Duration>| age.map(|age| age.as_secs_f64());
         let (done, failed, batch) = (age(retention.done), age(retention.failed), whole(retention.batch));
-        let parameters: [Parameter<'_>; 3] =
-            [(&done, Type::FLOAT8), (&failed, Type::FLOAT8), (&batch, Type::INT4)];
+        let by = by.map(Actor::as_str);
+        let parameters: [Parameter<'_>; 4] =
+            [(&done, Type::FLOAT8), (&failed, Type::FLOAT8), (&batch, Type::INT4), (&by, Type::TEXT)];
         let rows = self.query(PURGE, &self.statements.purge, &parameters).await?;
         Ok(u64::from(rows::value::<i32>(PURGE, &rows)?.max(0).unsigned_abs()))
     }

@@ -6,6 +6,7 @@ use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use mainstay_core::audit::Actor;
 use mainstay_core::lease::{
     LeaseAnswer, LeaseClaim, LeaseFilter, LeaseGrant, LeaseHolder, LeaseRecord, LeaseRequest, LeasesRequest,
 };
@@ -273,10 +274,11 @@ impl LeaseStore for PostgresLeases {
         self.list("lease.list", None, filter).await
     }
 
-    async fn force_release(&self, name: &str) -> Result<Option<String>> {
+    async fn force_release(&self, name: &str, by: &Actor) -> Result<Option<String>> {
         const FORCE: &str = "lease.force_release";
-        let rows =
-            self.connections.query(FORCE, &self.statements.force_release, &[(&name, Type::TEXT)]).await?;
+        let by = by.as_str();
+        let parameters: [Parameter<'_>; 2] = [(&name, Type::TEXT), (&by, Type::TEXT)];
+        let rows = self.connections.query(FORCE, &self.statements.force_release, &parameters).await?;
         rows::value(FORCE, &rows)
     }
 

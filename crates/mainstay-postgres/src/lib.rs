@@ -9,6 +9,7 @@ pub mod adapter;
 mod addition;
 mod agenda;
 mod allowance;
+mod audit;
 mod cursor;
 mod error;
 mod fanout;
@@ -36,6 +37,7 @@ mod transaction;
 mod url;
 mod waiting;
 
+pub use audit::PostgresAudit;
 pub use fanout::PostgresFanout;
 pub use fleet::{PostgresConnector, PostgresDiscovery};
 pub use inbox::PostgresInbox;

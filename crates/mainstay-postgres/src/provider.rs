@@ -7,13 +7,14 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use mainstay_core::Result;
 use mainstay_core::store::{
-    Agenda, Capabilities, FanoutStore, InboxStore, JobStore, JoinStore, LeaseStore, Names, OutboxStore,
-    Provider, Queue, SchemaStore, TimerStore,
+    Agenda, AuditStore, Capabilities, FanoutStore, InboxStore, JobStore, JoinStore, LeaseStore, Names,
+    OutboxStore, Provider, Queue, SchemaStore, TimerStore,
 };
 use tokio_util::sync::CancellationToken;
 
 use crate::agenda::PostgresAgenda;
 use crate::allowance::Allowance;
+use crate::audit::PostgresAudit;
 use crate::error::PoolLimits;
 use crate::fanout::PostgresFanout;
 use crate::inbox::PostgresInbox;
@@ -54,6 +55,7 @@ struct Shared {
     jobs: Arc<PostgresJobs>,
     joins: Arc<PostgresJoins>,
     fanout: Arc<PostgresFanout>,
+    audit: Arc<PostgresAudit>,
     schema: Arc<PostgresSchema>,
     agenda: PostgresAgenda,
     listener: Option<Arc<Listener>>,
@@ -140,6 +142,7 @@ impl Postgres {
         let fanout =
             PostgresFanout::new(connections.clone(), &names, listener.clone(), closed.child_token())?;
         let fanout = Arc::new(fanout);
+        let audit = Arc::new(PostgresAudit::new(connections.clone(), &names)?);
         let schema = Arc::new(PostgresSchema::new(connections.clone(), names.clone())?);
         let agenda = PostgresAgenda::new(connections.clone(), &names)?;
         let shared = Shared {
@@ -156,6 +159,7 @@ impl Postgres {
             schema,
             agenda,
             listener,
+            audit,
             closed,
         };
         Ok(Self { shared: Arc::new(shared) })
@@ -227,6 +231,10 @@ impl Provider for Postgres {
 
     fn fanout(&self) -> Arc<dyn FanoutStore> {
         Arc::clone(&self.shared.fanout) as Arc<dyn FanoutStore>
+    }
+
+    fn audit(&self) -> Arc<dyn AuditStore> {
+        Arc::clone(&self.shared.audit) as Arc<dyn AuditStore>
     }
 
     fn schema(&self) -> Arc<dyn SchemaStore> {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use mainstay_core::audit::Actor;
 use mainstay_core::outbox::{
     Enqueued, MessageFilter, OutboxMessage, OutboxStats, Page, PreparedMessage, Retention,
 };
@@ -104,9 +105,12 @@ impl PostgresQueue {
         operation: &'static str,
         sql: &str,
         ids: &[WorkItemId],
+        by: &Actor,
     ) -> Result<Vec<WorkItemId>> {
         let ids: Vec<Uuid> = ids.iter().map(WorkItemId::as_uuid).collect();
-        rows::ids(operation, &self.query(operation, sql, &[(&ids, Type::UUID_ARRAY)]).await?)
+        let by = by.as_str();
+        let parameters: [Parameter<'_>; 2] = [(&ids, Type::UUID_ARRAY), (&by, Type::TEXT)];
+        rows::ids(operation, &self.query(operation, sql, &parameters).await?)
     }
 }
 
@@ -247,40 +251,45 @@ impl OutboxStore for PostgresQueue {
         rows.iter().map(|row| rows::message(LIST, row)).collect()
     }
 
-    async fn cancel(&self, ids: &[WorkItemId]) -> Result<Vec<WorkItemId>> {
+    async fn cancel(&self, ids: &[WorkItemId], by: Option<&Actor>) -> Result<Vec<WorkItemId>> {
         const CANCEL: &str = "outbox.cancel";
         let ids: Vec<Uuid> = ids.iter().map(WorkItemId::as_uuid).collect();
-        let rows = self.query(CANCEL, &self.statements.cancel, &[(&ids, Type::UUID_ARRAY)]).await?;
+        let by = by.map(Actor::as_str);
+        let parameters: [Parameter<'_>; 2] = [(&ids, Type::UUID_ARRAY), (&by, Type::TEXT)];
+        let rows = self.query(CANCEL, &self.statements.cancel, &parameters).await?;
         joins_counted(&self.identifier, &rows::counted(CANCEL, &rows, 1)?);
         rows::ids(CANCEL, &rows)
     }
 
-    async fn requeue(&self, ids: &[WorkItemId]) -> Result<Vec<WorkItemId>> {
-        self.ids_of("outbox.requeue", &self.statements.requeue, ids).await
+    async fn requeue(&self, ids: &[WorkItemId], by: &Actor) -> Result<Vec<WorkItemId>> {
+        self.ids_of("outbox.requeue", &self.statements.requeue, ids, by).await
     }
 
-    async fn requeue_where(&self, filter: &MessageFilter, limit: u32) -> Result<Vec<WorkItemId>> {
+    async fn requeue_where(&self, filter: &MessageFilter, limit: u32, by: &Actor) -> Result<Vec<WorkItemId>> {
         const REQUEUE: &str = "outbox.requeue";
         if filter.status.is_some_and(|status| status != Status::Failed) {
             return Ok(Vec::new());
         }
         let reason = filter.reason.map(|reason| reason.as_str());
         let (after, before) = (filter.settled_after.map(Moment), filter.settled_before.map(Moment));
-        let limit = whole(limit);
-        let parameters: [Parameter<'_>; 6] = [
+        let (limit, by) = (whole(limit), by.as_str());
+        let parameters: [Parameter<'_>; 7] = [
             (&filter.topic, Type::TEXT),
             (&reason, Type::TEXT),
             (&after, Type::TIMESTAMPTZ),
             (&before, Type::TIMESTAMPTZ),
             (&limit, Type::INT4),
             (&filter.correlation_id, Type::TEXT),
+            (&by, Type::TEXT),
         ];
         rows::ids(REQUEUE, &self.query(REQUEUE, &self.statements.requeue_where, &parameters).await?)
     }
 
-    async fn release_key(&self, key: &str) -> Result<bool> {
+    async fn release_key(&self, key: &str, by: &Actor) -> Result<bool> {
         const RELEASE: &str = "outbox.release_key";
-        let rows = self.query(RELEASE, &self.statements.release_key, &[(&key, Type::TEXT)]).await?;
+        let by = by.as_str();
+        let parameters: [Parameter<'_>; 2] = [(&key, Type::TEXT), (&by, Type::TEXT)];
+        let rows = self.query(RELEASE, &self.statements.release_key, &parameters).await?;
         rows::value(RELEASE, &rows)
     }
 
@@ -296,13 +305,13 @@ impl OutboxStore for PostgresQueue {
         rows::stats(&totals, &[])
     }
 
-    async fn purge(&self, retention: &Retention) -> Result<u64> {
+    async fn purge(&self, retention: &Retention, by: Option<&Actor>) -> Result<u64> {
         const PURGE: &str = "outbox.purge";
         let seconds = |age: Option<Duration>| age.map(|age| age.as_secs_f64());
         let (done, failed) = (seconds(retention.done), seconds(retention.failed));
-        let batch = whole(retention.batch);
-        let parameters: [Parameter<'_>; 3] =
-            [(&done, Type::FLOAT8), (&failed, Type::FLOAT8), (&batch, Type::INT4)];
+        let (batch, by) = (whole(retention.batch), by.map(Actor::as_str));
+        let parameters: [Parameter<'_>; 4] =
+            [(&done, Type::FLOAT8), (&failed, Type::FLOAT8), (&batch, Type::INT4), (&by, Type::TEXT)];
         let rows = self.query(PURGE, &self.statements.purge, &parameters).await?;
         Ok(u64::from(rows::value::<i32>(PURGE, &rows)?.max(0).unsigned_abs()))
     }

@@ -8,18 +8,20 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use mainstay_core::audit::{Actor, bounded};
 use mainstay_core::store::{
     Applied, Migration, Names, Queue, SchemaStatus, SchemaStore, check_collisions, checksum, made,
     plan_migrations, render,
 };
 use mainstay_core::{Error, ErrorKind, Result};
+use serde_json::json;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Row};
 
 use crate::error::{LOCK_NOT_AVAILABLE, from_driver, is_of_code};
 use crate::pool::{Connections, Parameter};
 use crate::rows::{self, Reader};
-use crate::statements::SchemaStatements;
+use crate::statements::{AuditStatements, SchemaStatements};
 
 const CONNECT: &str = "postgres.connect";
 const STATUS: &str = "schema.status";
@@ -43,6 +45,7 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
     Migration::once(6, "jobs", include_str!("../migrations/0006_jobs.sql")),
     Migration::once(7, "joins", include_str!("../migrations/0007_joins.sql")),
     Migration::once(8, "fanout", include_str!("../migrations/0008_fanout.sql")),
+    Migration::once(9, "audit", include_str!("../migrations/0009_audit.sql")),
 ];
 
 /// A file of functions and the queues it is made for.
@@ -64,6 +67,7 @@ impl Functions {
 /// The functions.
 const FUNCTIONS: &[Functions] = &[
     Functions::of_every_queue(include_str!("../functions/queue_uuid.sql")),
+    Functions::once(include_str!("../functions/audit_write.sql")),
     Functions::of_every_queue(include_str!("../functions/queue_wake.sql")),
     Functions::of_every_queue(include_str!("../functions/queue_lane.sql")),
     Functions::of_every_queue(include_str!("../functions/queue_add.sql")),
@@ -138,6 +142,8 @@ pub struct PostgresSchema {
     connections: Connections,
     names: Names,
     statements: SchemaStatements,
+    /// Of the audit trail, where a deployment is recorded.
+    audit: AuditStatements,
     /// Names the outbox in logs.
     store: String,
 }
@@ -148,9 +154,9 @@ impl PostgresSchema {
 
     pub(crate) fn new(connections: Connections, names: Names) -> Result<Self> {
         check_names(&names)?;
-        let statements = SchemaStatements::new(&names)?;
+        let (statements, audit) = (SchemaStatements::new(&names)?, AuditStatements::new(&names)?);
         let store = format!("{}/{}.{}", connections.store(), names.schema(), names.outbox());
-        Ok(Self { connections, names, statements, store })
+        Ok(Self { connections, names, statements, audit, store })
     }
 
     /// A name as an identifier, the way `to_regclass` and its like read it.
@@ -191,7 +197,7 @@ impl PostgresSchema {
     }
 
     /// Deploys on a connection whose transaction has begun.
-    async fn deploy_on(&self, client: &Client) -> Result<()> {
+    async fn deploy_on(&self, client: &Client, by: &Actor) -> Result<()> {
         query(client, &self.statements.lock, &[]).await?;
         // Not for the lock above: another deployment takes as long as it takes, and nobody else waits for that.
         execute(client, &format!("set local lock_timeout = {}", LOCK_TIMEOUT.as_millis())).await?;
@@ -221,7 +227,36 @@ impl PostgresSchema {
         // Whatever is there: one that somebody dropped comes back.
         self.replace_functions(client).await?;
         self.record(client, FUNCTIONS_VERSION, FUNCTIONS_NAME, &functions_checksum()).await?;
+        let new_functions = functions_in(&applied) != Some(functions_checksum().as_str());
+        if new_functions || !plan.steps.is_empty() {
+            let found = applied.iter().map(|step| step.version).max().filter(|version| *version > 0);
+            let steps: Vec<&str> = plan.steps.iter().map(|step| step.name).collect();
+            self.note(client, by, found, &steps, new_functions).await?;
+        }
         Ok(())
+    }
+
+    /// Records in the audit trail what was deployed.
+    async fn note(
+        &self,
+        client: &Client,
+        by: &Actor,
+        found: Option<i32>,
+        steps: &[&str],
+        functions: bool,
+    ) -> Result<()> {
+        let (before, after) = (json!({ "version": found }), json!({ "version": Self::VERSION }));
+        let data =
+            bounded(json!({ "before": before, "after": after, "steps": steps, "functions": functions }));
+        let (by, kinds, values) = (by.as_str(), ["schema"], [self.names.schema()]);
+        let parameters: [Parameter<'_>; 5] = [
+            (&DEPLOY, Type::TEXT),
+            (&by, Type::TEXT),
+            (&data, Type::TEXT),
+            (&kinds.as_slice(), Type::TEXT_ARRAY),
+            (&values.as_slice(), Type::TEXT_ARRAY),
+        ];
+        query(client, &self.audit.note, &parameters).await.map(drop)
     }
 
     /// The error of a deployment that waited for too long, with who it waited for, as far as the server tells.
@@ -296,7 +331,7 @@ impl SchemaStore for PostgresSchema {
         }
     }
 
-    async fn deploy(&self) -> Result<SchemaStatus> {
+    async fn deploy_by(&self, by: &Actor) -> Result<SchemaStatus> {
         // Without a right to change anything, a schema that is as it should be is fine.
         let status = self.status().await?;
         if matches!(status, SchemaStatus::Current { .. }) {
@@ -309,7 +344,7 @@ impl SchemaStore for PostgresSchema {
             let client = lease.client()?;
             execute(client, "begin isolation level read committed read write").await?;
             // On an error the lease is dropped, and with the connection goes the transaction.
-            match self.deploy_on(client).await {
+            match self.deploy_on(client, by).await {
                 Ok(()) => {
                     execute(client, "commit").await?;
                     lease.give_back();

@@ -43,6 +43,13 @@ statements! {
 }
 
 statements! {
+    /// The statements of the audit trail.
+    AuditStatements from "../queries/audit.sql" {
+        write, get, list, list_about, purge, note,
+    }
+}
+
+statements! {
     /// The statements of the leases.
     LeaseStatements from "../queries/lease.sql" {
         acquire, renew, release, acquire_many, renew_many, release_many, force_release, home, guard, guard_as_text, list, list_by_prefix, active,
@@ -132,6 +139,8 @@ mod tests {
         let primitives = primitives.chain(fanout.all());
         let agenda = AgendaStatements::new(&names).unwrap();
         let primitives = primitives.chain(agenda.all());
+        let audit = AuditStatements::new(&names).unwrap();
+        let primitives = primitives.chain(audit.all());
         for (name, sql) in outbox.all().into_iter().chain(primitives).chain(schema.all()) {
             assert!(
                 ["select", "insert", "create", "with"].iter().any(|verb| sql.starts_with(verb)),
@@ -148,6 +157,8 @@ mod tests {
         assert_eq!(include_str!("../queries/queue.sql").matches("-- name: ").count(), known);
         let known = InboxStatements::new(&names).unwrap().all().len();
         assert_eq!(include_str!("../queries/inbox.sql").matches("-- name: ").count(), known);
+        let known = AuditStatements::new(&names).unwrap().all().len();
+        assert_eq!(include_str!("../queries/audit.sql").matches("-- name: ").count(), known);
         let known = LeaseStatements::new(&names).unwrap().all().len();
         assert_eq!(include_str!("../queries/lease.sql").matches("-- name: ").count(), known);
         let known = TimerStatements::new(&names).unwrap().all().len();

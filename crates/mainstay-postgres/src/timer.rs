@@ -2,6 +2,7 @@
 
 use async_trait::async_trait;
 use jiff::Timestamp;
+use mainstay_core::audit::Actor;
 use mainstay_core::outbox::When;
 use mainstay_core::store::{Names, TimerStore};
 use mainstay_core::{Result, WorkItemId};
@@ -26,15 +27,15 @@ impl PostgresTimers {
 
 #[async_trait]
 impl TimerStore for PostgresTimers {
-    async fn reschedule(&self, id: WorkItemId, due: When) -> Result<bool> {
+    async fn reschedule(&self, id: WorkItemId, due: When, by: Option<&Actor>) -> Result<bool> {
         const RESCHEDULE: &str = "timers.reschedule";
         let (at, within) = match due {
             When::At(moment) => (Some(Moment(moment)), None),
             When::In(delay) => (None, Some(delay.as_secs_f64())),
         };
-        let id = id.as_uuid();
-        let parameters: [Parameter<'_>; 3] =
-            [(&id, Type::UUID), (&at, Type::TIMESTAMPTZ), (&within, Type::FLOAT8)];
+        let (id, by) = (id.as_uuid(), by.map(Actor::as_str));
+        let parameters: [Parameter<'_>; 4] =
+            [(&id, Type::UUID), (&at, Type::TIMESTAMPTZ), (&within, Type::FLOAT8), (&by, Type::TEXT)];
         rows::value(
             RESCHEDULE,
             &self.connections.query(RESCHEDULE, &self.statements.reschedule, &parameters).await?,

@@ -154,6 +154,10 @@ SELECT json_object(
         < (SELECT a.first_seen_at, a.source, a.message_id FROM "{{schema}}_{{inbox}}_entry" a WHERE a.source = ?3 AND a.message_id = ?4))
  ORDER BY l.first_seen_at DESC, l.source DESC, l.message_id DESC LIMIT ?5;
 
+-- name: state
+-- 1 source, 2 message id.
+SELECT state FROM "{{schema}}_{{inbox}}_entry" WHERE source = ?1 AND message_id = ?2;
+
 -- name: revive_find
 -- 1 source, 2 message id.
 SELECT work_item_id FROM "{{schema}}_{{inbox}}_entry" WHERE source = ?1 AND message_id = ?2 AND state = 3;

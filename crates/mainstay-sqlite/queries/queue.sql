@@ -186,7 +186,11 @@ UPDATE "{{schema}}_{{queue}}" SET status = 0, owner = NULL, locked_until = NULL 
 
 -- name: cancel_find
 -- 1 id.
-SELECT seq, ordering_key IS NOT NULL FROM "{{schema}}_{{queue}}" WHERE id = ?1 AND status = 0;
+SELECT seq, topic FROM "{{schema}}_{{queue}}" WHERE id = ?1 AND status = 0;
+
+-- name: requeue_find
+-- 1 id. What is to be told of it once it is open again.
+SELECT topic, reason, attempts FROM "{{schema}}_{{queue}}_history" WHERE id = ?1 AND status = 3;
 
 -- name: requeue_insert
 -- 1 id, 2 now. Its old place in its ordering key; generations go on counting, so that an old claim can't settle it.

@@ -1,5 +1,9 @@
 -- Every statement about timers alone; all others are those of a queue. `-- name:` starts one; src/statements.rs lists them.
 
+-- name: due
+-- 1 id.
+SELECT due_at FROM "{{schema}}_{{timers}}" WHERE id = ?1 AND status = 0;
+
 -- name: reschedule
 -- 1 id, 2 now, 3 due at, 4 due in microseconds. A due time in the past means now. No change: it no longer waits.
 UPDATE "{{schema}}_{{timers}}"

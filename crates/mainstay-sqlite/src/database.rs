@@ -10,7 +10,7 @@ use rusqlite::Connection;
 use crate::connection::Location;
 use crate::error::Fault;
 use crate::link::{InUse, Link};
-use crate::statements::Statements;
+use crate::statements::{AuditStatements, Statements};
 use crate::wake::Signal;
 use crate::writer::Ticket;
 
@@ -20,6 +20,8 @@ pub(crate) struct Database {
     pub(crate) identifier: String,
     pub(crate) names: Names,
     pub(crate) statements: Arc<Statements>,
+    /// Of the audit trail, where what is done by hand is recorded.
+    pub(crate) audit: Arc<AuditStatements>,
     pub(crate) link: Arc<Link>,
     pub(crate) signal: Arc<Signal>,
     pub(crate) keep_done_payloads: bool,
@@ -34,7 +36,8 @@ impl Database {
     pub(crate) fn with_names(&self, names: Names) -> Self {
         let identifier = identifier(&self.location, &names);
         let statements = Arc::new(Statements::new(&names));
-        Self { identifier, statements, names, ..self.clone() }
+        let audit = Arc::new(AuditStatements::new(&names));
+        Self { identifier, statements, audit, names, ..self.clone() }
     }
 
     /// The same connections and names, for another queue.
@@ -111,6 +114,12 @@ impl Database {
 pub(crate) fn lease_identifier(location: &Location, names: &Names) -> String {
     let path = location.place().path().display();
     format!("sqlite:{path}#{}_{}", names.schema(), names.lease())
+}
+
+/// Names the audit trail in logs and metrics.
+pub(crate) fn audit_identifier(location: &Location, names: &Names) -> String {
+    let path = location.place().path().display();
+    format!("sqlite:{path}#{}_{}", names.schema(), names.audit())
 }
 
 /// Names the jobs in logs and metrics.

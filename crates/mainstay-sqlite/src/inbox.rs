@@ -8,20 +8,24 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
+use mainstay_core::audit::{Actor, ITEMS_SHOWN, PreparedAudit};
 use mainstay_core::inbox::{
-    BeginAnswer, ContentHash, InboxEntry, InboxFilter, InboxKey, InboxPage, InboxRetention, LedgerStats,
-    Mark, PreparedIncoming, Received, ReceivedOutcome, Reservation, ReservationEnd, Seen, answer,
+    BeginAnswer, ContentHash, EntryState, InboxEntry, InboxFilter, InboxKey, InboxPage, InboxRetention,
+    LedgerStats, Mark, PreparedIncoming, Received, ReceivedOutcome, Reservation, ReservationEnd, Seen,
+    answer,
 };
 use mainstay_core::store::{Argument, InboxStore, Names, Step, StoreCall};
 use mainstay_core::{Error, ErrorKind, OwnerToken, Result, WorkItemId};
 use rusqlite::{Connection, OptionalExtension, params};
+use serde_json::{Value, json};
 use uuid::Uuid;
 
+use crate::audit::note;
 use crate::call;
 use crate::database::Database;
 use crate::error::Fault;
-use crate::queue::{requeue, when};
-use crate::statements::{InboxStatements, Statements};
+use crate::queue::{purge_told, requeue, when};
+use crate::statements::{AuditStatements, InboxStatements, Statements};
 use crate::value::{maybe_uuid_at, span};
 use crate::writer::Ticket;
 
@@ -159,7 +163,7 @@ impl InboxStore for SqliteInbox {
         answer::seen(&self.write("inbox.seen", steps, |_| false).await?)
     }
 
-    async fn mark(&self, key: &InboxKey, mark: &Mark) -> Result<bool> {
+    async fn mark(&self, key: &InboxKey, mark: &Mark, by: Option<&Actor>) -> Result<bool> {
         let sql = &self.statements;
         let [source, message_id] = key_of(key);
         let settle = |state: i64, error: Argument| {
@@ -180,8 +184,21 @@ impl InboxStore for SqliteInbox {
             }
         };
         let steps = [steps, vec![step(&sql.touch, key_of(key))]].concat();
+        let (key, verb, inbox) = (key.clone(), mark.as_str(), Arc::clone(&self.statements));
+        let (by, audit) = (by.cloned(), Arc::clone(&self.database.audit));
+        let work = move |connection: &Connection, _: &Statements| {
+            let state = || state(connection, &inbox, &key);
+            let before = state()?;
+            let changed = !call::run(connection, &steps)?.is_empty();
+            if let Some(by) = by.as_ref().filter(|_| changed) {
+                let data = json!({ "before": { "state": before }, "after": { "state": state()? } });
+                let record = PreparedAudit::administrative(format!("inbox.mark_{verb}"), by, data);
+                note(connection, &audit, &about(record, &key))?;
+            }
+            Ok(changed)
+        };
         // What stood behind it in its ordering key may be ready now.
-        Ok(!self.write("inbox.mark", steps, |_| true).await?.is_empty())
+        self.database.write_and_wake("inbox.mark", work, |_| true).await
     }
 
     async fn begin(
@@ -260,11 +277,15 @@ impl InboxStore for SqliteInbox {
         answer::entries(LIST, &self.read(LIST, step).await?)
     }
 
-    async fn revive(&self, keys: &[InboxKey]) -> Result<Vec<InboxKey>> {
+    async fn revive(&self, keys: &[InboxKey], by: &Actor) -> Result<Vec<InboxKey>> {
         let ticket = Ticket::new("inbox.revive", keys.len());
         let (keys, statements) = (keys.to_vec(), Arc::clone(&self.statements));
-        let revive =
-            move |connection: &Connection, sql: &Statements| revive(connection, sql, &statements, &keys);
+        let (by, audit) = (by.clone(), Arc::clone(&self.database.audit));
+        let revive = move |connection: &Connection, sql: &Statements| {
+            let revived = revive(connection, sql, &statements, &keys)?;
+            record_revived(connection, &statements, &audit, &revived, &by)?;
+            Ok(revived)
+        };
         self.database.write_and_wake(ticket, revive, |revived| !revived.is_empty()).await
     }
 
@@ -272,11 +293,18 @@ impl InboxStore for SqliteInbox {
         answer::stats(&self.read("inbox.stats", step(&self.statements.stats, [])).await?)
     }
 
-    async fn forget(&self, retention: &InboxRetention) -> Result<u64> {
+    async fn forget(&self, retention: &InboxRetention, by: Option<&Actor>) -> Result<u64> {
         let ticket = Ticket::new("inbox.forget", retention.batch as usize);
         let (retention, statements) = (*retention, Arc::clone(&self.statements));
-        let forget =
-            move |connection: &Connection, sql: &Statements| forget(connection, sql, &statements, &retention);
+        let (by, audit) = (by.cloned(), Arc::clone(&self.database.audit));
+        let forget = move |connection: &Connection, sql: &Statements| {
+            let forgotten = forget(connection, sql, &statements, &retention)?;
+            if let Some(by) = by.as_ref().filter(|_| forgotten > 0) {
+                let data = purge_told(forgotten, retention.done, retention.dead);
+                note(connection, &audit, &PreparedAudit::administrative("inbox.forget", by, data))?;
+            }
+            Ok(forgotten)
+        };
         self.database.write(ticket, forget).await
     }
 
@@ -295,6 +323,39 @@ impl InboxStore for SqliteInbox {
     fn received(&self, answers: &[String]) -> Result<Vec<Received>> {
         received(answers)
     }
+}
+
+/// Where a message stands in the ledger, as a record tells it.
+fn state(connection: &Connection, inbox: &InboxStatements, key: &InboxKey) -> Result<Option<String>, Fault> {
+    let mut find = connection.prepare_cached(&inbox.state)?;
+    let found = find.query_row(params![key.source(), key.message_id()], |row| row.get(0)).optional()?;
+    Ok(found.map(EntryState::from_code).transpose()?.map(|state| state.to_string()))
+}
+
+fn about(record: PreparedAudit, key: &InboxKey) -> PreparedAudit {
+    record.about("inbox", [key.message_id()]).about("source", [key.source()])
+}
+
+fn record_revived(
+    connection: &Connection,
+    inbox: &InboxStatements,
+    audit: &AuditStatements,
+    revived: &[InboxKey],
+    by: &Actor,
+) -> Result<(), Fault> {
+    if revived.is_empty() {
+        return Ok(());
+    }
+    let mut items = Vec::new();
+    for key in revived.iter().take(ITEMS_SHOWN) {
+        let after = json!({ "state": state(connection, inbox, key)? });
+        let (source, message_id) = (key.source(), key.message_id());
+        items.push(json!({ "source": source, "message_id": message_id, "before": { "state": "dead" }, "after": after }));
+    }
+    let data: Value = json!({ "count": revived.len(), "items": items });
+    let record = PreparedAudit::administrative("inbox.requeue", by, data);
+    let record = record.about("inbox", revived.iter().map(InboxKey::message_id));
+    note(connection, audit, &record.about("source", revived.iter().map(InboxKey::source)))
 }
 
 fn revive(

@@ -10,13 +10,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use mainstay_core::audit::{Actor, PreparedAudit};
 use mainstay_core::lease::{
     LeaseAnswer, LeaseClaim, LeaseFilter, LeaseGrant, LeaseHolder, LeaseRecord, LeaseRequest, LeasesRequest,
 };
 use mainstay_core::store::LeaseStore;
 use mainstay_core::{Error, ErrorKind, Result};
 use rusqlite::{Connection, OptionalExtension, Row, params};
+use serde_json::json;
 
+use crate::audit::note;
 use crate::database::{Database, lease_identifier};
 use crate::error::Fault;
 use crate::statements::{LeaseStatements, Statements};
@@ -158,11 +161,18 @@ impl LeaseStore for SqliteLeases {
         self.read("lease.list", list).await
     }
 
-    async fn force_release(&self, name: &str) -> Result<Option<String>> {
-        let name = name.to_owned();
+    async fn force_release(&self, name: &str, by: &Actor) -> Result<Option<String>> {
+        let (name, by, audit) = (name.to_owned(), by.clone(), Arc::clone(&self.database.audit));
         let release = move |connection: &Connection, sql: &LeaseStatements, now| {
             let held = find(connection, sql, now, &name)?.filter(|lease| lease.held);
             connection.prepare_cached(&sql.force_release)?.execute(params![name, now])?;
+            if let Some(lease) = &held {
+                let LeaseRecord { owner, epoch, fencing_token, expires_at, .. } = lease;
+                let before = json!({ "owner": owner, "epoch": epoch, "fencing_token": fencing_token, "expires_at": expires_at });
+                let data = json!({ "before": before, "after": { "owner": null } });
+                let record = PreparedAudit::administrative("lease.force_release", &by, data);
+                note(connection, &audit, &record.about("lease", [&name]))?;
+            }
             Ok(held.and_then(|lease| lease.owner))
         };
         self.write("lease.force_release", release).await

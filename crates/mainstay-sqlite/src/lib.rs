@@ -47,6 +47,7 @@
 
 mod adapter;
 mod agenda;
+mod audit;
 mod call;
 mod connection;
 mod database;
@@ -71,6 +72,7 @@ mod wake;
 mod writer;
 
 pub use adapter::InSqlite;
+pub use audit::SqliteAudit;
 pub use fanout::SqliteFanout;
 pub use fleet::{SqliteConnector, SqliteDiscovery};
 pub use inbox::SqliteInbox;

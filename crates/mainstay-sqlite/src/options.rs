@@ -14,7 +14,7 @@ use crate::error::Place;
 use crate::link::Link;
 use crate::provider::Sqlite;
 use crate::schema::check_names;
-use crate::statements::Statements;
+use crate::statements::{AuditStatements, Statements};
 
 const OPEN: &str = "sqlite.open";
 
@@ -134,6 +134,7 @@ impl SqliteBuilder {
         let database = Database {
             identifier: identifier(&location, &self.names),
             statements: Arc::new(Statements::new(&self.names)),
+            audit: Arc::new(AuditStatements::new(&self.names)),
             names: self.names,
             signal: Arc::clone(&link.signal),
             link,

@@ -9,11 +9,12 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use mainstay_core::Result;
 use mainstay_core::store::{
-    Agenda, Capabilities, FanoutStore, InboxStore, JobStore, JoinStore, LeaseStore, Names, OutboxStore,
-    Provider, Queue, SchemaStore, TimerStore,
+    Agenda, AuditStore, Capabilities, FanoutStore, InboxStore, JobStore, JoinStore, LeaseStore, Names,
+    OutboxStore, Provider, Queue, SchemaStore, TimerStore,
 };
 
 use crate::agenda::SqliteAgenda;
+use crate::audit::SqliteAudit;
 use crate::database::Database;
 use crate::fanout::SqliteFanout;
 use crate::inbox::SqliteInbox;
@@ -102,6 +103,10 @@ impl Provider for Sqlite {
 
     fn leases(&self) -> Arc<dyn LeaseStore> {
         Arc::new(SqliteLeases::new(Arc::clone(&self.database)))
+    }
+
+    fn audit(&self) -> Arc<dyn AuditStore> {
+        Arc::new(SqliteAudit::new(Arc::clone(&self.database)))
     }
 
     fn timers(&self) -> Arc<dyn TimerStore> {

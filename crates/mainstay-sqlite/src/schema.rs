@@ -3,13 +3,16 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use mainstay_core::audit::{Actor, PreparedAudit};
 use mainstay_core::store::{
     Applied, Migration, Names, Queue, SchemaStatus, SchemaStore, check_collisions, checksum, plan_migrations,
     render,
 };
 use mainstay_core::{Error, Result};
 use rusqlite::{Connection, params};
+use serde_json::json;
 
+use crate::audit::note;
 use crate::database::Database;
 use crate::error::Fault;
 
@@ -30,6 +33,7 @@ pub const MIGRATIONS: &[Migration] = &[
     Migration::once(5, "jobs", include_str!("../migrations/0005_jobs.sql")),
     Migration::once(6, "joins", include_str!("../migrations/0006_joins.sql")),
     Migration::once(7, "fanout", include_str!("../migrations/0007_fanout.sql")),
+    Migration::once(8, "audit", include_str!("../migrations/0008_audit.sql")),
 ];
 
 /// The steps taken, by outbox, made by the runner and not by a step. Names of tables are not case-sensitive, so the
@@ -65,11 +69,17 @@ impl SchemaStore for SqliteSchema {
         self.database.read(STATUS, read).await
     }
 
-    async fn deploy(&self) -> Result<SchemaStatus> {
+    async fn deploy_by(&self, by: &Actor) -> Result<SchemaStatus> {
         let (names, store) = (self.database.names.clone(), self.database.identifier.clone());
+        let (audit, by) = (Arc::clone(&self.database.audit), by.clone());
         check_names(DEPLOY, &names)?;
         self.database.create(DEPLOY).await?;
-        self.database.write(DEPLOY, move |connection, _| deploy(connection, &names, &store)).await
+        let deploy = move |connection: &Connection, _: &_| {
+            let (status, record) = deploy(connection, &names, &store, &by)?;
+            record.map(|record| note(connection, &audit, &record)).transpose()?;
+            Ok(status)
+        };
+        self.database.write(DEPLOY, deploy).await
     }
 
     fn script(&self) -> String {
@@ -113,12 +123,18 @@ pub(crate) fn check_names(operation: &'static str, names: &Names) -> Result<()> 
     check_collisions(operation, names, MIGRATIONS, [], true)
 }
 
-fn deploy(connection: &Connection, names: &Names, store: &str) -> Result<SchemaStatus, Fault> {
+/// Takes the steps that are not taken. What there is now, and what to record of it, if there was anything to do.
+fn deploy(
+    connection: &Connection,
+    names: &Names,
+    store: &str,
+    by: &Actor,
+) -> Result<(SchemaStatus, Option<PreparedAudit>), Fault> {
     status(connection, names)?.check_deployable()?;
     let taken = applied(connection, names)?;
     let plan = plan_migrations(MIGRATIONS, &taken);
     if plan.steps.is_empty() {
-        return Ok(plan.status);
+        return Ok((plan.status, None));
     }
     connection.execute_batch(&render(TABLE, names))?;
     for step in &plan.steps {
@@ -126,7 +142,14 @@ fn deploy(connection: &Connection, names: &Names, store: &str) -> Result<SchemaS
         connection.execute_batch(&record(step, names))?;
         tracing::info!(store, version = step.version, step = step.name, "deployed");
     }
-    Ok(plan_migrations(MIGRATIONS, &applied(connection, names)?).status)
+    let status = plan_migrations(MIGRATIONS, &applied(connection, names)?).status;
+    let version = |version: Option<i32>| json!({ "version": version });
+    let before = version(taken.iter().map(|step| step.version).max());
+    let after = version(plan.steps.last().map(|step| step.version));
+    let steps: Vec<_> = plan.steps.iter().map(|step| step.name).collect();
+    let data = json!({ "before": before, "after": after, "steps": steps });
+    let record = PreparedAudit::administrative(DEPLOY, by, data).about("schema", [names.schema()]);
+    Ok((status, Some(record)))
 }
 
 /// What is there, the tables themselves included: the ledger does not know what somebody dropped, and somebody may have

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use mainstay_core::store::{Names, render};
 
 const QUEUE: &str = include_str!("../queries/queue.sql");
+const AUDIT: &str = include_str!("../queries/audit.sql");
 const FANOUT: &str = include_str!("../queries/fanout.sql");
 const INBOX: &str = include_str!("../queries/inbox.sql");
 const JOBS: &str = include_str!("../queries/jobs.sql");
@@ -71,6 +72,7 @@ statements! {
         renew,
         reap,
         cancel_find,
+        requeue_find,
         requeue_insert,
         requeue_unhold,
         requeue_remove,
@@ -146,12 +148,29 @@ statements! {
         get,
         list,
         list_state,
+        state,
         revive_find,
         revive,
         stats,
         forget_select,
         forget_entry,
         forget_history,
+    }
+}
+
+statements! {
+    /// The statements of the audit trail, ready to prepare.
+    AuditStatements from AUDIT {
+        insert,
+        anchor,
+        get,
+        list,
+        list_about,
+        purge_begin,
+        purge_select,
+        purge_anchors,
+        purge_record,
+        purge_end,
     }
 }
 
@@ -174,6 +193,7 @@ statements! {
 statements! {
     /// The statements of timers, ready to prepare.
     TimerStatements from TIMERS {
+        due,
         reschedule,
         next_event_time,
     }
@@ -269,11 +289,12 @@ mod tests {
         let (queue, lease, timers) =
             (Statements::new(&names), LeaseStatements::new(&names), TimerStatements::new(&names));
         let jobs = JobStatements::new(&names);
-        let inbox = InboxStatements::new(&names);
         let fanout = FanoutStatements::new(&names);
+        let (inbox, audit) = (InboxStatements::new(&names), AuditStatements::new(&names));
         let all = [
             (fanout.all(), FANOUT),
             (inbox.all(), INBOX),
+            (audit.all(), AUDIT),
             (queue.all(), QUEUE),
             (lease.all(), LEASE),
             (timers.all(), TIMERS),
@@ -303,6 +324,7 @@ mod tests {
             }
             prepare("timers' own", TimerStatements::new(&names).all());
             prepare("inbox's own", InboxStatements::new(&names).all());
+            prepare("audit trail", AuditStatements::new(&names).all());
             prepare("leases", LeaseStatements::new(&names).all());
             prepare("jobs", JobStatements::new(&names).all());
             prepare("joins", JoinStatements::new(&names).all());

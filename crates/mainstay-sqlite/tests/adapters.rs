@@ -169,6 +169,7 @@ mod disguise {
     use std::time::Duration;
 
     use async_trait::async_trait;
+    use mainstay_core::audit::Actor;
     use mainstay_core::outbox::*;
     use mainstay_core::queue::*;
     use mainstay_core::store::*;
@@ -218,17 +219,22 @@ mod disguise {
         async fn list(&self, filter: &MessageFilter, page: Page) -> Result<Vec<OutboxMessage>> {
             self.0.list(filter, page).await
         }
-        async fn cancel(&self, ids: &[WorkItemId]) -> Result<Vec<WorkItemId>> {
-            self.0.cancel(ids).await
+        async fn cancel(&self, ids: &[WorkItemId], by: Option<&Actor>) -> Result<Vec<WorkItemId>> {
+            self.0.cancel(ids, by).await
         }
-        async fn requeue(&self, ids: &[WorkItemId]) -> Result<Vec<WorkItemId>> {
-            self.0.requeue(ids).await
+        async fn requeue(&self, ids: &[WorkItemId], by: &Actor) -> Result<Vec<WorkItemId>> {
+            self.0.requeue(ids, by).await
         }
-        async fn requeue_where(&self, filter: &MessageFilter, limit: u32) -> Result<Vec<WorkItemId>> {
-            self.0.requeue_where(filter, limit).await
+        async fn requeue_where(
+            &self,
+            filter: &MessageFilter,
+            limit: u32,
+            by: &Actor,
+        ) -> Result<Vec<WorkItemId>> {
+            self.0.requeue_where(filter, limit, by).await
         }
-        async fn release_key(&self, key: &str) -> Result<bool> {
-            self.0.release_key(key).await
+        async fn release_key(&self, key: &str, by: &Actor) -> Result<bool> {
+            self.0.release_key(key, by).await
         }
         async fn stats(&self) -> Result<OutboxStats> {
             self.0.stats().await
@@ -236,8 +242,8 @@ mod disguise {
         async fn backlog(&self) -> Result<OutboxStats> {
             self.0.backlog().await
         }
-        async fn purge(&self, retention: &Retention) -> Result<u64> {
-            self.0.purge(retention).await
+        async fn purge(&self, retention: &Retention, by: Option<&Actor>) -> Result<u64> {
+            self.0.purge(retention, by).await
         }
         async fn forward(&self, _: OwnerToken, _: u32) -> Result<Vec<WorkItemId>> {
             unreachable!()

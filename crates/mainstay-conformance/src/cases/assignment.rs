@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use mainstay_core::audit::Actor;
 use mainstay_core::fleet::assignment::{Assignment, AssignmentOptions, Buckets, Owned};
 use mainstay_core::lease::{
     LeaseAnswer, LeaseClaim, LeaseFilter, LeaseGrant, LeaseRecord, LeaseRequest, Leases, LeasesRequest,
@@ -352,8 +353,8 @@ impl LeaseStore for Home {
     async fn list(&self, filter: &LeaseFilter) -> Result<Vec<LeaseRecord>> {
         self.reach().await?.list(filter).await
     }
-    async fn force_release(&self, name: &str) -> Result<Option<String>> {
-        self.reach().await?.force_release(name).await
+    async fn force_release(&self, name: &str, by: &Actor) -> Result<Option<String>> {
+        self.reach().await?.force_release(name, by).await
     }
     async fn active(&self) -> Result<u64> {
         self.reach().await?.active().await

@@ -41,7 +41,7 @@ async fn ibx_098_each_transaction_forgets_one_batch(fx: &dyn Fixture) {
     let retention = InboxRetention::default().batch(3);
     let mut batches = Vec::new();
     for _ in 0..4 {
-        batches.push(world.inbox.store().forget(&retention).await.unwrap());
+        batches.push(world.inbox.store().forget(&retention, None).await.unwrap());
     }
     assert_eq!(batches, [3, 3, 1, 0]);
     for number in 0..7 {

@@ -455,8 +455,8 @@ async fn r29_each_transaction_forgets_one_batch_of_runs(fx: &dyn Fixture) {
     world.advance(DAY).await;
     let retention = Retention::default().done(Some(Duration::ZERO)).failed(Some(Duration::ZERO)).batch(2);
     let store = world.provider.jobs();
-    assert_eq!(store.purge(&retention).await.unwrap(), 2);
-    assert_eq!(store.purge(&retention).await.unwrap(), 2);
-    assert_eq!(store.purge(&retention).await.unwrap(), 0);
+    assert_eq!(store.purge(&retention, None).await.unwrap(), 2);
+    assert_eq!(store.purge(&retention, None).await.unwrap(), 2);
+    assert_eq!(store.purge(&retention, None).await.unwrap(), 0);
     assert_eq!(world.jobs().runs(&RunFilter::all(), Page::default()).await.unwrap().len(), 1);
 }

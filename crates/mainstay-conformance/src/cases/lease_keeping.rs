@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::future::join_all;
+use mainstay_core::audit::Actor;
 use mainstay_core::lease::{
     LeaseAnswer, LeaseClaim, LeaseFilter, LeaseGrant, LeaseOptions, LeaseRecord, LeaseRequest, Leases,
     LeasesRequest, Ran,
@@ -133,8 +134,8 @@ impl LeaseStore for Faulty {
     async fn list(&self, filter: &LeaseFilter) -> Result<Vec<LeaseRecord>> {
         self.inner.list(filter).await
     }
-    async fn force_release(&self, name: &str) -> Result<Option<String>> {
-        self.inner.force_release(name).await
+    async fn force_release(&self, name: &str, by: &Actor) -> Result<Option<String>> {
+        self.inner.force_release(name, by).await
     }
     async fn active(&self) -> Result<u64> {
         self.inner.active().await
@@ -272,7 +273,7 @@ async fn r20_numbers_never_go_back_over_a_thousand_random_steps(fx: &dyn Fixture
             8 => {
                 let owner = held.remove(&name).map(|(claim, _)| claim);
                 assert_eq!(
-                    store.force_release(&name).await.unwrap(),
+                    store.force_release(&name, &Actor::library()).await.unwrap(),
                     owner.as_ref().map(|c| c.owner.clone())
                 );
                 lost.extend(owner);

@@ -5,7 +5,9 @@
 
 mod abandon;
 mod ack;
+mod administration;
 mod assignment;
+mod audit;
 mod claim;
 mod concurrency;
 mod crash;
@@ -64,6 +66,8 @@ pub fn all() -> Vec<Case> {
         abandon::CASES,
         ack::CASES,
         assignment::CASES,
+        administration::CASES,
+        audit::CASES,
         claim::CASES,
         concurrency::CASES,
         crash::CASES,

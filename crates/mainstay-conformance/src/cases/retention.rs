@@ -93,7 +93,7 @@ pub(super) async fn r29_each_transaction_deletes_one_batch(fx: &dyn Fixture) {
     let store = world.outbox.store();
     let mut batches = Vec::new();
     for _ in 0..4 {
-        batches.push(store.purge(&retention).await.unwrap());
+        batches.push(store.purge(&retention, None).await.unwrap());
     }
     assert_eq!(batches, [3, 3, 1, 0]);
     finish(&world, 7).await;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
+use crate::audit::Actor;
 use crate::bell::Bell;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::OwnerToken;
@@ -29,6 +30,8 @@ use super::{
 pub struct Inbox {
     store: Arc<dyn InboxStore>,
     queue: Outbox,
+    /// Who changes messages by hand. None for an application that goes about its business.
+    actor: Option<Actor>,
 }
 
 /// What `begin` came to, with how long to wait.
@@ -42,7 +45,7 @@ pub(super) enum Attempt {
 impl Inbox {
     /// The inbox of a provider.
     pub fn new(provider: &dyn Provider) -> Self {
-        Self { store: provider.inbox(), queue: Outbox::new(provider.queue(Queue::Inbox)) }
+        Self { store: provider.inbox(), queue: Outbox::new(provider.queue(Queue::Inbox)), actor: None }
     }
 
     /// Bounds payloads to this many bytes. Defaults to 64 MiB.
@@ -57,6 +60,14 @@ impl Inbox {
     pub(crate) fn with_bell(mut self, bell: Bell) -> Self {
         self.queue = self.queue.with_bell(bell);
         self
+    }
+
+    /// The same handle for somebody who changes messages by hand: what it marks and revives is recorded in the audit trail as theirs.
+    /// Defaults to nobody: then marking, which applications do all the time, leaves no record, and reviving is [`Actor::library`]'s.
+    #[must_use]
+    pub fn by(&self, actor: impl Into<Actor>) -> Self {
+        let actor = actor.into();
+        Self { store: Arc::clone(&self.store), queue: self.queue.by(&actor), actor: Some(actor) }
     }
 
     /// The provider's store.
@@ -106,7 +117,8 @@ impl Inbox {
 
     async fn mark(&self, source: &str, message_id: &str, mark: Mark) -> Result<bool> {
         let key = InboxKey::new(source, message_id)?;
-        let changed = self.store.mark(&key, &mark).await?;
+        self.actor.as_ref().map(|actor| actor.validate("inbox.mark")).transpose()?;
+        let changed = self.store.mark(&key, &mark, self.actor.as_ref()).await?;
         telemetry::marked(self.store.identifier(), &key, mark.as_str(), changed);
         Ok(changed)
     }
@@ -268,7 +280,9 @@ impl Inbox {
         if keys.is_empty() {
             return Ok(Vec::new());
         }
-        let revived = self.store.revive(keys).await?;
+        let by = self.administrator();
+        by.validate("inbox.revive")?;
+        let revived = self.store.revive(keys, &by).await?;
         telemetry::revived(self.store.identifier(), &revived);
         self.queue.bell().ring();
         Ok(revived)
@@ -306,12 +320,23 @@ impl Inbox {
     }
 
     /// Forgets settled messages past their age, batch by batch, until none is left. Returns how many. A forgotten message that comes
-    /// again is new.
+    /// again is new. Each batch leaves a record in the audit trail.
     pub async fn forget(&self, retention: &InboxRetention) -> Result<u64> {
+        let by = self.administrator();
+        by.validate("inbox.forget")?;
+        self.forget_by(retention, Some(&by)).await
+    }
+
+    /// What retention does by itself: the same without a record of it.
+    pub(crate) async fn sweep(&self, retention: &InboxRetention) -> Result<u64> {
+        self.forget_by(retention, None).await
+    }
+
+    async fn forget_by(&self, retention: &InboxRetention, by: Option<&Actor>) -> Result<u64> {
         retention.validate()?;
         let mut forgotten = 0;
         loop {
-            let batch = self.store.forget(retention).await?;
+            let batch = self.store.forget(retention, by).await?;
             forgotten += batch;
             if batch < u64::from(retention.batch) {
                 break;
@@ -320,7 +345,11 @@ impl Inbox {
         telemetry::forgotten(self.store.identifier(), forgotten);
         // What was in the queue without being in the ledger.
         let rest = Retention::default().done(retention.done).failed(retention.dead).batch(retention.batch);
-        Ok(forgotten + self.queue.purge(&rest).await?)
+        Ok(forgotten + self.queue.purge_by(&rest, by).await?)
+    }
+
+    fn administrator(&self) -> Actor {
+        self.actor.clone().unwrap_or_else(Actor::library)
     }
 
     fn prepare(&self, incoming: Vec<Incoming>) -> Result<Vec<PreparedIncoming>> {

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::audit::Actor;
 use crate::bell::Bell;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{OwnerToken, WorkItemId};
@@ -28,6 +29,8 @@ pub struct Jobs {
     /// Shared by all clones.
     aside: Arc<Aside>,
     bell: Bell,
+    /// Who changes things by hand.
+    actor: Actor,
 }
 
 impl Jobs {
@@ -37,7 +40,8 @@ impl Jobs {
     /// Jobs over a provider's store.
     pub fn new(store: Arc<dyn JobStore>) -> Self {
         let limits = Limits { nul_in_payload: store.capabilities().nul_in_payload, ..Limits::default() };
-        Self { store, limits, aside: Arc::default(), bell: Bell::default() }
+        let (aside, bell, actor) = (Arc::default(), Bell::default(), Actor::library());
+        Self { store, limits, aside, bell, actor }
     }
 
     /// Bounds payloads to this many bytes. Defaults to 64 MiB.
@@ -54,6 +58,13 @@ impl Jobs {
         self
     }
 
+    /// The same handle for somebody: what it changes by hand is recorded in the audit trail as theirs. Defaults to
+    /// [`Actor::library`].
+    #[must_use]
+    pub fn by(&self, actor: impl Into<Actor>) -> Self {
+        Self { actor: actor.into(), ..self.clone() }
+    }
+
     /// The provider's store.
     pub fn store(&self) -> &Arc<dyn JobStore> {
         &self.store
@@ -66,7 +77,8 @@ impl Jobs {
     /// from now on. Registering a job as it is changes nothing, so every start of a program may do it.
     pub async fn create_or_update(&self, job: JobDefinition) -> Result<Job> {
         let prepared = job.prepare(&self.limits)?;
-        let mut job = self.store.upsert(&prepared).await?;
+        self.actor.validate("job.create_or_update")?;
+        let mut job = self.store.upsert(&prepared, &self.actor).await?;
         // Should this be given up midway, a scheduler does it.
         job.next_nominal_at = calculate_next(self.store.as_ref(), &job).await?;
         telemetry::job_registered(self.store.identifier(), &job);
@@ -78,7 +90,8 @@ impl Jobs {
     /// cancelled; none if there is no such job.
     pub async fn delete(&self, name: &str) -> Result<Option<u64>> {
         validate_name("job.delete", "name", name)?;
-        let cancelled = self.store.delete(name).await?;
+        self.actor.validate("job.delete")?;
+        let cancelled = self.store.delete(name, &self.actor).await?;
         if cancelled.is_some() {
             telemetry::job_administered(self.store.identifier(), "delete", name);
         }
@@ -89,7 +102,8 @@ impl Jobs {
     /// `NotFound` if there is no such job.
     pub async fn enable(&self, name: &str) -> Result<bool> {
         validate_name("job.enable", "name", name)?;
-        let changed = self.store.set_enabled(name, true).await?;
+        self.actor.validate("job.enable")?;
+        let changed = self.store.set_enabled(name, true, &self.actor).await?;
         if changed {
             if let Some(job) = self.store.get(name).await? {
                 calculate_next(self.store.as_ref(), &job).await?;
@@ -103,7 +117,8 @@ impl Jobs {
     /// Disables a job. Runs that are there already go on. Whether that changed anything; `NotFound` if there is no such job.
     pub async fn disable(&self, name: &str) -> Result<bool> {
         validate_name("job.disable", "name", name)?;
-        let changed = self.store.set_enabled(name, false).await?;
+        self.actor.validate("job.disable")?;
+        let changed = self.store.set_enabled(name, false, &self.actor).await?;
         if changed {
             telemetry::job_administered(self.store.identifier(), "disable", name);
         }
@@ -131,7 +146,8 @@ impl Jobs {
     /// [`super::RunState::Skipped`] while an earlier one is not over.
     pub async fn trigger(&self, name: &str) -> Result<JobRun> {
         validate_name("job.trigger", "name", name)?;
-        let run = self.store.trigger(name).await?;
+        self.actor.validate("job.trigger")?;
+        let run = self.store.trigger(name, &self.actor).await?;
         telemetry::job_administered(self.store.identifier(), "trigger", name);
         self.bell.ring();
         Ok(run)
@@ -230,12 +246,23 @@ impl Jobs {
         Ok((self.collect_runs(&found.over).await?, found.next))
     }
 
-    /// Forgets runs that ended longer ago than they are kept, batch by batch. Returns how many.
+    /// Forgets runs that ended longer ago than they are kept, batch by batch. Returns how many. Each batch leaves a record in the
+    /// audit trail.
     pub async fn purge(&self, retention: &Retention) -> Result<u64> {
+        self.actor.validate("job.purge")?;
+        self.purge_by(retention, Some(&self.actor)).await
+    }
+
+    /// What retention does by itself: the same without a record of it.
+    pub(crate) async fn sweep(&self, retention: &Retention) -> Result<u64> {
+        self.purge_by(retention, None).await
+    }
+
+    async fn purge_by(&self, retention: &Retention, by: Option<&Actor>) -> Result<u64> {
         retention.validate()?;
         let mut purged = 0;
         loop {
-            let batch = self.store.purge(retention).await?;
+            let batch = self.store.purge(retention, by).await?;
             purged += batch;
             if batch < u64::from(retention.batch) {
                 telemetry::runs_purged(self.store.identifier(), purged);

@@ -66,6 +66,15 @@ impl Misfire {
         }
     }
 
+    /// As in the program and in records; without cap and window.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Skip => "skip",
+            Self::Once => "once",
+            Self::All { .. } => "all",
+        }
+    }
+
     /// The policy with this number, and with this cap and window if it has them.
     pub fn from_code(code: i16, cap: Option<u32>, window: Option<Duration>) -> Result<Self> {
         match (code, cap, window) {

@@ -8,6 +8,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
+use crate::audit::Actor;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::LeaseStore;
 use crate::telemetry;
@@ -60,12 +61,14 @@ pub struct Leases {
     store: Arc<dyn LeaseStore>,
     owner: Arc<str>,
     options: Arc<LeaseOptions>,
+    /// Who takes leases away by hand.
+    actor: Actor,
 }
 
 impl Leases {
     /// The leases of a provider's store.
     pub fn new(store: Arc<dyn LeaseStore>) -> Self {
-        Self { store, owner: process_name().into(), options: Arc::default() }
+        Self { store, owner: process_name().into(), options: Arc::default(), actor: Actor::library() }
     }
 
     /// Acquires with these options unless told otherwise. Defaults to those of [`LeaseOptions`].
@@ -73,6 +76,13 @@ impl Leases {
     pub fn with_options(mut self, options: LeaseOptions) -> Self {
         self.options = Arc::new(options);
         self
+    }
+
+    /// The same handle for somebody: a lease it takes away is recorded in the audit trail as theirs. Defaults to
+    /// [`Actor::library`].
+    #[must_use]
+    pub fn by(&self, actor: impl Into<Actor>) -> Self {
+        Self { actor: actor.into(), ..self.clone() }
     }
 
     /// The options leases are acquired with unless told otherwise.
@@ -199,7 +209,8 @@ impl Leases {
     /// renewal, and at once where it guards its writes. For operators, when a holder is known to be gone or stuck.
     pub async fn force_release(&self, name: &str) -> Result<Option<String>> {
         validate_name("lease.force_release", "name", name)?;
-        let owner = self.store.force_release(name).await?;
+        self.actor.validate("lease.force_release")?;
+        let owner = self.store.force_release(name, &self.actor).await?;
         telemetry::lease_forced(self.store.identifier(), name, owner.as_deref());
         Ok(owner)
     }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::audit::Actor;
 use crate::bell::Bell;
 use crate::error::{Error, Result};
 use crate::id::{OwnerToken, WorkItemId};
@@ -46,13 +47,15 @@ pub struct Outbox {
     store: Arc<dyn OutboxStore>,
     limits: Limits,
     bell: Bell,
+    /// Who changes things by hand.
+    actor: Actor,
 }
 
 impl Outbox {
     /// An outbox over a provider's store.
     pub fn new(store: Arc<dyn OutboxStore>) -> Self {
         let limits = Limits { nul_in_payload: store.capabilities().nul_in_payload, ..Limits::default() };
-        Self { store, limits, bell: Bell::default() }
+        Self { store, limits, bell: Bell::default(), actor: Actor::library() }
     }
 
     /// Bounds payloads to this many bytes. Defaults to 64 MiB.
@@ -71,6 +74,13 @@ impl Outbox {
 
     pub(crate) fn bell(&self) -> &Bell {
         &self.bell
+    }
+
+    /// The same handle for somebody: what it changes by hand is recorded in the audit trail as theirs. Defaults to
+    /// [`Actor::library`].
+    #[must_use]
+    pub fn by(&self, actor: impl Into<Actor>) -> Self {
+        Self { actor: actor.into(), ..self.clone() }
     }
 
     /// The bounds on messages.
@@ -243,7 +253,8 @@ impl Outbox {
         if ids.is_empty() {
             return Ok(Vec::new());
         }
-        let cancelled = self.store.cancel(ids).await?;
+        self.actor.validate("outbox.cancel")?;
+        let cancelled = self.store.cancel(ids, Some(&self.actor)).await?;
         telemetry::administered(self.store.identifier(), "cancel", &cancelled);
         Ok(cancelled)
     }
@@ -253,7 +264,8 @@ impl Outbox {
         if ids.is_empty() {
             return Ok(Vec::new());
         }
-        let requeued = self.store.requeue(ids).await?;
+        self.actor.validate("outbox.requeue")?;
+        let requeued = self.store.requeue(ids, &self.actor).await?;
         telemetry::administered(self.store.identifier(), "requeue", &requeued);
         self.bell.ring();
         Ok(requeued)
@@ -264,7 +276,8 @@ impl Outbox {
         if limit == 0 {
             return Err(Error::invalid("outbox.requeue", "limit", "must be at least 1, got 0"));
         }
-        let requeued = self.store.requeue_where(filter, limit).await?;
+        self.actor.validate("outbox.requeue")?;
+        let requeued = self.store.requeue_where(filter, limit, &self.actor).await?;
         telemetry::administered(self.store.identifier(), "requeue", &requeued);
         self.bell.ring();
         Ok(requeued)
@@ -273,7 +286,8 @@ impl Outbox {
     /// Lets an ordering key that a failed message holds go on without it. False when it was not held.
     pub async fn release_key(&self, key: &str) -> Result<bool> {
         validate_name("outbox.release_key", "ordering_key", key)?;
-        let released = self.store.release_key(key).await?;
+        self.actor.validate("outbox.release_key")?;
+        let released = self.store.release_key(key, &self.actor).await?;
         telemetry::key_released(self.store.identifier(), key, released);
         self.bell.ring();
         Ok(released)
@@ -289,12 +303,23 @@ impl Outbox {
         self.store.backlog().await
     }
 
-    /// Deletes settled messages past their age, batch by batch, until none is left. Returns how many.
+    /// Deletes settled messages past their age, batch by batch, until none is left. Returns how many. Each batch leaves a record in
+    /// the audit trail.
     pub async fn purge(&self, retention: &Retention) -> Result<u64> {
+        self.actor.validate("outbox.purge")?;
+        self.purge_by(retention, Some(&self.actor)).await
+    }
+
+    /// What retention does by itself: the same without a record of it.
+    pub(crate) async fn sweep(&self, retention: &Retention) -> Result<u64> {
+        self.purge_by(retention, None).await
+    }
+
+    pub(crate) async fn purge_by(&self, retention: &Retention, by: Option<&Actor>) -> Result<u64> {
         retention.validate()?;
         let mut purged = 0;
         loop {
-            let batch = self.store.purge(retention).await?;
+            let batch = self.store.purge(retention, by).await?;
             purged += batch;
             if batch < u64::from(retention.batch) {
                 telemetry::purged(self.store.identifier(), purged);

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::audit::{Audit, AuditRetention};
 use crate::bell::Bell;
 use crate::error::{Error, Result};
 use crate::fanout::Fanout;
@@ -20,7 +21,9 @@ use super::jobs::JobsBuilder;
 use super::joins::JoinsBuilder;
 use super::mainstay::{Inner, Mainstay};
 use super::queue::Ends;
-use super::{Gauges, InboxBuilder, InboxSweep, OutboxBuilder, RetentionSweep, Service, TimersBuilder};
+use super::{
+    AuditSweep, Gauges, InboxBuilder, InboxSweep, OutboxBuilder, RetentionSweep, Service, TimersBuilder,
+};
 
 /// What hands received messages to their handlers is called.
 pub(crate) const INBOX_DISPATCHER: &str = "inbox dispatcher";
@@ -36,6 +39,7 @@ pub struct MainstayBuilder {
     jobs: JobsBuilder,
     joins: Option<JoinsBuilder>,
     fanouts: Vec<FanoutBuilder>,
+    audit: AuditRetention,
     deploy_schema: bool,
     bell: Bell,
     slots: Slots,
@@ -52,6 +56,7 @@ impl MainstayBuilder {
             jobs: JobsBuilder::default(),
             joins: None,
             fanouts: Vec::new(),
+            audit: AuditRetention::default(),
             deploy_schema: false,
             bell: Bell::default(),
             slots: Slots::default(),
@@ -119,6 +124,12 @@ impl MainstayBuilder {
         self
     }
 
+    /// How long records of the audit trail are kept. Defaults to those of [`AuditRetention`]: for ever.
+    pub fn audit(mut self, retention: AuditRetention) -> Self {
+        self.audit = retention;
+        self
+    }
+
     /// Brings the schema up to date at the start. Defaults to off: then a missing or old schema is an error.
     pub fn deploy_schema(mut self, deploy: bool) -> Self {
         self.deploy_schema = deploy;
@@ -153,6 +164,7 @@ impl MainstayBuilder {
             self.outbox = outbox;
             fanouts.extend(registrations);
         }
+        let audit = Audit::new(self.provider.audit());
 
         let lease_gauges = positive("gauge interval", self.outbox.gauge_interval)?;
         let ends = |name, queue: &Outbox| {
@@ -177,6 +189,10 @@ impl MainstayBuilder {
         if let Some(interval) = lease_gauges {
             services.push(Arc::new(LeaseGauges::new(leases.clone(), interval)));
         }
+        self.audit.validate()?;
+        if self.audit.age.is_some() {
+            services.push(Arc::new(AuditSweep::new(audit.clone(), self.audit)));
+        }
         let runs = Outbox::new(self.provider.queue(Queue::JobRuns));
         let before = services.len();
         let definitions = self.jobs.build(&jobs, &runs, &mut services)?;
@@ -196,6 +212,7 @@ impl MainstayBuilder {
             timers,
             jobs,
             joins,
+            audit,
             definitions,
             fanout,
             fanouts,

@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures_util::future::select_all;
 use tokio_util::sync::CancellationToken;
 
+use crate::audit::Audit;
 use crate::error::Result;
 use crate::fanout::Fanout;
 use crate::inbox::Inbox;
@@ -39,6 +40,7 @@ pub(super) struct Inner {
     pub(super) timers: Timers,
     pub(super) jobs: Jobs,
     pub(super) joins: Joins,
+    pub(super) audit: Audit,
     /// To be registered at every start.
     pub(super) definitions: Vec<JobDefinition>,
     pub(super) fanout: Fanout,
@@ -102,6 +104,11 @@ impl Mainstay {
     /// The fan-outs. They are coordinated in every process that was built with `fanout(…)`.
     pub fn fanout(&self) -> &Fanout {
         &self.0.fanout
+    }
+
+    /// The audit trail.
+    pub fn audit(&self) -> &Audit {
+        &self.0.audit
     }
 
     /// The database.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
+use crate::audit::{Audit, AuditRetention};
 use crate::error::Result;
 use crate::inbox::{Inbox, InboxRetention};
 use crate::job::Jobs;
@@ -92,7 +93,7 @@ impl Service for RetentionSweep {
 
     async fn run(&self, lifecycle: Lifecycle) -> Result<()> {
         let store = self.outbox.store().identifier();
-        let chore = || async { self.outbox.purge(&self.retention).await.map(drop) };
+        let chore = || async { self.outbox.sweep(&self.retention).await.map(drop) };
         every(self.retention.interval, store, "purge", lifecycle, chore).await
     }
 }
@@ -119,7 +120,7 @@ impl Service for InboxSweep {
 
     async fn run(&self, lifecycle: Lifecycle) -> Result<()> {
         let store = self.inbox.store().identifier();
-        let chore = || async { self.inbox.forget(&self.retention).await.map(drop) };
+        let chore = || async { self.inbox.sweep(&self.retention).await.map(drop) };
         every(self.retention.interval, store, "forget", lifecycle, chore).await
     }
 }
@@ -146,7 +147,34 @@ impl Service for RunRetention {
 
     async fn run(&self, lifecycle: Lifecycle) -> Result<()> {
         let store = self.jobs.store().identifier();
-        let chore = || async { self.jobs.purge(&self.retention).await.map(drop) };
+        let chore = || async { self.jobs.sweep(&self.retention).await.map(drop) };
+        every(self.retention.interval, store, "purge", lifecycle, chore).await
+    }
+}
+
+/// Deletes records of the audit trail past their age.
+#[derive(Debug)]
+pub struct AuditSweep {
+    audit: Audit,
+    retention: AuditRetention,
+}
+
+impl AuditSweep {
+    /// Sweeps the trail as `retention` says.
+    pub fn new(audit: Audit, retention: AuditRetention) -> Self {
+        Self { audit, retention }
+    }
+}
+
+#[async_trait]
+impl Service for AuditSweep {
+    fn name(&self) -> &'static str {
+        "audit retention"
+    }
+
+    async fn run(&self, lifecycle: Lifecycle) -> Result<()> {
+        let store = self.audit.store().identifier();
+        let chore = || async { self.audit.sweep(&self.retention).await.map(drop) };
         every(self.retention.interval, store, "purge", lifecycle, chore).await
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use jiff::Timestamp;
 
+use crate::audit::Actor;
 use crate::error::Result;
 use crate::id::OwnerToken;
 use crate::inbox::{
@@ -15,7 +16,7 @@ use crate::inbox::{
 use super::StoreCall;
 
 /// The ledger of received messages in a database. The queue they are worked from is [`Queue::Inbox`](super::Queue::Inbox); the
-/// ledger follows what becomes of them there by itself.
+/// ledger follows what becomes of them there by itself. What is done by hand is recorded as in [`super::OutboxStore`].
 #[async_trait]
 pub trait InboxStore: Send + Sync + 'static {
     /// Names the store in logs and metrics: the database and the table, no secret.
@@ -25,7 +26,7 @@ pub trait InboxStore: Send + Sync + 'static {
     async fn seen(&self, key: &InboxKey, hash: Option<&ContentHash>) -> Result<Seen>;
 
     /// Says how far a message is. Done stays done. Returns whether that changed anything.
-    async fn mark(&self, key: &InboxKey, mark: &Mark) -> Result<bool>;
+    async fn mark(&self, key: &InboxKey, mark: &Mark, by: Option<&Actor>) -> Result<bool>;
 
     /// Reserves a message for `owner`, if nobody has it and it is not settled.
     async fn begin(
@@ -52,13 +53,13 @@ pub trait InboxStore: Send + Sync + 'static {
     async fn list(&self, filter: &InboxFilter, page: &InboxPage) -> Result<Vec<InboxEntry>>;
 
     /// Makes dead messages live again: ready in the queue if they were there, otherwise as if only seen. Returns those that changed.
-    async fn revive(&self, keys: &[InboxKey]) -> Result<Vec<InboxKey>>;
+    async fn revive(&self, keys: &[InboxKey], by: &Actor) -> Result<Vec<InboxKey>>;
 
     /// How many messages of the ledger stand where.
     async fn stats(&self) -> Result<LedgerStats>;
 
     /// Deletes one batch of settled messages past their age, with what the queue has kept of them. Returns how many.
-    async fn forget(&self, retention: &InboxRetention) -> Result<u64>;
+    async fn forget(&self, retention: &InboxRetention, by: Option<&Actor>) -> Result<u64>;
 
     /// What completes a reservation, for the caller's transaction.
     fn completion(&self, reservation: &Reservation) -> StoreCall;

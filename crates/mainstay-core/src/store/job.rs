@@ -5,6 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use jiff::Timestamp;
 
+use crate::audit::Actor;
 use crate::error::Result;
 use crate::id::{OwnerToken, WorkItemId};
 use crate::job::{Job, JobRun, PreparedJob, RunFilter, RunState};
@@ -100,7 +101,8 @@ pub struct RunsLookedAt {
     pub next: Option<RunPlace>,
 }
 
-/// Jobs and their runs in a database. The queue the runs wait in is [`super::Queue::JobRuns`].
+/// Jobs and their runs in a database. The queue the runs wait in is [`super::Queue::JobRuns`]. What is done by hand is recorded as
+/// in [`super::OutboxStore`].
 #[async_trait]
 pub trait JobStore: Send + Sync + 'static {
     /// Names the store in logs and metrics: the database and the table, no secret.
@@ -111,13 +113,13 @@ pub trait JobStore: Send + Sync + 'static {
 
     /// Registers a job, or changes the one of its name, and wakes schedulers if that changed anything. Its next nominal time
     /// becomes none, to be calculated as from now, if expression or zone changed, or if it was or is disabled.
-    async fn upsert(&self, job: &PreparedJob) -> Result<Job>;
+    async fn upsert(&self, job: &PreparedJob, by: &Actor) -> Result<Job>;
 
     /// Deletes a job and cancels those of its runs that are not dispatched. How many that were; none if there is no such job.
-    async fn delete(&self, name: &str) -> Result<Option<u64>>;
+    async fn delete(&self, name: &str, by: &Actor) -> Result<Option<u64>>;
 
     /// Enables or disables a job. Whether that changed anything; `NotFound` if there is no such job.
-    async fn set_enabled(&self, name: &str, enabled: bool) -> Result<bool>;
+    async fn set_enabled(&self, name: &str, enabled: bool, by: &Actor) -> Result<bool>;
 
     /// One job.
     async fn get(&self, name: &str) -> Result<Option<Job>>;
@@ -148,7 +150,7 @@ pub trait JobStore: Send + Sync + 'static {
     async fn ended(&self, after: Option<&RunPlace>, batch: u32) -> Result<RunsLookedAt>;
 
     /// Makes a run now, and tells where it stands in the same call. `NotFound` if there is no such job.
-    async fn trigger(&self, name: &str) -> Result<JobRun>;
+    async fn trigger(&self, name: &str, by: &Actor) -> Result<JobRun>;
 
     /// Runs that match, newest nominal time first.
     async fn runs(&self, filter: &RunFilter, page: Page) -> Result<Vec<JobRun>>;
@@ -163,7 +165,7 @@ pub trait JobStore: Send + Sync + 'static {
     async fn record_output(&self, id: WorkItemId, output: &str) -> Result<bool>;
 
     /// Forgets one batch of runs that ended longer ago than they are kept. Returns how many.
-    async fn purge(&self, retention: &Retention) -> Result<u64>;
+    async fn purge(&self, retention: &Retention, by: Option<&Actor>) -> Result<u64>;
 
     /// The nearest nominal time of all enabled jobs; now, if one is still to be calculated.
     async fn next_nominal(&self) -> Result<Option<Timestamp>>;

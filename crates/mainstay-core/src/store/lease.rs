@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
+use crate::audit::Actor;
 use crate::error::Result;
 use crate::lease::{
     LeaseAnswer, LeaseClaim, LeaseFilter, LeaseGrant, LeaseRecord, LeaseRequest, LeasesRequest,
@@ -44,8 +45,9 @@ pub trait LeaseStore: Send + Sync + 'static {
     /// Leases that match, by name.
     async fn list(&self, filter: &LeaseFilter) -> Result<Vec<LeaseRecord>>;
 
-    /// Takes the lease away from whoever holds it, and tells who that was. None when nobody did.
-    async fn force_release(&self, name: &str) -> Result<Option<String>>;
+    /// Takes the lease away from whoever holds it, and tells who that was. None when nobody did. Recorded in the audit
+    /// trail, in the same transaction, if somebody did.
+    async fn force_release(&self, name: &str, by: &Actor) -> Result<Option<String>>;
 
     /// How many leases are held.
     async fn active(&self) -> Result<u64>;

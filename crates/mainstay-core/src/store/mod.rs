@@ -4,6 +4,7 @@
 //! clock, and is safe to drop at any await: it then happened as a whole or not at all.
 
 mod agenda;
+mod audit;
 mod call;
 mod capabilities;
 mod collision;
@@ -22,6 +23,7 @@ mod timer;
 mod transaction;
 
 pub use agenda::Agenda;
+pub use audit::AuditStore;
 pub use call::{Argument, CallIn, CallInBlocking, Step, StoreCall};
 pub use capabilities::Capabilities;
 pub use collision::check_collisions;

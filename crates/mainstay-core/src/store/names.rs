@@ -223,6 +223,11 @@ impl Names {
         self.table("operations")
     }
 
+    /// The queue these names are for; see [`Names::of`].
+    pub fn kind(&self) -> Queue {
+        self.queue
+    }
+
     /// The table of the queue these names are for; see [`Names::of`].
     pub fn queue(&self) -> String {
         match self.queue {
@@ -292,9 +297,10 @@ fn validated(field: &'static str, name: String, bytes: usize) -> Result<String> 
 }
 
 /// Fills a template: `{{schema}}`, `{{outbox}}`, `{{timers}}` and so on for use within double quotes, `{{schema:literal}}` and so on
-/// for use within single quotes. In templates of the engine, `{{queue}}` is the queue that `names` are for.
+/// for use within single quotes. In templates of the engine, `{{queue}}` is the queue that `names` are for, and `{{queue:kind}}` what
+/// that queue is called whatever its table's name.
 pub fn render(template: &str, names: &Names) -> String {
-    let mut text = template.to_owned();
+    let mut text = template.replace("{{queue:kind}}", names.queue.as_str());
     for (placeholder, name) in names.entries() {
         text = text.replace(&format!("{{{{{placeholder}}}}}"), &name.replace('"', "\"\""));
         text = text.replace(&format!("{{{{{placeholder}:literal}}}}"), &name.replace('\'', "''"));

@@ -4,6 +4,7 @@ use std::any::Any;
 
 use async_trait::async_trait;
 
+use crate::audit::Actor;
 use crate::error::Result;
 use crate::id::{OwnerToken, WorkItemId};
 use crate::outbox::{Enqueued, MessageFilter, OutboxMessage, OutboxStats, Page, PreparedMessage, Retention};
@@ -11,6 +12,9 @@ use crate::outbox::{Enqueued, MessageFilter, OutboxMessage, OutboxStats, Page, P
 use super::QueueStore;
 
 /// An outbox in a database.
+///
+/// What is done by hand is recorded in the audit trail as the actor's, in the same transaction, if it changed anything: then both
+/// are there, or neither. Without an actor there is no record.
 #[async_trait]
 pub trait OutboxStore: QueueStore {
     /// Adds messages, all or none, durably. Results in the order of the messages.
@@ -23,16 +27,16 @@ pub trait OutboxStore: QueueStore {
     async fn list(&self, filter: &MessageFilter, page: Page) -> Result<Vec<OutboxMessage>>;
 
     /// Fails Ready messages with reason `cancelled`. Returns those that changed.
-    async fn cancel(&self, ids: &[WorkItemId]) -> Result<Vec<WorkItemId>>;
+    async fn cancel(&self, ids: &[WorkItemId], by: Option<&Actor>) -> Result<Vec<WorkItemId>>;
 
     /// Makes Failed messages Ready with attempts 0. Returns those that changed.
-    async fn requeue(&self, ids: &[WorkItemId]) -> Result<Vec<WorkItemId>>;
+    async fn requeue(&self, ids: &[WorkItemId], by: &Actor) -> Result<Vec<WorkItemId>>;
 
     /// The same for up to `limit` failed messages that match, oldest failure first.
-    async fn requeue_where(&self, filter: &MessageFilter, limit: u32) -> Result<Vec<WorkItemId>>;
+    async fn requeue_where(&self, filter: &MessageFilter, limit: u32, by: &Actor) -> Result<Vec<WorkItemId>>;
 
     /// Ends the hold on an ordering key. False when there was none.
-    async fn release_key(&self, key: &str) -> Result<bool>;
+    async fn release_key(&self, key: &str, by: &Actor) -> Result<bool>;
 
     /// How many messages stand where.
     async fn stats(&self) -> Result<OutboxStats>;
@@ -41,7 +45,7 @@ pub trait OutboxStore: QueueStore {
     async fn backlog(&self) -> Result<OutboxStats>;
 
     /// Deletes one batch of settled messages past their age. Returns how many.
-    async fn purge(&self, retention: &Retention) -> Result<u64>;
+    async fn purge(&self, retention: &Retention, by: Option<&Actor>) -> Result<u64>;
 
     /// Makes a message in the outbox of each item that is due, up to `batch`, under the same ids, and ends the item: one
     /// transaction (R17). Returns the items. Only timers and job runs have it.

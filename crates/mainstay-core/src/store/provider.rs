@@ -5,11 +5,12 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use jiff::Timestamp;
 
+use crate::audit::Actor;
 use crate::error::{Error, ErrorKind, Result};
 
 use super::{
-    Agenda, Capabilities, FanoutStore, InboxStore, JobStore, JoinStore, LeaseStore, OutboxStore, Queue,
-    SchemaStatus, TimerStore,
+    Agenda, AuditStore, Capabilities, FanoutStore, InboxStore, JobStore, JoinStore, LeaseStore, OutboxStore,
+    Queue, SchemaStatus, TimerStore,
 };
 
 /// A database with Mainstay's tables in it.
@@ -47,6 +48,9 @@ pub trait Provider: Send + Sync + 'static {
     /// The ledger of received messages.
     fn inbox(&self) -> Arc<dyn InboxStore>;
 
+    /// The audit trail.
+    fn audit(&self) -> Arc<dyn AuditStore>;
+
     /// The schema.
     fn schema(&self) -> Arc<dyn SchemaStore>;
 
@@ -70,8 +74,13 @@ pub trait SchemaStore: Send + Sync + 'static {
     /// What is there. Read-only.
     async fn status(&self) -> Result<SchemaStatus>;
 
-    /// Brings the schema up to date: idempotent, and safe when many instances do it at once.
-    async fn deploy(&self) -> Result<SchemaStatus>;
+    /// Brings the schema up to date: idempotent, and safe when many instances do it at once. What it changed is recorded as `by`'s.
+    async fn deploy_by(&self, by: &Actor) -> Result<SchemaStatus>;
+
+    /// The same by this program.
+    async fn deploy(&self) -> Result<SchemaStatus> {
+        self.deploy_by(&Actor::library()).await
+    }
 
     /// All of it as one script that a person can read and run.
     fn script(&self) -> String;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use crate::audit::Actor;
 use crate::bell::Bell;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{OwnerToken, WorkItemId};
@@ -31,12 +32,14 @@ pub struct Timers {
     /// The engine over the timers' tables.
     queue: Outbox,
     store: Arc<dyn TimerStore>,
+    /// Who changes timers by hand. None for an application that goes about its business.
+    actor: Option<Actor>,
 }
 
 impl Timers {
     /// The timers of a database.
     pub fn new(provider: &(impl Provider + ?Sized)) -> Self {
-        Self { queue: Outbox::new(provider.queue(Queue::Timers)), store: provider.timers() }
+        Self { queue: Outbox::new(provider.queue(Queue::Timers)), store: provider.timers(), actor: None }
     }
 
     /// Rings when timers have been scheduled, or given another time.
@@ -51,6 +54,14 @@ impl Timers {
     pub fn with_payload_limit(mut self, bytes: usize) -> Self {
         self.queue = self.queue.with_payload_limit(bytes);
         self
+    }
+
+    /// The same handle for somebody who changes timers by hand: what it cancels and reschedules is recorded in the audit trail as
+    /// theirs. Defaults to nobody: an application that goes about its business leaves no record of that.
+    #[must_use]
+    pub fn by(&self, actor: impl Into<Actor>) -> Self {
+        let actor = actor.into();
+        Self { queue: self.queue.by(&actor), store: Arc::clone(&self.store), actor: Some(actor) }
     }
 
     /// The engine over the timers' tables, for what is not here: requeueing a timer that was cancelled, say.
@@ -121,7 +132,7 @@ impl Timers {
         if ids.is_empty() {
             return Ok(Vec::new());
         }
-        let cancelled = self.queue.store().cancel(ids).await?;
+        let cancelled = self.queue.store().cancel(ids, self.actor("timers.cancel")?).await?;
         telemetry::timers_changed(self.queue.store().identifier(), "cancel", &cancelled);
         Ok(cancelled)
     }
@@ -131,7 +142,7 @@ impl Timers {
     pub async fn reschedule(&self, id: WorkItemId, due: impl Into<When>) -> Result<bool> {
         let due = due.into();
         due.validate("timers.reschedule", "due")?;
-        let changed = self.store.reschedule(id, due).await?;
+        let changed = self.store.reschedule(id, due, self.actor("timers.reschedule")?).await?;
         telemetry::timers_changed(
             self.queue.store().identifier(),
             "reschedule",
@@ -215,6 +226,11 @@ impl Timers {
     /// Makes claimed timers whose lease has lapsed visible as ready. They fire, or can be claimed, without it (R2).
     pub async fn reap_expired(&self) -> Result<u64> {
         self.queue.reap_expired().await
+    }
+
+    fn actor(&self, operation: &'static str) -> Result<Option<&Actor>> {
+        self.actor.as_ref().map(|actor| actor.validate(operation)).transpose()?;
+        Ok(self.actor.as_ref())
     }
 
     fn prepare(&self, timers: Vec<NewTimer>) -> Result<Vec<PreparedMessage>> {

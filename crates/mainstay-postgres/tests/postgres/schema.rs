@@ -83,7 +83,7 @@ async fn changed_functions_are_replaced_and_old_signatures_go() {
     client
         .batch_execute(
             "update infra.mainstay_migration set checksum = 'old' where version = 0;
-             create function infra.outbox_release_key(key text, why text default null) returns boolean language sql as 'select false';",
+             create function infra.outbox_release_key(key text, why integer default null) returns boolean language sql as 'select false';",
         )
         .await
         .unwrap();

@@ -2,13 +2,16 @@
 //! transaction that moves the job on.
 
 use jiff::Timestamp;
+use mainstay_core::audit::{Actor, PreparedAudit};
 use mainstay_core::job::{CurrentRun, Job, JobRun, Overlap, RunState, Trigger};
 use mainstay_core::store::{Advance, Advanced, Occurrence};
 use mainstay_core::{Error, ErrorKind, WorkItemId};
 use rusqlite::{Connection, params};
+use serde_json::json;
 
 use super::define::unknown;
 use super::{Sql, read};
+use crate::audit::note;
 use crate::error::Fault;
 use crate::value::{micros, moment};
 
@@ -36,7 +39,7 @@ pub(super) fn advance(
 }
 
 /// Makes a run now.
-pub(super) fn trigger(connection: &Connection, sql: &Sql, name: &str) -> Result<JobRun, Fault> {
+pub(super) fn trigger(connection: &Connection, sql: &Sql, name: &str, by: &Actor) -> Result<JobRun, Fault> {
     let job = read::get(connection, sql, name)?.ok_or_else(|| unknown("trigger", name))?;
     let now = sql.queue.now(connection)?;
     // Never on a whole second: occurrences are, and must not find their place taken. It is due all the same.
@@ -50,7 +53,11 @@ pub(super) fn trigger(connection: &Connection, sql: &Sql, name: &str) -> Result<
     let mut under_way = is_under_way(connection, sql, &job)?;
     make_run(connection, sql, &job, Trigger::Manual, occurrence, id, &mut under_way)?;
     let none = || Error::new(ErrorKind::Internal, "job.trigger", "the run that was made is not there");
-    Ok(read::run(connection, sql, id)?.ok_or_else(none)?)
+    let run = read::run(connection, sql, id)?.ok_or_else(none)?;
+    let after = json!({ "run": run.id, "nominal_at": run.nominal_at, "state": run.state.as_str() });
+    let record = PreparedAudit::administrative("job.trigger", by, json!({ "before": null, "after": after }));
+    note(connection, &sql.audit, &record.about("job", [name]).about("run", [run.id.to_string()]))?;
+    Ok(run)
 }
 
 fn make_runs(

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
+use mainstay_core::audit::{Actor, PreparedAudit};
 use mainstay_core::job::{Job, JobRun, PreparedJob, RunFilter};
 use mainstay_core::outbox::{Page, Retention};
 use mainstay_core::store::{
@@ -19,9 +20,11 @@ use mainstay_core::store::{
 use mainstay_core::{OwnerToken, Result, WorkItemId};
 use rusqlite::Connection;
 
+use crate::audit::note;
 use crate::database::Database;
 use crate::error::Fault;
-use crate::statements::{JobStatements, Statements};
+use crate::queue::purge_told;
+use crate::statements::{AuditStatements, JobStatements, Statements};
 use crate::value::{micros, moment};
 use crate::wake;
 use crate::writer::Ticket;
@@ -32,6 +35,7 @@ pub(crate) struct Sql {
     jobs: Arc<JobStatements>,
     /// Of the queue the runs wait in.
     queue: Arc<Statements>,
+    audit: Arc<AuditStatements>,
 }
 
 pub(crate) use read::next_nominal;
@@ -48,7 +52,7 @@ impl SqliteJobs {
     pub(crate) fn new(database: &Database) -> Self {
         let runs = database.of(Queue::JobRuns);
         let jobs = Arc::new(JobStatements::new(&runs.names));
-        let sql = Sql { jobs, queue: Arc::clone(&runs.statements) };
+        let sql = Sql { jobs, queue: Arc::clone(&runs.statements), audit: Arc::clone(&runs.audit) };
         Self {
             identifier: crate::database::jobs_identifier(&runs.location, &runs.names),
             database: runs,
@@ -89,22 +93,22 @@ impl JobStore for SqliteJobs {
         self.database.capabilities()
     }
 
-    async fn upsert(&self, job: &PreparedJob) -> Result<Job> {
-        let job = job.clone();
-        let upsert = move |connection: &_, sql: &_| define::upsert(connection, sql, &job);
+    async fn upsert(&self, job: &PreparedJob, by: &Actor) -> Result<Job> {
+        let (job, by) = (job.clone(), by.clone());
+        let upsert = move |connection: &_, sql: &_| define::upsert(connection, sql, &job, &by);
         let (_, job) = self.write("job.create_or_update", upsert, |(changed, _)| *changed).await?;
         Ok(job)
     }
 
-    async fn delete(&self, name: &str) -> Result<Option<u64>> {
-        let name = name.to_owned();
-        let delete = move |connection: &_, sql: &_| define::delete(connection, sql, &name);
+    async fn delete(&self, name: &str, by: &Actor) -> Result<Option<u64>> {
+        let (name, by) = (name.to_owned(), by.clone());
+        let delete = move |connection: &_, sql: &_| define::delete(connection, sql, &name, &by);
         self.write("job.delete", delete, |cancelled| cancelled.is_some()).await
     }
 
-    async fn set_enabled(&self, name: &str, enabled: bool) -> Result<bool> {
-        let name = name.to_owned();
-        let set = move |connection: &_, sql: &_| define::set_enabled(connection, sql, &name, enabled);
+    async fn set_enabled(&self, name: &str, enabled: bool, by: &Actor) -> Result<bool> {
+        let (name, by) = (name.to_owned(), by.clone());
+        let set = move |connection: &_, sql: &_| define::set_enabled(connection, sql, &name, enabled, &by);
         self.write("job.set_enabled", set, |changed| *changed).await
     }
 
@@ -161,9 +165,9 @@ impl JobStore for SqliteJobs {
             .await
     }
 
-    async fn trigger(&self, name: &str) -> Result<JobRun> {
-        let name = name.to_owned();
-        let trigger = move |connection: &_, sql: &_| materialise::trigger(connection, sql, &name);
+    async fn trigger(&self, name: &str, by: &Actor) -> Result<JobRun> {
+        let (name, by) = (name.to_owned(), by.clone());
+        let trigger = move |connection: &_, sql: &_| materialise::trigger(connection, sql, &name, &by);
         self.write("job.trigger", trigger, |_| true).await
     }
 
@@ -190,10 +194,17 @@ impl JobStore for SqliteJobs {
         self.write("job.record_output", record, |_| false).await
     }
 
-    async fn purge(&self, retention: &Retention) -> Result<u64> {
+    async fn purge(&self, retention: &Retention, by: Option<&Actor>) -> Result<u64> {
         let ticket = Ticket::new("job.purge", retention.batch as usize);
-        let retention = *retention;
-        let purge = move |connection: &_, sql: &_| runs::purge(connection, sql, &retention);
+        let (retention, by) = (*retention, by.cloned());
+        let purge = move |connection: &Connection, sql: &Sql| {
+            let purged = runs::purge(connection, sql, &retention)?;
+            if let Some(by) = by.as_ref().filter(|_| purged > 0) {
+                let data = purge_told(purged, retention.done, retention.failed);
+                note(connection, &sql.audit, &PreparedAudit::administrative("job.purge", by, data))?;
+            }
+            Ok(purged)
+        };
         self.write(ticket, purge, |_| false).await
     }
 

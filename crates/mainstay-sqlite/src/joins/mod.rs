@@ -77,7 +77,8 @@ fn cancel(
     let waiting = waiting.query_map([id.as_bytes()], |row| uuid_at(row, 0).map(WorkItemId::from_uuid))?;
     let waiting = waiting.collect::<Result<Vec<_>, _>>()?;
     // Other joins count them as failed by this; the cancelled one counts nothing any more.
-    let (messages, counted) = queue::cancel(connection, outbox, &waiting)?;
+    let (cancelled, counted) = queue::cancel(connection, outbox, &waiting)?;
+    let messages: Vec<_> = cancelled.iter().map(|message| message.id).collect();
     for message in &messages {
         let item = message.as_uuid();
         connection.prepare_cached(&sql.cancel_member)?.execute([id.as_bytes(), item.as_bytes()])?;

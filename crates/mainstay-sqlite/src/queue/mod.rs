@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use mainstay_core::audit::Actor;
 use mainstay_core::join::Counted;
 use mainstay_core::outbox::{
     Enqueued, MessageFilter, OutboxMessage, OutboxStats, Page, PreparedMessage, Retention,
@@ -26,8 +27,9 @@ use crate::database::Database;
 use crate::transaction::SqliteTransaction;
 use crate::wake;
 use crate::writer::Ticket;
+use admin::{Recorder, Verb};
 
-pub(crate) use admin::{cancel, requeue};
+pub(crate) use admin::{cancel, purge_told, requeue};
 pub(crate) use claim::Topics;
 #[cfg(feature = "sqlx")]
 pub(crate) use enqueue::{ENQUEUE, id_taken, known_as, steps_of_joins};
@@ -136,10 +138,13 @@ impl OutboxStore for SqliteQueue {
             .await
     }
 
-    async fn cancel(&self, ids: &[WorkItemId]) -> Result<Vec<WorkItemId>> {
+    async fn cancel(&self, ids: &[WorkItemId], by: Option<&Actor>) -> Result<Vec<WorkItemId>> {
         let ticket = Ticket::new("outbox.cancel", ids.len());
-        let ids = ids.to_vec();
-        let cancel = move |connection: &_, sql: &_| admin::cancel(connection, sql, &ids);
+        let (ids, recorder) = (ids.to_vec(), Recorder::new(&self.database, by));
+        let cancel = move |connection: &_, sql: &_| {
+            let (changed, counted) = admin::cancel(connection, sql, &ids)?;
+            Ok((recorder.changed(connection, Verb::Cancel, &changed, None)?, counted))
+        };
         // What stood behind a cancelled message in its ordering key may be ready now.
         let wakes = |(changed, _): &(Vec<WorkItemId>, _)| !changed.is_empty();
         let (changed, counted) = self.database.write_and_wake(ticket, cancel, wakes).await?;
@@ -147,23 +152,29 @@ impl OutboxStore for SqliteQueue {
         Ok(changed)
     }
 
-    async fn requeue(&self, ids: &[WorkItemId]) -> Result<Vec<WorkItemId>> {
+    async fn requeue(&self, ids: &[WorkItemId], by: &Actor) -> Result<Vec<WorkItemId>> {
         let ticket = Ticket::new("outbox.requeue", ids.len());
-        let ids = ids.to_vec();
-        let requeue = move |connection: &_, sql: &_| admin::requeue(connection, sql, &ids);
+        let (ids, recorder) = (ids.to_vec(), Recorder::new(&self.database, Some(by)));
+        let requeue = move |connection: &_, sql: &_| {
+            let changed = admin::requeue(connection, sql, &ids)?;
+            recorder.changed(connection, Verb::Requeue, &changed, None)
+        };
         self.database.write_and_wake(ticket, requeue, any).await
     }
 
-    async fn requeue_where(&self, filter: &MessageFilter, limit: u32) -> Result<Vec<WorkItemId>> {
+    async fn requeue_where(&self, filter: &MessageFilter, limit: u32, by: &Actor) -> Result<Vec<WorkItemId>> {
         let ticket = Ticket::new("outbox.requeue", limit as usize);
-        let filter = filter.clone();
-        let requeue = move |connection: &_, sql: &_| admin::requeue_where(connection, sql, &filter, limit);
+        let (filter, recorder) = (filter.clone(), Recorder::new(&self.database, Some(by)));
+        let requeue = move |connection: &_, sql: &_| {
+            let changed = admin::requeue_where(connection, sql, &filter, limit)?;
+            recorder.changed(connection, Verb::Requeue, &changed, Some(admin::told(&filter, limit)))
+        };
         self.database.write_and_wake(ticket, requeue, any).await
     }
 
-    async fn release_key(&self, key: &str) -> Result<bool> {
-        let key = key.to_owned();
-        let release = move |connection: &_, sql: &_| admin::release_key(connection, sql, &key);
+    async fn release_key(&self, key: &str, by: &Actor) -> Result<bool> {
+        let (key, recorder) = (key.to_owned(), Recorder::new(&self.database, Some(by)));
+        let release = move |connection: &_, sql: &_| admin::release_key(connection, sql, &key, &recorder);
         self.database.write_and_wake("outbox.release_key", release, |released| *released).await
     }
 
@@ -176,10 +187,11 @@ impl OutboxStore for SqliteQueue {
         Ok(stats.without_topics())
     }
 
-    async fn purge(&self, retention: &Retention) -> Result<u64> {
+    async fn purge(&self, retention: &Retention, by: Option<&Actor>) -> Result<u64> {
         let ticket = Ticket::new("outbox.purge", retention.batch as usize);
-        let retention = *retention;
-        self.database.write(ticket, move |connection, sql| admin::purge(connection, sql, &retention)).await
+        let (retention, recorder) = (*retention, Recorder::new(&self.database, by));
+        let purge = move |connection: &_, sql: &_| admin::purge(connection, sql, &retention, &recorder);
+        self.database.write(ticket, purge).await
     }
 
     async fn forward(&self, owner: OwnerToken, batch: u32) -> Result<Vec<WorkItemId>> {

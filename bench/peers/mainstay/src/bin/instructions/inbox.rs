@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
+use mainstay::audit::Actor;
 use mainstay::inbox::{
     BeginAnswer, ContentHash, InboxEntry, InboxFilter, InboxKey, InboxPage, InboxRetention, LedgerStats,
     Mark, PreparedIncoming, Received, Reservation, ReservationEnd, Seen,
@@ -25,7 +26,7 @@ impl InboxStore for NoInbox {
     async fn seen(&self, _: &InboxKey, _: Option<&ContentHash>) -> Result<Seen> {
         unsupported()
     }
-    async fn mark(&self, _: &InboxKey, _: &Mark) -> Result<bool> {
+    async fn mark(&self, _: &InboxKey, _: &Mark, _: Option<&Actor>) -> Result<bool> {
         unsupported()
     }
     async fn begin(
@@ -52,13 +53,13 @@ impl InboxStore for NoInbox {
     async fn list(&self, _: &InboxFilter, _: &InboxPage) -> Result<Vec<InboxEntry>> {
         unsupported()
     }
-    async fn revive(&self, _: &[InboxKey]) -> Result<Vec<InboxKey>> {
+    async fn revive(&self, _: &[InboxKey], _: &Actor) -> Result<Vec<InboxKey>> {
         unsupported()
     }
     async fn stats(&self) -> Result<LedgerStats> {
         unsupported()
     }
-    async fn forget(&self, _: &InboxRetention) -> Result<u64> {
+    async fn forget(&self, _: &InboxRetention, _: Option<&Actor>) -> Result<u64> {
         unsupported()
     }
     fn completion(&self, _: &Reservation) -> StoreCall {
@@ -75,6 +76,6 @@ impl InboxStore for NoInbox {
     }
 }
 
-fn nothing() -> StoreCall {
+pub(crate) fn nothing() -> StoreCall {
     StoreCall { operation: "nothing", store: String::new(), origin: Arc::new(()), steps: Vec::new() }
 }

@@ -2,6 +2,7 @@
 
 use async_trait::async_trait;
 use jiff::Timestamp;
+use mainstay::audit::Actor;
 use mainstay::job::{Job, JobRun, PreparedJob, RunFilter};
 use mainstay::outbox::{Page, Retention};
 use mainstay::store::{
@@ -23,13 +24,13 @@ impl JobStore for NoJobs {
     fn capabilities(&self) -> Capabilities {
         Capabilities::none()
     }
-    async fn upsert(&self, _: &PreparedJob) -> Result<Job> {
+    async fn upsert(&self, _: &PreparedJob, _: &Actor) -> Result<Job> {
         unsupported()
     }
-    async fn delete(&self, _: &str) -> Result<Option<u64>> {
+    async fn delete(&self, _: &str, _: &Actor) -> Result<Option<u64>> {
         unsupported()
     }
-    async fn set_enabled(&self, _: &str, _: bool) -> Result<bool> {
+    async fn set_enabled(&self, _: &str, _: bool, _: &Actor) -> Result<bool> {
         unsupported()
     }
     async fn get(&self, _: &str) -> Result<Option<Job>> {
@@ -56,7 +57,7 @@ impl JobStore for NoJobs {
     async fn ended(&self, _: Option<&RunPlace>, _: u32) -> Result<RunsLookedAt> {
         unsupported()
     }
-    async fn trigger(&self, _: &str) -> Result<JobRun> {
+    async fn trigger(&self, _: &str, _: &Actor) -> Result<JobRun> {
         unsupported()
     }
     async fn runs(&self, _: &RunFilter, _: Page) -> Result<Vec<JobRun>> {
@@ -71,7 +72,7 @@ impl JobStore for NoJobs {
     async fn record_output(&self, _: WorkItemId, _: &str) -> Result<bool> {
         unsupported()
     }
-    async fn purge(&self, _: &Retention) -> Result<u64> {
+    async fn purge(&self, _: &Retention, _: Option<&Actor>) -> Result<u64> {
         unsupported()
     }
     async fn next_nominal(&self) -> Result<Option<Timestamp>> {

@@ -4,6 +4,7 @@
 //! what N messages cost; what starting and stopping takes is in both.
 
 mod fanout;
+mod audit;
 mod inbox;
 mod jobs;
 mod joins;

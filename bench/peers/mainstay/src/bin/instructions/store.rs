@@ -8,18 +8,20 @@ use std::time::Duration;
 use async_trait::async_trait;
 use jiff::Timestamp;
 use mainstay::lease::{LeaseAnswer, LeaseClaim, LeaseFilter, LeaseGrant, LeaseRecord, LeaseRequest, LeasesRequest};
+use mainstay::audit::Actor;
+use mainstay::lease::{LeaseAnswer, LeaseClaim, LeaseFilter, LeaseGrant, LeaseRecord, LeaseRequest};
 use mainstay::outbox::{
     Enqueued, MessageFilter, OutboxMessage, OutboxStats, Page, PreparedMessage, Retention, When,
 };
 use mainstay::queue::{ClaimBatch, ClaimHandle, ClaimRequest, Claimed, Settled, Settlement};
 use mainstay::store::{
-    Agenda, Capabilities, FanoutStore, InboxStore, JobStore, JoinStore, LeaseStore, OutboxStore, Provider, Queue, QueueStore,
-    SchemaStatus, SchemaStore, StoreTransaction, TimerStore, WaitRequest, Wake,
+    Agenda, Capabilities, FanoutStore, InboxStore, JobStore, JoinStore, LeaseStore, OutboxStore, Provider, Queue, QueueStore, SchemaStatus, SchemaStore, StoreTransaction, TimerStore, WaitRequest, Wake, AuditStore,
 };
 use mainstay::{Error, ErrorKind, MessageId, OwnerToken, Result, WorkItemId};
 use tokio::sync::Notify;
 
 use super::fanout::NoFanout;
+use super::audit::NoAudit;
 use super::inbox::NoInbox;
 use super::jobs::NoJobs;
 use super::joins::NoJoins;
@@ -82,6 +84,9 @@ impl Provider for Nothing {
     fn timers(&self) -> Arc<dyn TimerStore> {
         Arc::clone(&self.0) as _
     }
+    fn audit(&self) -> Arc<dyn AuditStore> {
+        Arc::new(NoAudit)
+    }
     fn schema(&self) -> Arc<dyn SchemaStore> {
         Arc::clone(&self.0) as _
     }
@@ -97,7 +102,7 @@ impl Provider for Nothing {
 
 #[async_trait]
 impl TimerStore for Store {
-    async fn reschedule(&self, _: WorkItemId, _: When) -> Result<bool> {
+    async fn reschedule(&self, _: WorkItemId, _: When, _: Option<&Actor>) -> Result<bool> {
         unsupported()
     }
     async fn next_event_time(&self) -> Result<Option<Timestamp>> {
@@ -110,7 +115,7 @@ impl SchemaStore for Store {
     async fn status(&self) -> Result<SchemaStatus> {
         Ok(SchemaStatus::Current { version: 1 })
     }
-    async fn deploy(&self) -> Result<SchemaStatus> {
+    async fn deploy_by(&self, _: &Actor) -> Result<SchemaStatus> {
         self.status().await
     }
     fn script(&self) -> String {
@@ -182,16 +187,21 @@ impl OutboxStore for Store {
     async fn list(&self, _filter: &MessageFilter, _page: Page) -> Result<Vec<OutboxMessage>> {
         unsupported()
     }
-    async fn cancel(&self, _ids: &[WorkItemId]) -> Result<Vec<WorkItemId>> {
+    async fn cancel(&self, _ids: &[WorkItemId], _by: Option<&Actor>) -> Result<Vec<WorkItemId>> {
         unsupported()
     }
-    async fn requeue(&self, _ids: &[WorkItemId]) -> Result<Vec<WorkItemId>> {
+    async fn requeue(&self, _ids: &[WorkItemId], _by: &Actor) -> Result<Vec<WorkItemId>> {
         unsupported()
     }
-    async fn requeue_where(&self, _filter: &MessageFilter, _limit: u32) -> Result<Vec<WorkItemId>> {
+    async fn requeue_where(
+        &self,
+        _filter: &MessageFilter,
+        _limit: u32,
+        _by: &Actor,
+    ) -> Result<Vec<WorkItemId>> {
         unsupported()
     }
-    async fn release_key(&self, _key: &str) -> Result<bool> {
+    async fn release_key(&self, _key: &str, _by: &Actor) -> Result<bool> {
         unsupported()
     }
     async fn stats(&self) -> Result<OutboxStats> {
@@ -200,7 +210,7 @@ impl OutboxStore for Store {
     async fn backlog(&self) -> Result<OutboxStats> {
         unsupported()
     }
-    async fn purge(&self, _retention: &Retention) -> Result<u64> {
+    async fn purge(&self, _retention: &Retention, _by: Option<&Actor>) -> Result<u64> {
         unsupported()
     }
     async fn forward(&self, _owner: OwnerToken, _batch: u32) -> Result<Vec<WorkItemId>> {
@@ -240,7 +250,7 @@ impl LeaseStore for Store {
     async fn list(&self, _: &LeaseFilter) -> Result<Vec<LeaseRecord>> {
         unsupported()
     }
-    async fn force_release(&self, _: &str) -> Result<Option<String>> {
+    async fn force_release(&self, _: &str, _: &Actor) -> Result<Option<String>> {
         unsupported()
     }
     async fn active(&self) -> Result<u64> {

@@ -1,0 +1,137 @@
+//! The audit trail: each method is one call of one public SQL function, or one reading, in one round trip. What is done by hand the
+//! functions that do it record themselves.
+//!
+//! Arguments and answers are texts, so that the same statements run on the program's own connections and in the transactions of
+//! every driver (see `adapter`).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use mainstay_core::Result;
+use mainstay_core::audit::{Actor, AuditFilter, AuditId, AuditPage, AuditRecord, PreparedAudit, answer};
+use mainstay_core::inbox::answer::only;
+use mainstay_core::store::{Argument, AuditStore, Names, Step, StoreCall};
+use tokio_postgres::types::Type;
+
+use crate::adapter::Origin;
+use crate::moment::Moment;
+use crate::parameters::array;
+use crate::pool::{Connections, Parameter};
+use crate::rows;
+use crate::statements::AuditStatements;
+
+const WRITE: &str = "audit.write";
+
+/// The audit trail in PostgreSQL.
+pub struct PostgresAudit {
+    identifier: String,
+    connections: Connections,
+    statements: AuditStatements,
+    origin: Arc<Origin>,
+}
+
+impl PostgresAudit {
+    pub(crate) fn new(connections: Connections, names: &Names) -> Result<Self> {
+        let identifier = format!("{}/{}.{}", connections.store(), names.schema(), names.audit());
+        Ok(Self { identifier, connections, statements: AuditStatements::new(names)?, origin: Arc::default() })
+    }
+
+    /// Runs it in a transaction of its own.
+    async fn run(
+        &self,
+        operation: &'static str,
+        sql: &str,
+        arguments: &[Option<String>],
+    ) -> Result<Vec<String>> {
+        let parameters: Vec<Parameter<'_>> = arguments
+            .iter()
+            .map(|argument| (argument as &(dyn tokio_postgres::types::ToSql + Sync), Type::TEXT))
+            .collect();
+        rows::answers(operation, &self.connections.query(operation, sql, &parameters).await?)
+    }
+}
+
+fn written(record: &PreparedAudit) -> [Option<String>; 8] {
+    let anchors = |part: fn(&mainstay_core::audit::Anchor) -> &String| {
+        array(Some(record.anchors.iter().map(|anchor| Some(part(anchor).clone())).collect()))
+    };
+    [
+        Some(record.id.to_string()),
+        Some(record.name.clone()),
+        Some(record.actor.to_string()),
+        Some(record.outcome.to_string()),
+        record.correlation_id.clone(),
+        record.data.clone(),
+        anchors(|anchor| &anchor.kind),
+        anchors(|anchor| &anchor.value),
+    ]
+}
+
+#[async_trait]
+impl AuditStore for PostgresAudit {
+    fn identifier(&self) -> &str {
+        &self.identifier
+    }
+
+    async fn write(&self, record: &PreparedAudit) -> Result<AuditId> {
+        answer::written(WRITE, &self.run(WRITE, &self.statements.write, &written(record)).await?)
+    }
+
+    async fn get(&self, id: AuditId) -> Result<Option<AuditRecord>> {
+        const GET: &str = "audit.get";
+        let answers = self.run(GET, &self.statements.get, &[Some(id.to_string())]).await?;
+        Ok(answer::records(GET, &answers)?.pop())
+    }
+
+    async fn list(&self, filter: &AuditFilter, page: AuditPage) -> Result<Vec<AuditRecord>> {
+        const LIST: &str = "audit.list";
+        let name = filter.name.as_ref().filter(|name| !name.is_empty());
+        let time = |moment: Option<jiff::Timestamp>| moment.map(|moment| Moment(moment).to_text());
+        let mut arguments = vec![
+            name.cloned(),
+            // Behind every name that begins so.
+            name.map(|name| format!("{name}\u{10ffff}")),
+            filter.actor.clone(),
+            filter.correlation_id.clone(),
+            filter.outcome.map(|outcome| outcome.code().to_string()),
+            time(filter.after),
+            time(filter.before),
+            page.before.map(|id| id.to_string()),
+            Some(page.limit.to_string()),
+        ];
+        let sql = match &filter.anchor {
+            None => &self.statements.list,
+            Some(anchor) => {
+                arguments.extend([Some(anchor.kind.clone()), Some(anchor.value.clone())]);
+                &self.statements.list_about
+            }
+        };
+        answer::records(LIST, &self.run(LIST, sql, &arguments).await?)
+    }
+
+    async fn purge(&self, age: Duration, batch: u32, by: Option<&Actor>) -> Result<u64> {
+        const PURGE: &str = "audit.purge";
+        let arguments =
+            [Some(age.as_secs_f64().to_string()), Some(batch.to_string()), by.map(Actor::to_string)];
+        let (purged,): (u64,) = only(PURGE, &self.run(PURGE, &self.statements.purge, &arguments).await?)?;
+        Ok(purged)
+    }
+
+    fn writing(&self, record: &PreparedAudit) -> StoreCall {
+        let arguments = written(record).into_iter().map(Argument::from).collect();
+        let (store, origin) = (self.identifier.clone(), Arc::clone(&self.origin));
+        let sql = self.statements.write.as_str().into();
+        StoreCall { operation: WRITE, store, origin, steps: vec![Step { sql, arguments }] }
+    }
+
+    fn written(&self, answers: &[String]) -> Result<AuditId> {
+        answer::written(WRITE, answers)
+    }
+}
+
+impl std::fmt::Debug for PostgresAudit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PostgresAudit").field("identifier", &self.identifier).finish_non_exhaustive()
+    }
+}
