@@ -98,6 +98,7 @@ macro_rules! suite {
         $crate::fail_cases!($fixture);
         $crate::fanout_cases!($fixture);
         $crate::fanout_cursors_cases!($fixture);
+        $crate::fanout_runs_cases!($fixture);
         $crate::fanout_service_cases!($fixture);
         $crate::forget_cases!($fixture);
         $crate::fuzz_cases!($fixture);

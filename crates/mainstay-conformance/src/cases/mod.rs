@@ -16,6 +16,7 @@ mod enqueue;
 mod fail;
 mod fanout;
 mod fanout_cursors;
+mod fanout_runs;
 mod fanout_service;
 mod forget;
 mod fuzz;
@@ -71,6 +72,7 @@ pub fn all() -> Vec<Case> {
         fail::CASES,
         fanout::CASES,
         fanout_cursors::CASES,
+        fanout_runs::CASES,
         fanout_service::CASES,
         forget::CASES,
         fuzz::CASES,
