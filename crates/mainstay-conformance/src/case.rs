@@ -100,6 +100,7 @@ macro_rules! suite {
         $crate::fail_cases!($fixture);
         $crate::fanout_cases!($fixture);
         $crate::fanout_cursors_cases!($fixture);
+        $crate::fanout_runs_cases!($fixture);
         $crate::fanout_service_cases!($fixture);
         $crate::fleet_cases!($fixture);
         $crate::fleet_selection_cases!($fixture);

@@ -535,7 +535,7 @@ async fn r23_many_shards_are_planned_page_by_page(fx: &dyn Fixture) {
 }
 
 /// Due every time, whatever the cadence says; the shard `never` is not.
-struct Always;
+pub(super) struct Always;
 
 #[async_trait]
 impl Planner for Always {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use mainstay_core::fanout::{Fanout, FanoutChange, FanoutSlice, Slice, shards_from};
 use mainstay_core::lease::LeaseOptions;
-use mainstay_core::runtime::{FanoutWorkBuilder, Mainstay, RunningMainstay};
+use mainstay_core::runtime::{FanoutWorkBuilder, Mainstay, OutboxBuilder, RunningMainstay};
 use mainstay_core::store::Wake;
 use tracing::Level;
 
@@ -28,7 +28,7 @@ cases! { $ fanout_service_cases:
 
 /// Much longer than any of the waits below take: only a wait that misses its reason gets there.
 const LONG: Duration = Duration::from_secs(120);
-const DAY: Duration = Duration::from_secs(24 * 3_600);
+pub(super) const DAY: Duration = Duration::from_secs(24 * 3_600);
 
 async fn r23_whoever_changes_a_policy_wakes_its_coordinator(fx: &dyn Fixture) {
     let world = World::open(fx).await;
@@ -62,12 +62,16 @@ async fn r23_whoever_changes_a_policy_wakes_its_coordinator(fx: &dyn Fixture) {
 }
 
 /// A process that coordinates and handles, with these settings.
-fn process(world: &World<'_>, set_up: impl FnOnce(FanoutWorkBuilder) -> FanoutWorkBuilder) -> Mainstay {
+pub(super) fn process(
+    world: &World<'_>,
+    set_up: impl FnOnce(FanoutWorkBuilder) -> FanoutWorkBuilder,
+    handlers: impl FnOnce(OutboxBuilder) -> OutboxBuilder,
+) -> Mainstay {
     let leases = LeaseOptions::default().duration(Duration::from_secs(2));
     Mainstay::builder_over(world.provider.clone())
         .leases(leases)
         .outbox(|outbox| {
-            outbox.retention(None).reap_every(None).gauges_every(None).options(|options| {
+            handlers(outbox).retention(None).reap_every(None).gauges_every(None).options(|options| {
                 options.poll_min = Duration::from_millis(10);
                 options.poll_max = Duration::from_millis(200);
             })
@@ -84,7 +88,7 @@ fn process(world: &World<'_>, set_up: impl FnOnce(FanoutWorkBuilder) -> FanoutWo
         .unwrap()
 }
 
-async fn done(world: &World<'_>) -> u64 {
+pub(super) async fn done(world: &World<'_>) -> u64 {
     world.outbox.stats().await.unwrap().done
 }
 
@@ -92,7 +96,7 @@ async fn r23_a_change_at_run_time_takes_effect_at_once(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let daily =
         |work: FanoutWorkBuilder| work.every(DAY).enabled(false).shards(["a", "b"]).handler(async |_, _| {});
-    let running = process(&world, daily).start().await.unwrap();
+    let running = process(&world, daily, |outbox| outbox).start().await.unwrap();
     let fanout = Fanout::new(fx.second().await.as_ref());
     fanout.set("etl", "payments", &FanoutChange::default().enabled(true)).await.unwrap();
     world.until("the slices of both shards are done", async |world| done(world).await == 2).await;
@@ -119,7 +123,7 @@ async fn r23_slices_are_made_and_handled_as_they_fall_due(fx: &dyn Fixture) {
             std::future::ready(())
         })
     };
-    let running = process(&world, every_second).start().await.unwrap();
+    let running = process(&world, every_second, |outbox| outbox).start().await.unwrap();
     world.until("each shard came round three times", async |world| done(world).await >= 6).await;
     running.stop().await.unwrap();
     let fanout = fanout(&world);
@@ -141,8 +145,8 @@ async fn r23_another_coordinator_takes_over(fx: &dyn Fixture) {
     let other = World::over(fx, fx.second().await, mainstay_core::store::Names::default());
     let set_up =
         |work: FanoutWorkBuilder| work.every(Duration::from_secs(1)).shards(["a"]).handler(async |_, _| {});
-    let first: RunningMainstay = process(&world, set_up).start().await.unwrap();
-    let second = process(&other, set_up).start().await.unwrap();
+    let first: RunningMainstay = process(&world, set_up, |outbox| outbox).start().await.unwrap();
+    let second = process(&other, set_up, |outbox| outbox).start().await.unwrap();
     let leases = mainstay_core::lease::Leases::new(world.provider.leases());
     let epoch = async || leases.get(&key().lease_name()).await.unwrap().map_or(0, |record| record.epoch);
     world.until("slices are made", async |world| done(world).await >= 2).await;
@@ -168,7 +172,7 @@ async fn r23_a_planner_that_fails_is_asked_again(fx: &dyn Fixture) {
         std::future::ready(answer)
     });
     let set_up = |work: FanoutWorkBuilder| work.every(DAY).planner(planner).handler(async |_, _| {});
-    let running = process(&world, set_up).start().await.unwrap();
+    let running = process(&world, set_up, |outbox| outbox).start().await.unwrap();
     world.until("the slice is done", async |world| done(world).await == 1).await;
     running.stop().await.unwrap();
     assert_eq!(logs.find(Level::WARN, "a pass of the fan-out failed").len(), 2);
@@ -182,7 +186,7 @@ async fn r26_fan_outs_are_logged_and_counted(fx: &dyn Fixture) {
     let planner =
         shards_from(|| std::future::ready(Ok::<_, Infallible>(vec!["a".to_owned(), "b".repeat(300)])));
     let set_up = |work: FanoutWorkBuilder| work.every(DAY).planner(planner).handler(async |_, _| {});
-    let mainstay = process(&world, set_up);
+    let mainstay = process(&world, set_up, |outbox| outbox);
     let running = mainstay.start().await.unwrap();
     world.until("the slice is done", async |world| done(world).await == 1).await;
     mainstay.fanout().set("etl", "payments", &FanoutChange::default().every(DAY / 2)).await.unwrap();

@@ -18,6 +18,7 @@ mod enqueue;
 mod fail;
 mod fanout;
 mod fanout_cursors;
+mod fanout_runs;
 mod fanout_service;
 mod fleet;
 mod fleet_selection;
@@ -78,6 +79,7 @@ pub fn all() -> Vec<Case> {
         fail::CASES,
         fanout::CASES,
         fanout_cursors::CASES,
+        fanout_runs::CASES,
         fanout_service::CASES,
         fleet::CASES,
         fleet_selection::CASES,

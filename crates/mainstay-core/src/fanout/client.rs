@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
 use crate::lease::Leases;
 use crate::outbox::Outbox;
-use crate::store::{CallIn, CallInBlocking, FanoutStore, Provider};
+use crate::store::{CallIn, CallInBlocking, FanoutStore, JoinStore, Provider};
 use crate::telemetry;
 
 use super::{FanoutChange, FanoutCursor, FanoutDefinition, FanoutKey, FanoutPolicy, FanoutSlice};
@@ -24,6 +24,8 @@ pub struct Fanout {
     store: Arc<dyn FanoutStore>,
     pub(super) outbox: Outbox,
     pub(super) leases: Leases,
+    /// For runs that have a continuation.
+    pub(super) joins: Arc<dyn JoinStore>,
 }
 
 impl Fanout {
@@ -33,6 +35,7 @@ impl Fanout {
             store: provider.fanout(),
             outbox: Outbox::new(provider.outbox()),
             leases: Leases::new(provider.leases()),
+            joins: provider.joins(),
         }
     }
 

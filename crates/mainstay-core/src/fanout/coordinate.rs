@@ -4,21 +4,25 @@
 //! coordinator still holds its lease, that the policy is still the same and that the shard's cursor is still the one it was planned with.
 //! So a coordinator that was paused for any length of time makes nothing that is not to be made, and one that dies midway leaves slices that are
 //! made and others that are planned again.
+//!
+//! A run that something follows is made in one transaction: its slices, the join that counts them, and the note that it was made.
 
 use std::collections::{HashMap, HashSet};
 
 use jiff::{SignedDuration, Timestamp};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::WorkItemId;
+use crate::id::{JoinId, WorkItemId};
 use crate::job::{Misfire, plan};
+use crate::join::{Counted, PreparedJoin};
 use crate::lease::Lease;
 use crate::outbox::{Message, PreparedMessage};
-use crate::store::StoreCall;
+use crate::store::{StoreCall, StoreTransaction};
 use crate::telemetry;
 
 use super::{
     Candidate, Fanout, FanoutCursor, FanoutKey, FanoutPolicy, FanoutSlice, Occasion, PlannedSlice, Planner,
+    RunContinuation,
 };
 
 /// Shards looked at, and slices made, per transaction.
@@ -30,6 +34,8 @@ const PAGE: usize = 500;
 pub struct Pass {
     /// The slices made.
     pub dispatched: Vec<FanoutSlice>,
+    /// The join of these slices, if something follows them.
+    pub run: Option<JoinId>,
     /// Shards whose last slice was in flight and which were left alone.
     pub in_flight: u64,
     /// Shard keys the planner gave that can't be used.
@@ -44,6 +50,17 @@ impl Fanout {
     /// Makes a slice of everything that is due. What [`super::FanoutService`] does while it holds `lease`, which must be the fan-out's own
     /// ([`FanoutKey::lease_name`]).
     pub async fn coordinate(&self, key: &FanoutKey, planner: &dyn Planner, lease: &Lease) -> Result<Pass> {
+        self.coordinate_with(key, planner, &RunContinuation::default(), lease).await
+    }
+
+    /// The same, with something that follows when all the slices it makes have ended.
+    pub async fn coordinate_with(
+        &self,
+        key: &FanoutKey,
+        planner: &dyn Planner,
+        continuation: &RunContinuation,
+        lease: &Lease,
+    ) -> Result<Pass> {
         const COORDINATE: &str = "fanout.coordinate";
         if lease.name() != key.lease_name() {
             let (wanted, got) = (key.lease_name(), lease.name());
@@ -54,7 +71,8 @@ impl Fanout {
         let (occasion, next) = occasion(&policy, now)?;
         pass.next = next.map(|next| next.duration_since(now));
         if let Some(occasion) = occasion {
-            Run { fanout: self, key, policy: &policy, planner, lease, occasion, now }.make(&mut pass).await?;
+            let run = Run { fanout: self, key, policy: &policy, planner, continuation, lease, occasion, now };
+            run.make(&mut pass).await?;
         }
         Ok(pass)
     }
@@ -86,6 +104,7 @@ struct Run<'a> {
     key: &'a FanoutKey,
     policy: &'a FanoutPolicy,
     planner: &'a dyn Planner,
+    continuation: &'a RunContinuation,
     lease: &'a Lease,
     occasion: Occasion,
     now: Timestamp,
@@ -95,6 +114,8 @@ impl Run<'_> {
     async fn make(&self, pass: &mut Pass) -> Result<()> {
         let mut seen = HashSet::new();
         let mut after: Option<String> = None;
+        // All of a run that something follows.
+        let mut whole = Vec::new();
         loop {
             let page = self.planner.candidates(self.key, after.as_deref(), PAGE).await;
             let page = page.map_err(|error| planner_failed(self.key, error))?;
@@ -106,15 +127,21 @@ impl Run<'_> {
             self.lease.check()?;
             for shards in self.usable(fresh, pass).chunks(PAGE) {
                 let planned = self.plan(shards, pass).await?;
-                if !planned.is_empty() {
+                if !self.continuation.is_none() {
+                    whole.extend(planned);
+                } else if !planned.is_empty() {
                     self.dispatch_new(&planned, pass).await?;
                 }
             }
         }
+        if !whole.is_empty() {
+            self.dispatch_new(&whole, pass).await?;
+        }
         match self.occasion {
+            // With the slices.
             Occasion::Cadence => Ok(()),
-            Occasion::Cron(at) => self.note(self.ran(at, None)).await,
-            Occasion::Requested(at) => self.note(self.ran(at, Some(at))).await,
+            _ if pass.run.is_some() => Ok(()),
+            Occasion::Cron(_) | Occasion::Requested(_) => self.note().await,
         }
     }
 
@@ -178,43 +205,110 @@ impl Run<'_> {
         let store = self.fanout.store();
         let mut tx = self.fanout.outbox.store().begin().await?;
         self.lease.guard(&mut tx).await?;
-        let claimed = store.claimed(&tx.call(&store.claim(self.key, self.policy.version, planned)).await?)?;
-        let claimed: HashSet<String> = claimed.into_iter().collect();
-        let made: Vec<&PlannedSlice> =
-            planned.iter().filter(|slice| claimed.contains(&slice.shard_key)).collect();
+        let made = self.claim(tx.as_mut(), planned).await?;
         if made.is_empty() {
             return tx.rollback().await;
         }
+        let join = self.join(tx.as_mut(), &made).await?;
+        let run = join.as_ref().map(PreparedJoin::id);
         let new = made.iter().filter(|slice| !known.contains(&slice.id));
-        let messages = new.map(|slice| self.message(slice)).collect::<Result<Vec<_>>>()?;
-        let enqueued = if messages.is_empty() { Vec::new() } else { tx.enqueue(&messages).await? };
-        if self.occasion == Occasion::Cadence {
-            tx.call(&self.ran(self.now, None)).await?;
+        let messages = new.map(|slice| self.message(slice, run)).collect::<Result<Vec<_>>>()?;
+        let mut enqueued = Vec::with_capacity(messages.len());
+        for page in messages.chunks(PAGE) {
+            enqueued.extend(tx.enqueue(page).await?);
+        }
+        let counted = match run {
+            Some(run) => self.attach_known(tx.as_mut(), run, &made, known).await?,
+            None => None,
+        };
+        if run.is_some() || self.occasion == Occasion::Cadence {
+            tx.call(&self.ran()).await?;
         }
         tx.commit().await?;
         telemetry::enqueued(self.fanout.outbox.store().identifier(), &messages, &enqueued);
         telemetry::fanout_dispatched(store.identifier(), self.key, messages.len() as u64);
-        pass.dispatched.extend(made.into_iter().map(|slice| slice.payload(self.key)));
+        if let Some(join) = &join {
+            telemetry::join_started(self.fanout.joins.identifier(), join);
+            telemetry::joins_counted(self.fanout.joins.identifier(), counted.as_slice());
+        }
+        pass.run = run;
+        pass.dispatched.extend(made.into_iter().map(|slice| slice.payload(self.key, run)));
         Ok(())
     }
 
-    fn message(&self, slice: &PlannedSlice) -> Result<PreparedMessage> {
-        Message::json(self.key.message_topic(), &slice.payload(self.key))?
-            .work_item_id(slice.id)
-            .message_id(slice.message)
-            .due_at(slice.due)
-            .prepare(self.fanout.outbox.limits())
+    /// Notes slices as planned. Which of them may be made.
+    async fn claim<'p>(
+        &self,
+        tx: &mut dyn StoreTransaction,
+        planned: &'p [PlannedSlice],
+    ) -> Result<Vec<&'p PlannedSlice>> {
+        let store = self.fanout.store();
+        let mut made = Vec::new();
+        for page in planned.chunks(PAGE) {
+            let answers = tx.call(&store.claim(self.key, self.policy.version, page)).await?;
+            let claimed: HashSet<String> = store.claimed(&answers)?.into_iter().collect();
+            made.extend(page.iter().filter(|slice| claimed.contains(&slice.shard_key)));
+        }
+        Ok(made)
     }
 
-    fn ran(&self, nominal: Timestamp, requested: Option<Timestamp>) -> StoreCall {
+    /// Starts the join of slices that something follows.
+    async fn join(
+        &self,
+        tx: &mut dyn StoreTransaction,
+        made: &[&PlannedSlice],
+    ) -> Result<Option<PreparedJoin>> {
+        if self.continuation.is_none() {
+            return Ok(None);
+        }
+        // More than can be expected of a join are refused by it.
+        let slices = u32::try_from(made.len()).unwrap_or(u32::MAX);
+        let join = self.continuation.join(self.key, slices, self.fanout.outbox.limits())?;
+        tx.call(&self.fanout.joins.starting(&join)).await?;
+        Ok(Some(join))
+    }
+
+    /// Makes slices whose messages were there before steps of the run as well: those that have ended are counted at once.
+    async fn attach_known(
+        &self,
+        tx: &mut dyn StoreTransaction,
+        run: JoinId,
+        made: &[&PlannedSlice],
+        known: &HashSet<WorkItemId>,
+    ) -> Result<Option<Counted>> {
+        let known: Vec<WorkItemId> =
+            made.iter().map(|slice| slice.id).filter(|id| known.contains(id)).collect();
+        if known.is_empty() {
+            return Ok(None);
+        }
+        let joins = &self.fanout.joins;
+        let answers = tx.call(&joins.attaching(run, &known)).await?;
+        Ok(joins.attached(run, &answers)?.counted)
+    }
+
+    fn message(&self, slice: &PlannedSlice, run: Option<JoinId>) -> Result<PreparedMessage> {
+        let message = Message::json(self.key.message_topic(), &slice.payload(self.key, run))?
+            .work_item_id(slice.id)
+            .message_id(slice.message)
+            .due_at(slice.due);
+        let message = if let Some(run) = run { message.join(run) } else { message };
+        message.prepare(self.fanout.outbox.limits())
+    }
+
+    fn ran(&self) -> StoreCall {
+        let (nominal, requested) = match self.occasion {
+            Occasion::Cadence => (self.now, None),
+            Occasion::Cron(at) => (at, None),
+            Occasion::Requested(at) => (at, Some(at)),
+        };
         self.fanout.store().ran(self.key, self.policy.version, nominal, requested)
     }
 
     /// Notes the run, once all its slices are made: should that not come to be, the next coordinator makes those that are missing.
-    async fn note(&self, call: StoreCall) -> Result<()> {
+    async fn note(&self) -> Result<()> {
         let mut tx = self.fanout.outbox.store().begin().await?;
         self.lease.guard(&mut tx).await?;
-        tx.call(&call).await?;
+        tx.call(&self.ran()).await?;
         tx.commit().await
     }
 }

@@ -4,7 +4,7 @@
 //! cron expression. A [`Planner`] of the application names the shards; a *cursor* for each shard remembers how far its work has come and
 //! which slice was planned last. One coordinator at a time ([`FanoutService`], by a lease) works out what is due and puts a slice for
 //! each into the outbox, as a message of the topic `fanout:{topic}:{work key}`. Its handler moves the cursor on in its own
-//! transaction.
+//! transaction. A run may have a [`RunContinuation`]: a message that follows when all its slices have ended.
 //!
 //! What is due is calculated from stored rows and the database's clock alone ([`Candidate`]), and a slice is made only if its cursor is
 //! still the one it was planned with. So not even two coordinators at once make two slices of one.
@@ -12,6 +12,7 @@
 pub mod answer;
 mod change;
 mod client;
+mod continuation;
 mod coordinate;
 mod cursor;
 mod definition;
@@ -27,6 +28,7 @@ mod slice;
 
 pub use change::FanoutChange;
 pub use client::Fanout;
+pub use continuation::RunContinuation;
 pub use coordinate::Pass;
 pub use cursor::FanoutCursor;
 pub use definition::{FanoutDefinition, PreparedFanout};

@@ -15,7 +15,7 @@ use crate::runtime::{Lifecycle, Pause, Service};
 use crate::store::Wake;
 use crate::telemetry;
 
-use super::{Fanout, FanoutKey, Pass, Planner};
+use super::{Fanout, FanoutKey, Pass, Planner, RunContinuation};
 
 const DAY: Duration = Duration::from_secs(24 * 3_600);
 
@@ -69,6 +69,7 @@ pub struct FanoutService {
     fanout: Fanout,
     key: FanoutKey,
     planner: Arc<dyn Planner>,
+    continuation: RunContinuation,
     options: FanoutOptions,
 }
 
@@ -83,7 +84,14 @@ impl FanoutService {
         options: FanoutOptions,
     ) -> Result<Self> {
         options.validate()?;
-        Ok(Self { fanout, key, planner, options })
+        Ok(Self { fanout, key, planner, continuation: RunContinuation::default(), options })
+    }
+
+    /// Has this follow each run.
+    pub fn with_continuation(mut self, continuation: RunContinuation) -> Result<Self> {
+        continuation.validate(&self.key, self.fanout.outbox.limits())?;
+        self.continuation = continuation;
+        Ok(self)
     }
 
     fn identifier(&self) -> &str {
@@ -123,7 +131,8 @@ impl FanoutService {
         telemetry::fanout_term(self.identifier(), &self.key, lease.epoch());
         while !lease.is_lost() {
             let begun = Instant::now();
-            let pass = self.fanout.coordinate(&self.key, self.planner.as_ref(), lease);
+            let pass =
+                self.fanout.coordinate_with(&self.key, self.planner.as_ref(), &self.continuation, lease);
             let Some(pass) = lease.cancellation().run_until_cancelled(pass).await else { break };
             match pass {
                 Ok(pass) => {

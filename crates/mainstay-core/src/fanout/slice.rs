@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::id::{MessageId, WorkItemId};
+use crate::id::{JoinId, MessageId, WorkItemId};
 
 use super::id::slice_ids;
 use super::{FanoutCursor, FanoutKey, SliceTime};
@@ -23,9 +23,9 @@ pub struct FanoutSlice {
     pub window_start: Option<Timestamp>,
     /// When it was due.
     pub due_at: Timestamp,
-    /// The run it belongs to, if that has a continuation.
+    /// The join of the run it belongs to, if that has a continuation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub run_id: Option<uuid::Uuid>,
+    pub run_id: Option<JoinId>,
 }
 
 impl FanoutSlice {
@@ -79,8 +79,9 @@ impl PlannedSlice {
         }
     }
 
-    pub(super) fn payload(&self, key: &FanoutKey) -> FanoutSlice {
-        FanoutSlice { window_start: self.cursor, ..FanoutSlice::new(key, self.shard_key.as_str(), self.due) }
+    pub(super) fn payload(&self, key: &FanoutKey, run_id: Option<JoinId>) -> FanoutSlice {
+        let slice = FanoutSlice::new(key, self.shard_key.as_str(), self.due);
+        FanoutSlice { window_start: self.cursor, run_id, ..slice }
     }
 }
 
@@ -93,11 +94,16 @@ mod tests {
         let at = |second| Timestamp::from_second(second).unwrap();
         let key = FanoutKey::new("etl", "payments").unwrap();
         let planned = PlannedSlice::new(&key, "7", None, at(1_800_000_000).into());
-        let json = serde_json::to_string(&planned.payload(&key)).unwrap();
+        let json = serde_json::to_string(&planned.payload(&key, None)).unwrap();
         assert_eq!(
             json,
             r#"{"fanoutTopic":"etl","workKey":"payments","shardKey":"7","windowStart":null,"dueAt":"2027-01-15T08:00:00Z"}"#
         );
-        assert_eq!(serde_json::from_str::<FanoutSlice>(&json).unwrap(), planned.payload(&key));
+        assert_eq!(serde_json::from_str::<FanoutSlice>(&json).unwrap(), planned.payload(&key, None));
+        let run = JoinId::new();
+        let of_a_run = planned.payload(&key, Some(run));
+        let json = serde_json::to_string(&of_a_run).unwrap();
+        assert!(json.ends_with(&format!(r#","runId":"{run}"}}"#)), "{json}");
+        assert_eq!(serde_json::from_str::<FanoutSlice>(&json).unwrap(), of_a_run);
     }
 }

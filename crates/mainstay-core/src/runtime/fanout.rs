@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use crate::error::Result;
 use crate::fanout::{
-    Fanout, FanoutDefinition, FanoutKey, FanoutOptions, FanoutService, KnownShards, Planner, Slice,
-    slice_handler,
+    Fanout, FanoutDefinition, FanoutKey, FanoutOptions, FanoutService, KnownShards, Planner, RunContinuation,
+    Slice, slice_handler,
 };
+use crate::outbox::Message;
 use crate::queue::{Context, Handler, HandlerOutput, TopicPolicy};
 
 use super::{OutboxBuilder, Service};
@@ -77,7 +78,7 @@ impl FanoutBuilder {
                 let known = || Arc::new(KnownShards::new(Arc::clone(fanout.store()))) as Arc<dyn Planner>;
                 let planner = work.planner.or_else(|| self.planner.clone()).unwrap_or_else(known);
                 let service = FanoutService::new(fanout.clone(), key.clone(), planner, self.options)?;
-                services.push(Arc::new(service));
+                services.push(Arc::new(service.with_continuation(work.continuation)?));
             }
             registrations.push(Registration { definition: work.definition, key, shards: work.shards });
         }
@@ -107,12 +108,14 @@ pub struct FanoutWorkBuilder {
     planner: Option<Arc<dyn Planner>>,
     shards: Vec<String>,
     handler: Option<(MakeHandler, TopicPolicy)>,
+    continuation: RunContinuation,
 }
 
 impl FanoutWorkBuilder {
     fn new(topic: String, work_key: String) -> Self {
         let definition = FanoutDefinition::new(topic, work_key);
-        Self { definition, planner: None, shards: Vec::new(), handler: None }
+        let continuation = RunContinuation::default();
+        Self { definition, planner: None, shards: Vec::new(), handler: None, continuation }
     }
 
     fn define(mut self, change: impl FnOnce(FanoutDefinition) -> FanoutDefinition) -> Self {
@@ -154,6 +157,18 @@ impl FanoutWorkBuilder {
     /// Makes shards known at the start, for [`KnownShards`].
     pub fn shards<S: Into<String>>(mut self, shards: impl IntoIterator<Item = S>) -> Self {
         self.shards.extend(shards.into_iter().map(Into::into));
+        self
+    }
+
+    /// Enqueues this when all slices of a run are done. Each run sends it anew; see [`RunContinuation`].
+    pub fn then(mut self, message: Message) -> Self {
+        self.continuation = self.continuation.then(message);
+        self
+    }
+
+    /// Enqueues this when all slices of a run have ended and some have failed.
+    pub fn or_else(mut self, message: Message) -> Self {
+        self.continuation = self.continuation.or_else(message);
         self
     }
 
