@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args, Parser, Subcommand};
 
-use crate::commands::{bench, demo, inbox, jobs, lease, leases, migrate, outbox, timers};
+use crate::commands::{bench, demo, inbox, jobs, lease, leases, migrate, outbox, stores, timers};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -21,6 +21,7 @@ Examples:
   mainstay jobs create nightly '30 2 * * *' --topic report.build --tz Europe/Berlin
   mainstay lease run nightly-report -- ./report.sh
   mainstay leases list --held
+  mainstay stores status --fleet fleet.toml       How the databases of a fleet are
   mainstay timers schedule reminder.send '{\"user\":7}' --due-in 2h
   mainstay bench --database postgres://me@localhost/shop
 
@@ -28,6 +29,7 @@ Settings, the first that is there counts: flag, environment, file, default
   --database      MAINSTAY_DATABASE      database = \"…\"
   --schema        MAINSTAY_SCHEMA        schema = \"infra\"
   --outbox-table  MAINSTAY_OUTBOX_TABLE  outbox_table = \"outbox\"
+  --fleet         MAINSTAY_FLEET         fleet = \"fleet.toml\" (for `stores`)
   -v, -q          MAINSTAY_LOG           log = \"warn\"
   The file is mainstay.toml in the working directory, or the one named by --config.
 
@@ -100,6 +102,9 @@ pub(crate) enum Command {
     /// Schedule, look at and change messages for later
     #[command(subcommand)]
     Timers(timers::TimersCommand),
+    /// Look at and set up the databases of a fleet
+    #[command(subcommand)]
+    Stores(stores::StoresCommand),
     /// Measure the outbox on your own database
     Bench(bench::BenchArgs),
 }

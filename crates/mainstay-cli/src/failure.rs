@@ -97,6 +97,19 @@ pub(crate) fn at(error: anyhow::Error, database: Option<&Database>) -> anyhow::E
     describe(&error, database).into()
 }
 
+/// The error in one line, with its exit code: for what is told of one database among many.
+pub(crate) fn in_a_line(error: &anyhow::Error) -> (u8, String) {
+    let (code, text) = match error.downcast_ref::<Failure>() {
+        Some(Failure { code, what, why: Some(why), .. }) => (*code, format!("{what}: {why}")),
+        Some(Failure { code, what, .. }) => (*code, what.clone()),
+        None => {
+            let failure = describe(error, None);
+            (failure.code, failure.why.unwrap_or(failure.what))
+        }
+    };
+    (code, redact(&text.lines().map(str::trim).collect::<Vec<_>>().join(" ")))
+}
+
 fn describe(error: &anyhow::Error, database: Option<&Database>) -> Failure {
     let Some(library) = error.chain().find_map(|cause| cause.downcast_ref::<Error>()) else {
         let why = error.chain().skip(1).map(ToString::to_string).collect::<Vec<_>>().join(": ");

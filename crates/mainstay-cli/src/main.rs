@@ -54,6 +54,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             Command::Leases(command) => commands::leases::run(command, &settings).await,
             Command::Lease(command) => commands::lease::run(command, &settings).await,
             Command::Timers(command) => commands::timers::run(command, &settings).await,
+            Command::Stores(command) => commands::stores::run(command, &settings).await,
             Command::Inbox(command) => commands::inbox::run(command, &settings).await,
             Command::Bench(arguments) => commands::bench::run(arguments, &settings).await,
         }

@@ -19,6 +19,7 @@ struct File {
     database: Option<String>,
     schema: Option<String>,
     outbox_table: Option<String>,
+    fleet: Option<String>,
     log: Option<String>,
 }
 
@@ -29,6 +30,7 @@ pub(crate) struct Settings {
     pub(crate) schema_flag: Option<String>,
     schema: Option<String>,
     outbox_table: Option<String>,
+    fleet: Option<String>,
     log: Option<String>,
     pub(crate) json: bool,
     pub(crate) quiet: bool,
@@ -50,6 +52,7 @@ impl Settings {
             schema_flag: flags.schema.clone(),
             schema: first(flags.schema, "MAINSTAY_SCHEMA", file.schema)?,
             outbox_table: first(flags.outbox_table, "MAINSTAY_OUTBOX_TABLE", file.outbox_table)?,
+            fleet: file.fleet,
             log: if flags.quiet { None } else { first(from_flags, "MAINSTAY_LOG", file.log)? },
             json: flags.json,
             quiet: flags.quiet,
@@ -84,6 +87,19 @@ impl Settings {
             Some(table) => names.with_outbox(table),
             None => Ok(names),
         }
+    }
+
+    /// The outbox's table, if one is named.
+    pub(crate) fn outbox_table(&self) -> Option<&str> {
+        self.outbox_table.as_deref()
+    }
+
+    /// The fleet file, if one is named.
+    pub(crate) fn fleet(&self, flag: Option<PathBuf>) -> Result<Option<PathBuf>, Failure> {
+        if flag.is_some() {
+            return Ok(flag);
+        }
+        Ok(first(None, "MAINSTAY_FLEET", self.fleet.clone())?.map(PathBuf::from))
     }
 
     /// The database, if one is named.
@@ -133,6 +149,6 @@ fn read_file(named: Option<&Path>) -> Result<File, Failure> {
         let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
         Failure::usage(format!("the configuration file {}, line {line}", path.display()))
             .because(error.message())
-            .hint("the keys are database, schema, outbox_table and log, each with a text")
+            .hint("the keys are database, schema, outbox_table, fleet and log, each with a text")
     })
 }

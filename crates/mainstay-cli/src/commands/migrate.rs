@@ -99,7 +99,7 @@ async fn print_grants(database: &Database, names: Names, role: &str) -> anyhow::
     Ok(ExitCode::SUCCESS)
 }
 
-fn word(status: &SchemaStatus) -> &'static str {
+pub(super) fn word(status: &SchemaStatus) -> &'static str {
     match status {
         SchemaStatus::Current { .. } => "current",
         SchemaStatus::Missing { .. } => "missing",
@@ -112,7 +112,7 @@ fn word(status: &SchemaStatus) -> &'static str {
     }
 }
 
-fn found(status: &SchemaStatus) -> Option<i32> {
+pub(super) fn found(status: &SchemaStatus) -> Option<i32> {
     match status {
         SchemaStatus::Current { version } | SchemaStatus::Incomplete { version } => Some(*version),
         SchemaStatus::Outdated { found, .. } | SchemaStatus::Newer { found, .. } => Some(*found),

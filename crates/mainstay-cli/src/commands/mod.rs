@@ -11,5 +11,6 @@ pub(crate) mod lease;
 pub(crate) mod leases;
 pub(crate) mod migrate;
 pub(crate) mod outbox;
+pub(crate) mod stores;
 pub(crate) mod timers;
 mod verdicts;
