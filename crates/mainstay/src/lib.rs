@@ -8,6 +8,7 @@
 
 pub use mainstay_core::*;
 
+pub use mainstay_core::fanout::{Fanout, Slice};
 pub use mainstay_core::inbox::{Begin, Inbox, Incoming};
 pub use mainstay_core::job::{JobDefinition, Jobs, Misfire, Overlap};
 pub use mainstay_core::join::{JoinMode, Joins, NewJoin};
