@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args, Parser, Subcommand};
 
-use crate::commands::{bench, demo, inbox, jobs, lease, leases, migrate, outbox, stores, timers};
+use crate::commands::{bench, demo, fanout, inbox, jobs, lease, leases, migrate, outbox, stores, timers};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -93,6 +93,9 @@ pub(crate) enum Command {
     /// Register, look at, switch and trigger work that comes round by the clock
     #[command(subcommand)]
     Jobs(jobs::JobsCommand),
+    /// Look at, change and start work that is cut into slices
+    #[command(subcommand)]
+    Fanout(fanout::FanoutCommand),
     /// See who holds which lease, and take leases away
     #[command(subcommand)]
     Leases(leases::LeasesCommand),

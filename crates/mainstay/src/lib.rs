@@ -8,6 +8,7 @@
 
 pub use mainstay_core::*;
 
+pub use mainstay_core::fanout::{Fanout, Slice};
 pub use mainstay_core::inbox::{Begin, Inbox, Incoming};
 pub use mainstay_core::job::{JobDefinition, Jobs, Misfire, Overlap};
 pub use mainstay_core::join::{JoinMode, Joins, NewJoin};
@@ -44,6 +45,8 @@ mod guides {
     struct Cron;
     #[doc = include_str!("../../../docs/guides/jobs.md")]
     struct Jobs;
+    #[doc = include_str!("../../../docs/guides/fanout.md")]
+    struct Fanout;
     #[doc = include_str!("../../../docs/guides/timers.md")]
     struct Timers;
     #[doc = include_str!("../../../docs/guides/fleet-assignment.md")]

@@ -5,6 +5,7 @@ pub(crate) mod bench;
 pub(crate) mod bound;
 mod content;
 pub(crate) mod demo;
+pub(crate) mod fanout;
 pub(crate) mod inbox;
 pub(crate) mod jobs;
 pub(crate) mod lease;

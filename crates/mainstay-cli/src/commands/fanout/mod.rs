@@ -1,0 +1,83 @@
+//! `mainstay fanout`: work that is cut into slices, one for each shard.
+
+mod change;
+mod cursors;
+mod list;
+mod show;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use jiff::SignedDuration;
+use mainstay::Leases;
+use mainstay::fanout::Fanout;
+
+use crate::failure::Failure;
+use crate::settings::Settings;
+use crate::text::harmless;
+
+use super::outbox::Opened;
+
+/// Look at, change and start work that is cut into slices
+#[derive(Debug, Subcommand)]
+pub(crate) enum FanoutCommand {
+    /// List fan-outs and their policies
+    List,
+    /// Show a fan-out's policy and who coordinates it
+    Show(KeyArgs),
+    /// Change a fan-out's policy at run time; what is not named stays as it is
+    Set(change::SetArgs),
+    /// Ask for a run now
+    Run(change::RunArgs),
+    /// List the shards of a fan-out and how far each has come
+    Cursors(cursors::CursorsArgs),
+}
+
+/// Which fan-out
+#[derive(Debug, Args)]
+pub(crate) struct KeyArgs {
+    /// Its topic
+    topic: String,
+    /// Its work key
+    work_key: String,
+}
+
+impl KeyArgs {
+    /// As a terminal may show it.
+    fn shown(&self) -> String {
+        harmless(&format!("{}:{}", self.topic, self.work_key))
+    }
+
+    /// The failure for a key that no fan-out has.
+    fn unknown(&self) -> Failure {
+        Failure::new(format!("there is no fan-out {}", self.shown())).hint(
+            "`mainstay fanout list` shows those there are; the programs that work on them register them",
+        )
+    }
+}
+
+/// A span as it can be given back to `set`.
+fn span(duration: Duration) -> String {
+    format!("{:#}", SignedDuration::try_from(duration).unwrap_or(SignedDuration::MAX))
+}
+
+pub(crate) async fn run(command: FanoutCommand, settings: &Settings) -> anyhow::Result<ExitCode> {
+    // What can be refused without a database is refused first.
+    if let FanoutCommand::Set(arguments) = &command {
+        arguments.check()?;
+    }
+    let opened = Opened::open(settings).await?;
+    let fanout = Fanout::new(opened.provider.as_ref());
+    let result = match command {
+        FanoutCommand::List => list::run(&fanout, settings).await,
+        FanoutCommand::Show(key) => {
+            show::run(&key, &fanout, &Leases::new(opened.provider.leases()), settings).await
+        }
+        FanoutCommand::Set(arguments) => change::set(&arguments, &fanout, settings).await,
+        FanoutCommand::Run(arguments) => change::run(&arguments, &fanout, settings).await,
+        FanoutCommand::Cursors(arguments) => cursors::run(&arguments, &fanout, settings).await,
+    };
+    opened.provider.close().await;
+    result
+}
