@@ -7,6 +7,7 @@ mod content;
 pub(crate) mod demo;
 pub(crate) mod inbox;
 pub(crate) mod jobs;
+pub(crate) mod joins;
 pub(crate) mod lease;
 pub(crate) mod leases;
 pub(crate) mod migrate;
