@@ -44,6 +44,8 @@ mod guides {
     struct Cron;
     #[doc = include_str!("../../../docs/guides/jobs.md")]
     struct Jobs;
+    #[doc = include_str!("../../../docs/guides/joins.md")]
+    struct Joins;
     #[doc = include_str!("../../../docs/guides/timers.md")]
     struct Timers;
     #[doc = include_str!("../../../docs/guides/fleet-assignment.md")]
