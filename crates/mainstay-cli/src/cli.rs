@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args, Parser, Subcommand};
 
-use crate::commands::{bench, demo, fanout, inbox, jobs, lease, leases, migrate, outbox, stores, timers};
+use crate::commands::{bench, demo, fanout, inbox, jobs, joins, lease, leases, migrate, outbox, stores, timers};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -19,6 +19,7 @@ Examples:
   mainstay inbox list --state dead
   mainstay jobs explain '30 2 * * *' --tz Europe/Berlin
   mainstay jobs create nightly '30 2 * * *' --topic report.build --tz Europe/Berlin
+  mainstay joins start 3 --key order-7 --on-completed order.ready
   mainstay lease run nightly-report -- ./report.sh
   mainstay leases list --held
   mainstay stores status --fleet fleet.toml       How the databases of a fleet are
@@ -96,6 +97,9 @@ pub(crate) enum Command {
     /// Look at, change and start work that is cut into slices
     #[command(subcommand)]
     Fanout(fanout::FanoutCommand),
+    /// Start, look at and change joins: several steps, and what happens when they have ended
+    #[command(subcommand)]
+    Joins(joins::JoinsCommand),
     /// See who holds which lease, and take leases away
     #[command(subcommand)]
     Leases(leases::LeasesCommand),

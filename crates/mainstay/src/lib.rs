@@ -47,6 +47,8 @@ mod guides {
     struct Jobs;
     #[doc = include_str!("../../../docs/guides/fanout.md")]
     struct Fanout;
+    #[doc = include_str!("../../../docs/guides/joins.md")]
+    struct Joins;
     #[doc = include_str!("../../../docs/guides/timers.md")]
     struct Timers;
     #[doc = include_str!("../../../docs/guides/fleet-assignment.md")]

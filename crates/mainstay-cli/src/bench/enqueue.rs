@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use anyhow::Context as _;
-use mainstay::{Message, Outbox};
+use mainstay::{JoinId, Message, Outbox};
 
 use super::clock::rate_of;
 use super::progress::{Goal, Progress};
@@ -94,12 +94,13 @@ pub(super) async fn in_transaction(
     }
 }
 
-/// One caller that enqueues many messages per call.
+/// One caller that enqueues many messages per call, as steps of a join if there is one.
 pub(super) async fn bulk(
     progress: &mut Progress,
     title: &str,
     outbox: &Outbox,
     messages: u64,
+    join: Option<JoinId>,
 ) -> anyhow::Result<f64> {
     let payload = payload();
     let counter = AtomicU64::new(0);
@@ -107,7 +108,10 @@ pub(super) async fn bulk(
     let work = async {
         while counter.load(Ordering::Relaxed) < messages {
             let size = BULK.min(messages - counter.load(Ordering::Relaxed));
-            let each = (0..size).map(|_| Message::new(TOPIC, &*payload));
+            let each = (0..size).map(|_| {
+                let message = Message::new(TOPIC, &*payload);
+                join.into_iter().fold(message, Message::join)
+            });
             outbox.enqueue_many(each.collect()).await?;
             counter.fetch_add(size, Ordering::Relaxed);
         }

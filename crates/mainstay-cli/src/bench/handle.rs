@@ -118,17 +118,17 @@ pub(super) async fn stop(running: Vec<RunningMainstay>) -> anyhow::Result<()> {
 /// Waits until so many more are done than `before`; gives their rate since `started`.
 pub(super) async fn drained(
     progress: &mut Progress,
+    title: &str,
     meter: &Meter,
     before: u64,
     messages: u64,
     started: Instant,
 ) -> anyhow::Result<f64> {
-    const NAME: &str = "drain";
     let counter = AtomicU64::new(0);
     let work = until_done(meter, before, messages, &counter);
-    progress.watch(NAME, Goal::Count(messages), &counter, work).await?;
+    progress.watch(title, Goal::Count(messages), &counter, work).await?;
     let rate = messages as f64 / started.elapsed().as_secs_f64().max(1e-9);
-    progress.finish(NAME, &format!("{}/s", count(rate as u64)));
+    progress.finish(title, &format!("{}/s", count(rate as u64)));
     Ok(rate)
 }
 

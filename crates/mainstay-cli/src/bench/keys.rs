@@ -17,7 +17,7 @@ pub(crate) struct Key {
     /// For people.
     pub(crate) title: &'static str,
     pub(crate) unit: Unit,
-    /// The bare limit that it is compared with.
+    /// What it is compared with: a bare limit, or the same work without what is measured here.
     pub(crate) limit: Option<&'static str>,
 }
 
@@ -28,13 +28,14 @@ const fn key(name: &'static str, title: &'static str, unit: Unit, limit: Option<
 use Unit::{Bytes, Milliseconds, Number, PerSecond};
 
 /// All figures, in the order in which they are told.
-pub(crate) const KEYS: [Key; 21] = [
+pub(crate) const KEYS: [Key; 22] = [
     key("enqueue_1", "enqueue, 1 caller", PerSecond, Some("limit_insert_1")),
     key("enqueue_16", "enqueue, 16 callers", PerSecond, Some("limit_shared_commit_16")),
     key("enqueue_256", "enqueue, 256 callers", PerSecond, Some("limit_shared_commit_256")),
     key("enqueue_in_tx_16", "enqueue in a transaction, 16 callers", PerSecond, Some("limit_insert_in_tx_16")),
     key("bulk", "enqueue in bulk", PerSecond, Some("limit_copy")),
     key("drain", "drain", PerSecond, Some("limit_claim_settle")),
+    key("drain_joined", "drain of one join's members", PerSecond, Some("drain")),
     key("end_to_end", "end to end, 16 callers", PerSecond, None),
     key("latency_p50_ms", "latency, p50", Milliseconds, Some("limit_latency_p50_ms")),
     key("latency_p99_ms", "latency, p99", Milliseconds, Some("limit_latency_p99_ms")),

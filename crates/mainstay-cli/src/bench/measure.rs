@@ -3,9 +3,14 @@
 
 use std::time::Instant;
 
+use anyhow::Context as _;
+use mainstay::join::JoinState;
+use mainstay::{Joins, NewJoin};
+
 use super::limits::Limits;
 use super::scratch::Stage;
 use super::{Plan, Progress, Results, Scratch, cost, enqueue, handle};
+use crate::failure::Failure;
 use crate::meter::Meter;
 
 /// Callers at once, where there are many.
@@ -27,6 +32,7 @@ pub(crate) async fn measure(
     bench.enqueue(progress, &mut results).await?;
     bench.bulk(progress, &mut results).await?;
     bench.drain(progress, &mut results).await?;
+    bench.drain_joined(progress, &mut results).await?;
     bench.end_to_end(progress, &mut results).await?;
     bench.latency(progress, &mut results).await?;
     bench.idle(progress, &mut results).await?;
@@ -113,7 +119,8 @@ impl Bench<'_> {
         if self.wants("bulk") {
             let stage = self.stage().await?;
             let messages = self.plan.messages;
-            results.set("bulk", enqueue::bulk(progress, "enqueue in bulk", &stage.outbox, messages).await?);
+            let rate = enqueue::bulk(progress, "enqueue in bulk", &stage.outbox, messages, None).await?;
+            results.set("bulk", rate);
             self.scratch.clear(stage).await?;
         }
         Ok(())
@@ -134,16 +141,13 @@ impl Bench<'_> {
             Some(plain) => cost::log_end(plain).await?,
             None => None,
         };
-        enqueue::bulk(progress, "filling the outbox", &stage.outbox, self.plan.messages).await?;
+        enqueue::bulk(progress, "filling the outbox", &stage.outbox, self.plan.messages, None).await?;
         let messages = self.meter.read().enqueued - before.enqueued;
-        if let Some(plain) = plain {
-            let client = plain.pool().get().await?;
-            // As it would be after a while; and a role that may not do it measures without it.
-            let _refused = client.batch_execute("checkpoint").await;
-        }
+        self.checkpoint().await?;
         let started = Instant::now();
         let running = handle::Handlers::new().start(&stage.provider, self.plan.workers, true).await?;
-        results.set("drain", handle::drained(progress, &self.meter, before.done, messages, started).await?);
+        let rate = handle::drained(progress, "drain", &self.meter, before.done, messages, started).await?;
+        results.set("drain", rate);
         handle::stop(running).await?;
         if let (Some(plain), Some(before)) = (plain, log_before)
             && let Some(after) = cost::log_end(plain).await?
@@ -157,6 +161,40 @@ impl Bench<'_> {
             results.set("dead_tuples_per_message", dead / messages as f64);
         }
         self.scratch.clear(stage).await
+    }
+
+    /// The same with messages that are all steps of one join, which the last of them has to end.
+    async fn drain_joined(&self, progress: &mut Progress, results: &mut Results) -> anyhow::Result<()> {
+        if !self.wants("drain_joined") {
+            return Ok(());
+        }
+        let (stage, before) = (self.stage().await?, self.meter.read());
+        let (joins, messages) = (Joins::new(stage.provider.joins()), self.plan.messages);
+        let join = joins.start(NewJoin::new(u32::try_from(messages)?)).await?;
+        enqueue::bulk(progress, "filling a join", &stage.outbox, messages, Some(join)).await?;
+        self.checkpoint().await?;
+        let started = Instant::now();
+        let running = handle::Handlers::new().start(&stage.provider, self.plan.workers, true).await?;
+        let title = "drain of one join's members";
+        let rate = handle::drained(progress, title, &self.meter, before.done, messages, started).await?;
+        handle::stop(running).await?;
+        let ended = joins.get(join).await?.context("the join of the measurement is gone")?;
+        if ended.state != JoinState::Completed || u64::from(ended.completed) != messages {
+            let found = format!("it is {}, {} of {messages} steps counted", ended.state, ended.completed);
+            return Err(Failure::new("the join did not end with its last step").because(found).into());
+        }
+        results.set("drain_joined", rate);
+        self.scratch.clear(stage).await
+    }
+
+    /// The database as it would be after a while.
+    async fn checkpoint(&self) -> anyhow::Result<()> {
+        if let Some(plain) = self.scratch.plain() {
+            let client = plain.pool().get().await?;
+            // A role that may not do it measures without it.
+            let _refused = client.batch_execute("checkpoint").await;
+        }
+        Ok(())
     }
 
     async fn end_to_end(&self, progress: &mut Progress, results: &mut Results) -> anyhow::Result<()> {

@@ -26,6 +26,7 @@ Measured, with payloads of 200 bytes:
   enqueue_in_tx_16          the same by 16 callers, each in a transaction of its own
   bulk                      messages per second in calls of 5,000
   drain                     messages per second claimed, handled and settled from a full outbox
+  drain_joined              the same where all messages are steps of one join; its *_to_limit is to drain
   end_to_end                messages per second when 16 callers enqueue while dispatchers handle, until
                             the last is settled
   latency_p50_ms, _p99_ms   from just before the call of enqueue to the start of the handler, at 50
@@ -37,7 +38,7 @@ Measured, with payloads of 200 bytes:
                             rows of the same size, in the same run
   *_to_limit                how a figure stands to its limit: part of the rate, times the latency
 
-The drain and end_to_end have --workers dispatchers of 64 handlers that claim 1,000 at once, latency and
+The drains and end_to_end have --workers dispatchers of 64 handlers that claim 1,000 at once, latency and
 idle one dispatcher at its defaults. What a database has no such thing for is null. The WAL and the
 transactions are those of the whole server and the whole database: they tell something where nobody
 else is at work.
@@ -49,7 +50,7 @@ the end, on Ctrl-C too.";
 #[derive(Debug, Args)]
 #[command(after_help = DETAILS)]
 pub(crate) struct BenchArgs {
-    /// Messages of a measurement that a number ends: bulk, drain [default: 100000, quick: 10000]
+    /// Messages of a measurement that a number ends: bulk, drains [default: 100000, quick: 10000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(100..=10_000_000))]
     messages: Option<u64>,
     /// Seconds of a measurement that time ends: all others [default: 5, quick: 1]

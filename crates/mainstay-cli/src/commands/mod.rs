@@ -8,6 +8,7 @@ pub(crate) mod demo;
 pub(crate) mod fanout;
 pub(crate) mod inbox;
 pub(crate) mod jobs;
+pub(crate) mod joins;
 pub(crate) mod lease;
 pub(crate) mod leases;
 pub(crate) mod migrate;

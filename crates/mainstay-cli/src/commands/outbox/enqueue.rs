@@ -7,9 +7,10 @@ use anyhow::Context;
 use clap::Args;
 use jiff::Timestamp;
 use mainstay::outbox::Enqueued;
-use mainstay::{Message, Outbox};
+use mainstay::{JoinId, Message, Outbox};
 
 use crate::commands::content::{ContentArgs, lenient};
+use crate::commands::joins;
 use crate::output;
 use crate::settings::Settings;
 use crate::text::{parse_duration, parse_positive_duration, parse_timestamp};
@@ -38,6 +39,9 @@ pub(crate) struct EnqueueArgs {
     /// Never handled later than this long from now; it then fails as expired
     #[arg(long, value_name = "DURATION", value_parser = parse_positive_duration)]
     expires_in: Option<Duration>,
+    /// Make it a step of this join; may be repeated
+    #[arg(long = "join", value_name = "ID", value_parser = joins::parse_id)]
+    joins: Vec<JoinId>,
 }
 
 impl EnqueueArgs {
@@ -53,6 +57,7 @@ impl EnqueueArgs {
         if let Some(lifetime) = self.expires_in {
             message = message.expires_in(lifetime);
         }
+        message = self.joins.iter().copied().fold(message, Message::join);
         message.clone().prepare(&lenient()).context("the message can't be enqueued")?;
         Ok(message)
     }
