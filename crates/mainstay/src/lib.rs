@@ -51,8 +51,8 @@ mod guides {
     struct Joins;
     #[doc = include_str!("../../../docs/guides/timers.md")]
     struct Timers;
-    #[doc = include_str!("../../../docs/guides/fleet-assignment.md")]
-    struct FleetAssignment;
+    #[doc = include_str!("../../../docs/guides/fleet.md")]
+    struct Fleet;
     #[doc = include_str!("../../../docs/guides/inbox.md")]
     struct Inbox;
 }
