@@ -19,6 +19,7 @@ mod fanout_cursors;
 mod fanout_service;
 mod fleet;
 mod fleet_selection;
+mod fleet_sharing;
 mod fleet_trouble;
 mod forget;
 mod fuzz;
@@ -77,6 +78,7 @@ pub fn all() -> Vec<Case> {
         fanout_service::CASES,
         fleet::CASES,
         fleet_selection::CASES,
+        fleet_sharing::CASES,
         fleet_trouble::CASES,
         forget::CASES,
         fuzz::CASES,
