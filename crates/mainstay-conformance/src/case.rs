@@ -104,6 +104,7 @@ macro_rules! suite {
         $crate::fanout_service_cases!($fixture);
         $crate::fleet_cases!($fixture);
         $crate::fleet_selection_cases!($fixture);
+        $crate::fleet_sharing_cases!($fixture);
         $crate::fleet_trouble_cases!($fixture);
         $crate::forget_cases!($fixture);
         $crate::fuzz_cases!($fixture);

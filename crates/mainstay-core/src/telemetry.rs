@@ -928,5 +928,10 @@ pub(crate) fn fleet_not_refreshed(error: &Error) {
     tracing::warn!(store = FLEET, %error, "the databases of the fleet could not be discovered; they stay as they are");
 }
 
+/// Sharing the databases with other nodes has broken off; it is taken up again.
+pub(crate) fn fleet_not_shared(error: &Error) {
+    tracing::error!(store = FLEET, %error, "sharing the databases of the fleet broke off; none is worked on until it is taken up again");
+}
+
 /// Stands for all databases of a fleet.
 const FLEET: &str = "fleet";

@@ -22,6 +22,7 @@ mod fanout_runs;
 mod fanout_service;
 mod fleet;
 mod fleet_selection;
+mod fleet_sharing;
 mod fleet_trouble;
 mod forget;
 mod fuzz;
@@ -83,6 +84,7 @@ pub fn all() -> Vec<Case> {
         fanout_service::CASES,
         fleet::CASES,
         fleet_selection::CASES,
+        fleet_sharing::CASES,
         fleet_trouble::CASES,
         forget::CASES,
         fuzz::CASES,

@@ -8,12 +8,17 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::error::Result;
+use crate::lease::Leases;
 use crate::runtime::MainstayBuilder;
+use crate::store::Provider;
 
 use super::budget::Budget;
 use super::control::{Inner, SetUp};
 use super::keeper::Node;
-use super::{Connect, DatabaseDiscovery, DatabaseEntry, Fleet, FleetOptions, Owned, Selection};
+use super::{
+    Assignment, AssignmentOptions, Connect, DatabaseDiscovery, DatabaseEntry, Fleet, FleetOptions, Owned,
+    Selection,
+};
 
 /// Puts a [`Fleet`] together.
 #[must_use = "nothing happens until it is built"]
@@ -23,8 +28,15 @@ pub struct FleetBuilder {
     set_up: SetUp,
     options: FleetOptions,
     selection: Selection,
-    owned: Option<watch::Receiver<Owned>>,
+    ownership: Ownership,
     works: bool,
+}
+
+/// Where it comes from which databases this node works on.
+enum Ownership {
+    All,
+    Told(watch::Receiver<Owned>),
+    Shared(Leases, AssignmentOptions),
 }
 
 impl FleetBuilder {
@@ -35,7 +47,7 @@ impl FleetBuilder {
             set_up: Box::new(|_, builder| builder),
             options: FleetOptions::default(),
             selection: Selection::default(),
-            owned: None,
+            ownership: Ownership::All,
             works: true,
         }
     }
@@ -61,9 +73,18 @@ impl FleetBuilder {
         self
     }
 
-    /// Works only on the databases that are said to be this node's, as that changes. Defaults to all.
+    /// Shares the databases with the other nodes of the fleet, through leases in one home database: each is worked on by one node, and what
+    /// a node leaves behind, the others take over. The home's connections are not of the budget, and closing it is the application's.
+    /// Defaults to sharing with nobody.
+    pub fn share_through(mut self, home: &dyn Provider, options: AssignmentOptions) -> Self {
+        self.ownership = Ownership::Shared(Leases::new(home.leases()), options);
+        self
+    }
+
+    /// Works only on the databases that are said to be this node's, as that changes: for applications that share them by rules of their
+    /// own. Defaults to all.
     pub fn owned(mut self, owned: watch::Receiver<Owned>) -> Self {
-        self.owned = Some(owned);
+        self.ownership = Ownership::Told(owned);
         self
     }
 
@@ -76,7 +97,17 @@ impl FleetBuilder {
     /// Checks everything and puts it together. Nothing runs yet, and nobody has been asked for databases.
     pub fn build(self) -> Result<Fleet> {
         self.options.validate()?;
-        let owned_from = self.owned.filter(|_| self.works);
+        let (mut owned_from, mut assignment) = (None, None);
+        match self.ownership {
+            Ownership::All => {}
+            Ownership::Told(from) => owned_from = Some(from),
+            Ownership::Shared(leases, options) => {
+                let sharing = Assignment::new(leases, options)?;
+                owned_from = Some(sharing.owned());
+                assignment = Some(Arc::new(sharing));
+            }
+        }
+        let owned_from = owned_from.filter(|_| self.works);
         let owned = match &owned_from {
             Some(from) => from.borrow().clone(),
             None if self.works => Owned::all(),
@@ -98,6 +129,7 @@ impl FleetBuilder {
             selection: self.selection,
             owned,
             owned_from,
+            assignment: assignment.filter(|_| self.works),
             registry: Mutex::default(),
             refreshing: tokio::sync::Mutex::new(()),
             last_refresh: Mutex::default(),

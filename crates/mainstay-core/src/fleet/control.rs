@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::runtime::{MainstayBuilder, Pause};
+use crate::runtime::{MainstayBuilder, Pause, Service, start};
 use crate::store::Queue;
 use crate::telemetry;
 
@@ -19,12 +19,15 @@ use super::keeper::Node;
 use super::registry::Registry;
 use super::store::Store;
 use super::{
-    BreakerState, Connect, DatabaseDiscovery, DatabaseEntry, FleetBuilder, FleetStatus, Owned, Refreshed,
-    Selection, StoreState, StoreStatus, selection,
+    Assignment, BreakerState, Connect, DatabaseDiscovery, DatabaseEntry, FleetBuilder, FleetStatus, Owned,
+    Refreshed, Selection, StoreState, StoreStatus, selection,
 };
 
 /// The pauses between attempts to discover databases at the start.
 const START_RETRY: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(15));
+
+/// The pause before sharing the databases is taken up again after it has ended by itself.
+const SHARE_AGAIN: Duration = Duration::from_secs(5);
 
 pub(super) type SetUp = Box<dyn Fn(&DatabaseEntry, MainstayBuilder) -> MainstayBuilder + Send + Sync>;
 
@@ -43,6 +46,8 @@ pub(super) struct Inner {
     /// Where which databases are this node's is said, and where that comes from.
     pub(super) owned: watch::Sender<Owned>,
     pub(super) owned_from: Option<watch::Receiver<Owned>>,
+    /// Shares the databases with other nodes, if there may be some.
+    pub(super) assignment: Option<Arc<Assignment>>,
     pub(super) registry: Mutex<Registry>,
     pub(super) refreshing: tokio::sync::Mutex<()>,
     pub(super) last_refresh: Mutex<LastRefresh>,
@@ -81,7 +86,7 @@ impl Inner {
         let owned = self.owned.borrow().clone();
         let mut stores = self.stores();
         stores.retain(|store| {
-            owned.contains(store.id()) && store.is_well() && store.mainstay.dispatcher(queue).is_some()
+            owned.owns(store.id()) && store.is_well() && store.mainstay.dispatcher(queue).is_some()
         });
         stores
     }
@@ -114,6 +119,9 @@ impl Fleet {
         }
         if let Some(from) = &inner.owned_from {
             inner.keepers.spawn(follow(Arc::clone(inner), from.clone()));
+        }
+        if let Some(assignment) = &inner.assignment {
+            inner.keepers.spawn(share(Arc::clone(assignment), inner.stop.clone()));
         }
         if let Some(interval) = inner.node.options.refresh.filter(|_| !inner.discovery.is_fixed()) {
             inner.keepers.spawn(refresh_every(Arc::clone(inner), interval));
@@ -215,6 +223,31 @@ async fn follow(fleet: Arc<Inner>, mut from: watch::Receiver<Owned>) {
         }
     };
     fleet.stop.run_until_cancelled(following).await;
+}
+
+/// Takes part in sharing the databases, until told to stop. What this node has is given up then, so that others go on with it while the
+/// databases stop here: they hand out nothing new, and what is in hand is claimed.
+async fn share(assignment: Arc<Assignment>, stop: CancellationToken) {
+    loop {
+        let mut running = start(Arc::clone(&assignment) as Arc<dyn Service>);
+        let ended = tokio::select! {
+            () = stop.cancelled() => None,
+            ended = running.ended() => Some(ended),
+        };
+        match ended {
+            None => {
+                // It has said what is wrong; what could not be given up lapses.
+                drop(running.stop().await);
+                return;
+            }
+            Some(Err(error)) => telemetry::fleet_not_shared(&error),
+            // The home database was closed.
+            Some(Ok(())) => {}
+        }
+        if stop.run_until_cancelled(tokio::time::sleep(SHARE_AGAIN)).await.is_none() {
+            return;
+        }
+    }
 }
 
 async fn refresh_every(fleet: Arc<Inner>, interval: Duration) {

@@ -111,7 +111,7 @@ impl Keeper {
     }
 
     fn is_owned(&self) -> bool {
-        self.node.owned.borrow().contains(self.store.id())
+        self.node.owned.borrow().owns(self.store.id())
     }
 
     // ---- resting
@@ -119,13 +119,20 @@ impl Keeper {
     /// Waits until there is something to do.
     async fn rest(&mut self) -> Next {
         let mut owned = self.node.owned.clone();
+        let mut was_owned = true;
         loop {
             let told = self.store.signals.take();
             if self.stop.is_cancelled() {
                 return Next::Stop;
             }
-            let is_owned = owned.borrow_and_update().contains(self.store.id());
+            let is_owned = owned.borrow_and_update().owns(self.store.id());
             self.store.set_state(if is_owned { StoreState::Cold } else { StoreState::Elsewhere });
+            if is_owned && !was_owned {
+                // Whoever had it last may have left anything.
+                self.plan.pause.reset();
+                self.plan.work_at = Instant::now();
+            }
+            was_owned = is_owned;
             if told.recheck {
                 self.store.view().breaker.hasten();
                 self.plan.look_at = Instant::now();
@@ -317,7 +324,7 @@ impl Keeper {
         let began = Instant::now();
         let (mut busy_at, mut unanswered) = (began, 0);
         loop {
-            if self.stop.is_cancelled() || !owned.borrow_and_update().contains(self.store.id()) {
+            if self.stop.is_cancelled() || !owned.borrow_and_update().owns(self.store.id()) {
                 return End::Stop;
             }
             let agenda = match self.agenda().await {
@@ -375,7 +382,7 @@ impl Keeper {
                 let hurry = async move {
                     tokio::select! {
                         () = stop.cancelled() => {}
-                        _ = owned.wait_for(|owned| !owned.contains(&id)) => {}
+                        _ = owned.wait_for(|owned| !owned.owns(&id)) => {}
                     }
                 };
                 running.finish(hurry).await
@@ -421,7 +428,7 @@ impl Keeper {
         let line = node.budget.for_work(server.as_deref(), count);
         tokio::pin!(line);
         loop {
-            if self.stop.is_cancelled() || !owned.borrow_and_update().contains(self.store.id()) {
+            if self.stop.is_cancelled() || !owned.borrow_and_update().owns(self.store.id()) {
                 return None;
             }
             tokio::select! {
