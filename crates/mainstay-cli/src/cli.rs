@@ -7,7 +7,9 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args, Parser, Subcommand};
 
-use crate::commands::{bench, demo, fanout, inbox, jobs, joins, lease, leases, migrate, outbox, stores, timers};
+use crate::commands::{
+    bench, demo, fanout, inbox, jobs, joins, lease, leases, migrate, outbox, stores, timers,
+};
 
 const EXAMPLES: &str = "\
 Examples:

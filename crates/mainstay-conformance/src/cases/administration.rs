@@ -107,7 +107,7 @@ async fn r30_a_cancelled_message_leaves_a_record(fx: &dyn Fixture) {
     let audit = Audit::new(world.provider.audit());
     for id in ids {
         let about = AuditFilter::all().anchor("outbox", id.to_string());
-        assert_eq!(audit.list(&about, AuditPage::default()).await.unwrap(), [record.clone()]);
+        assert_eq!(audit.list(&about, AuditPage::default()).await.unwrap(), std::slice::from_ref(&record));
     }
 }
 

@@ -103,8 +103,11 @@ pub(super) async fn r24_drain_first_has_a_budget(fx: &dyn Fixture) {
 /// Always picks the same, and writes down what it was told.
 struct Only {
     wanted: &'static str,
-    told: Arc<Mutex<Vec<(Option<String>, usize)>>>,
+    told: Told,
 }
+
+/// The last store picked and how much came of it, each time.
+type Told = Arc<Mutex<Vec<(Option<String>, usize)>>>;
 
 impl SelectionStrategy for Only {
     fn select_next(&mut self, stores: &[&str], last: Option<&str>, last_count: usize) -> Option<usize> {

@@ -142,7 +142,7 @@ mod tests {
     #[test]
     fn a_store_that_vanished_stops_nobody() {
         for strategy in [&mut RoundRobin::new() as &mut dyn SelectionStrategy, &mut DrainFirst::new()] {
-            assert_eq!(strategy.select_next(&STORES, Some("c"), 1).map(|at| STORES[at]).is_some(), true);
+            assert!(strategy.select_next(&STORES, Some("c"), 1).is_some_and(|at| at < STORES.len()));
             assert!(strategy.select_next(&["x"], Some("c"), 1).is_some());
             assert_eq!(strategy.select_next(&[], Some("x"), 1), None);
             strategy.reset();
