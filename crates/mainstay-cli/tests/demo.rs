@@ -5,7 +5,9 @@
 mod program;
 
 use std::io::{BufRead, BufReader, Read};
-use std::process::Child;
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
 
 use mainstay_tests::TestDatabase;
 use program::{Program, Ran};
@@ -21,6 +23,9 @@ fn assert_balanced(summary: &Value) {
     for name in ["pending", "in_progress", "lost", "stale_settles", "shipped_twice", "out_of_order"] {
         assert_eq!(number(name), 0, "{name}: {summary}");
     }
+    for name in ["miscounted", "unannounced"] {
+        assert_eq!(summary["inventory"][name], 0, "{name}: {summary}");
+    }
     assert!(summary["latency_p50_ms"].is_number() && summary["latency_p99_ms"].is_number(), "{summary}");
 }
 
@@ -32,6 +37,10 @@ fn the_books_balance_on_sqlite() {
     assert_balanced(&summary);
     assert_eq!((&summary["database"], &summary["interrupted"]), (&"sqlite".into(), &false.into()));
     assert!(summary["failed"].as_u64() > Some(0), "some orders are poison: {summary}");
+    // Every second all branches are counted, each in its own database.
+    let inventory = |name: &str| summary["inventory"][name].as_u64().unwrap();
+    assert!(inventory("runs") > 0 && inventory("slices") > 0, "{summary}");
+    assert!(inventory("slices") <= 3 * inventory("runs"), "{summary}");
     assert!(ran.stderr.contains("orders"), "there is no progress in {:?}", ran.stderr);
     assert_eq!(std::fs::read_dir(program.folder()).unwrap().count(), 0, "something is left behind");
 }
@@ -103,6 +112,49 @@ fn messages_that_vanish_are_missed() {
     stderr.read_to_string(&mut rest).unwrap();
     let summary = Ran::of(child.wait_with_output().unwrap()).ended(1).json();
     assert_eq!((&summary["balanced"], &summary["lost"]), (&false.into(), &3.into()));
+}
+
+/// Deletes one row, as soon as there is one to delete.
+fn rob(database: &Path, robbed: &str) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        let connection = rusqlite::Connection::open(database).unwrap();
+        connection.busy_timeout(Duration::from_secs(30)).unwrap();
+        match connection.execute(robbed, []).unwrap() {
+            0 => assert!(Instant::now() < deadline, "there was nothing to delete"),
+            rows => return assert_eq!(rows, 1),
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_branch_that_was_not_counted_is_missed() {
+    let program = Program::new();
+    let temporary = program.folder().join("temporary");
+    std::fs::create_dir(&temporary).unwrap();
+    let mut command = program.command(&["demo", "--for", "10m", "--json", "--database", "shop.db"]);
+    command.env("TMPDIR", &temporary).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut stderr = under_way(&mut child);
+
+    let folder = std::fs::read_dir(&temporary).unwrap().next().unwrap().unwrap().path();
+    // A branch is counted again when the count before is over, so nobody looks at the oldest of several any more.
+    let count = "delete from infra_outbox_history where id = (select id from infra_outbox_history order by rowid limit 1)
+                 and (select count(*) from infra_outbox_history) > 1";
+    rob(&folder.join("harbour.db"), count);
+    let told = "delete from mainstay_demo_outbox_history where id =
+                (select id from mainstay_demo_outbox_history where topic = 'inventory.complete' limit 1)";
+    rob(&program.folder().join("shop.db"), told);
+
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let mut rest = String::new();
+    stderr.read_to_string(&mut rest).unwrap();
+    let summary = Ran::of(child.wait_with_output().unwrap()).ended(1).json();
+    assert_eq!(summary["balanced"], false, "{summary}");
+    let inventory = &summary["inventory"];
+    assert_eq!((&inventory["miscounted"], &inventory["unannounced"]), (&1.into(), &1.into()), "{summary}");
+    assert_eq!(std::fs::read_dir(&temporary).unwrap().count(), 0, "something is left behind");
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! `mainstay demo`: a small shop on outbox, inbox, timers, a job and a lease, with nothing to set up.
+//! `mainstay demo`: a small shop on outbox, inbox, timers, a job, a lease, and a fan-out over a fleet, with nothing to set up.
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -30,7 +30,9 @@ Customers place orders; an order and its message are written in one transaction.
 them; a shipment, the notice to the customer and the end of the message are one transaction.
 Some orders fail and are retried, some are slow, some poison, some expire, some must go in order.
 Beside that, timers remind customers, a job takes stock every second, an inbox takes in what the
-carrier reports (often twice, once counts), and two foremen want the forklift that a lease gives to one.
+carrier reports (often twice, once counts), two foremen want the forklift that a lease gives to one,
+and every second a fan-out has three branches counted, each in a SQLite database of its own in a
+temporary folder; a join says when all of them have been.
 
 Without --for it runs until Ctrl-C on a terminal, and for 10 s otherwise. The first Ctrl-C
 closes the shop, finishes what was ordered and checks the books; the second quits at once (130).
@@ -60,23 +62,21 @@ pub(crate) struct DemoArgs {
 
 pub(crate) async fn run(arguments: DemoArgs, settings: &Settings) -> anyhow::Result<ExitCode> {
     let names = settings.names_in(settings.schema_flag.as_deref().unwrap_or(SCHEMA))?;
-    let (database, temporary) = match settings.database()? {
+    let folder = tempfile::Builder::new().prefix("mainstay-demo-").tempdir();
+    let folder = folder.context("no temporary folder can be made")?;
+    let (database, is_temporary) = match settings.database()? {
         Some(Database::SqliteMemory) => {
             return Err(Failure::usage("the demo needs a database that two connections can open")
                 .because("the shop writes its orders through a connection of its own, and sqlite::memory: has only one")
                 .hint("leave --database out for a temporary file, or name a file")
                 .into());
         }
-        Some(database) => (database, None),
-        None => {
-            let folder = tempfile::Builder::new().prefix("mainstay-demo-").tempdir();
-            let folder = folder.context("no temporary folder can be made")?;
-            (Database::SqliteFile(folder.path().join("demo.db")), Some(folder))
-        }
+        Some(database) => (database, false),
+        None => (Database::SqliteFile(folder.path().join("demo.db")), true),
     };
-    let location = match temporary {
-        Some(_) => "a temporary SQLite file".to_owned(),
-        None => database.to_string(),
+    let location = match is_temporary {
+        true => "a temporary SQLite file".to_owned(),
+        false => database.to_string(),
     };
     let on_terminal = std::io::stdout().is_terminal() && !settings.json;
     let plan = Plan {
@@ -85,10 +85,11 @@ pub(crate) async fn run(arguments: DemoArgs, settings: &Settings) -> anyhow::Res
         workers: arguments.workers as usize,
         // SQLite has one writer at a time; more customers would only queue for the lock.
         queues: if matches!(database, Database::Postgres(_)) { 8 } else { 1 },
+        branches: folder.path().to_owned(),
         location,
     };
 
-    let signals = Signals::watch(tidy_up(temporary.as_ref()));
+    let signals = Signals::watch(tidy_up(&folder));
     let in_place = settings.may_draw();
     let view = |location: &str| shop::View::new(location, in_place, settings.quiet);
     let summary = match &database {
@@ -114,18 +115,16 @@ pub(crate) async fn run(arguments: DemoArgs, settings: &Settings) -> anyhow::Res
         }
         Database::SqliteMemory => return Err(Failure::usage("the demo needs a file").into()),
     };
-    drop(temporary);
+    drop(folder);
     shop::tell(&summary, settings.json)
 }
 
 /// What is left to do when nothing will be dropped any more.
-fn tidy_up(temporary: Option<&TempDir>) -> impl FnOnce() + Send + 'static {
-    let folder = temporary.map(|folder| folder.path().to_owned());
+fn tidy_up(folder: &TempDir) -> impl FnOnce() + Send + 'static {
+    let folder = folder.path().to_owned();
     move || {
         screen::restore();
-        if let Some(folder) = folder {
-            // Nothing can be done about a folder that stays; the system clears it away some day.
-            let _left = std::fs::remove_dir_all(folder);
-        }
+        // Nothing can be done about a folder that stays; the system clears it away some day.
+        let _left = std::fs::remove_dir_all(folder);
     }
 }

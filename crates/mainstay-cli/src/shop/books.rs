@@ -12,6 +12,8 @@ use mainstay::{Mainstay, Outbox, WorkItemId};
 use uuid::Uuid;
 
 use super::beside::Beside;
+use super::branches::Branches;
+use super::inventory::Inventory;
 use super::order::Order;
 use super::{Kind, Shop};
 
@@ -70,20 +72,29 @@ pub(crate) struct Books {
     pub(crate) retries: u64,
     /// What went on beside the orders.
     pub(crate) beside: Beside,
+    /// What went on in the branches.
+    pub(crate) inventory: Inventory,
 }
 
 impl Books {
     /// Reads the books of a run.
-    pub(crate) async fn read<S: Shop>(shop: &S, mainstay: &Mainstay, run: Uuid) -> anyhow::Result<Self> {
+    pub(crate) async fn read<S: Shop>(
+        shop: &S,
+        mainstay: &Mainstay,
+        branches: &Branches,
+        run: Uuid,
+    ) -> anyhow::Result<Self> {
         let ledger = shop.ledger(run).await.context("the shop's tables can't be read")?;
         let messages = read_messages(mainstay.outbox(), run).await.context("the outbox can't be read")?;
         let beside = Beside::read(mainstay, &ledger, run).await.context("Mainstay's tables can't be read")?;
-        Ok(Self { beside, ..Self::balance(&ledger, &messages) })
+        let inventory = Inventory::read(mainstay, branches.fleet(), run).await;
+        let inventory = inventory.context("the branches' databases can't be read")?;
+        Ok(Self { beside, inventory, ..Self::balance(&ledger, &messages) })
     }
 
     /// Whether something is still to come to its end.
     pub(crate) fn is_pending(&self) -> bool {
-        self.pending > 0 || self.beside.is_pending()
+        self.pending > 0 || self.beside.is_pending() || self.inventory.is_pending()
     }
 
     fn balance(ledger: &Ledger, messages: &HashMap<WorkItemId, Entry>) -> Self {
@@ -164,7 +175,7 @@ impl Books {
             ("orders shipped, but not done", self.shipped_undone),
             ("shipments out of order for customers who wanted order", self.out_of_order),
         ];
-        orders.into_iter().chain(self.beside.checks()).collect()
+        orders.into_iter().chain(self.beside.checks()).chain(self.inventory.checks()).collect()
     }
 
     /// Whether everything is accounted for.

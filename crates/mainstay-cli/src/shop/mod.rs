@@ -1,6 +1,6 @@
 //! The shop of the demo: customers place orders, workers ship them, and at the end the books are checked. Beside that, timers remind
-//! customers, a job takes stock every second, an inbox takes in what the carrier reports (often twice), and two foremen want the
-//! one forklift.
+//! customers, a job takes stock every second, an inbox takes in what the carrier reports (often twice), two foremen want the
+//! one forklift, and a fan-out has the branches counted, each in a database of its own.
 //!
 //! All of it is real: orders and shipments are rows in the same database as the outbox, an order and its message are
 //! one transaction, and so are a shipment, the notice it causes and the end of the message. The books are read from
@@ -8,9 +8,11 @@
 
 mod beside;
 mod books;
+mod branches;
 mod carrier;
 mod customers;
 mod foremen;
+mod inventory;
 mod order;
 mod postgres;
 mod reminders;

@@ -74,6 +74,12 @@ pub(crate) fn tell(summary: &Summary, as_json: bool) -> anyhow::Result<ExitCode>
 fn tell_json(summary: &Summary) -> anyhow::Result<()> {
     let books = &summary.books;
     let latency = summary.latency.map(|latency| latency.map(millis));
+    let inventory = json!({
+        "runs": books.inventory.runs,
+        "slices": books.inventory.slices,
+        "miscounted": books.inventory.miscounted,
+        "unannounced": books.inventory.unannounced,
+    });
     output::json(&json!({
         "balanced": books.balanced(),
         "database": summary.kind,
@@ -108,6 +114,7 @@ fn tell_json(summary: &Summary) -> anyhow::Result<()> {
         "reports_misread": books.beside.misread,
         "shifts": books.beside.shifts,
         "shifts_overlapping": books.beside.overlapping,
+        "inventory": inventory,
         "stale_settles": summary.stale_settles,
         "messages_per_second": (books.done + books.failed) as f64 / summary.took.as_secs_f64().max(0.001),
         "latency_p50_ms": latency[0],
@@ -127,7 +134,7 @@ fn tell_table(summary: &Summary) -> anyhow::Result<()> {
     let reasons: Vec<_> =
         books.failed_by.iter().map(|(reason, messages)| format!("{} {reason}", count(*messages))).collect();
     let per_second = |things: u64, seconds: f64| format!("{:.0}/s", things as f64 / seconds.max(0.001));
-    let beside = &books.beside;
+    let (beside, inventory) = (&books.beside, &books.inventory);
     let mut table = output::table(["the books, read from the database", "", ""]);
     for (name, value, note) in [
         ("orders placed", books.orders, per_second(books.orders, open_for)),
@@ -149,6 +156,11 @@ fn tell_table(summary: &Summary) -> anyhow::Result<()> {
             "carrier's reports (inbox)",
             beside.reports,
             format!("{} sent, each took effect once", count(summary.reports_sent)),
+        ),
+        (
+            "inventories (a fan-out)",
+            inventory.runs,
+            format!("{} slices in three databases, each run ended by a join", count(inventory.slices)),
         ),
         ("shifts (a lease)", beside.shifts, "two foremen, never at once".to_owned()),
     ] {

@@ -1,5 +1,6 @@
 //! A day at the shop: open, sell, close the door, finish what was ordered, check the books.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,12 +14,14 @@ use tokio::time::{Instant, MissedTickBehavior};
 use uuid::Uuid;
 
 use super::books::Books;
+use super::branches::Branches;
 use super::carrier::Reports;
 use super::customers::{Orders, shop_until};
+use super::inventory::Complete;
 use super::order::Order;
 use super::report::Summary;
 use super::view::{Phase, View};
-use super::{Shop, foremen, stock, workers};
+use super::{Shop, foremen, inventory, stock, workers};
 use crate::meter::Meter;
 use crate::signals::Signals;
 
@@ -30,6 +33,8 @@ const TICK: Duration = Duration::from_millis(250);
 
 /// How a run goes.
 pub(crate) struct Plan {
+    /// Where the branches have their databases.
+    pub(crate) branches: PathBuf,
     /// The database, as it may be shown.
     pub(crate) location: String,
     /// How long orders are placed; none means until a signal.
@@ -58,7 +63,9 @@ pub(crate) async fn run<S: Shop>(
     deployed.with_context(|| format!("the demo can't use {}", plan.location))?;
     shop.open().await?;
     let reports = Arc::new(Reports::default());
-    let mainstay = workers::employ(&shop, Arc::clone(&provider), plan.workers, run, &reports)?;
+    let (branches, complete) = (Branches::open(&plan.branches).await?, Complete::default());
+    let outside = (&branches, &complete);
+    let mainstay = workers::employ(&shop, Arc::clone(&provider), plan.workers, run, &reports, outside)?;
     let running = mainstay.start().await?;
 
     let opened = Instant::now();
@@ -77,7 +84,8 @@ pub(crate) async fn run<S: Shop>(
         closing,
     );
     let customers = tokio::spawn(customers);
-    let mut watched = Watched { outbox: &outbox, meter: &meter, orders: &orders, opened };
+    let mut watched =
+        Watched { outbox: &outbox, meter: &meter, orders: &orders, complete: &complete, opened };
 
     let closing_time = plan.open_for.map(|duration| opened + duration);
     let asked = tokio::select! {
@@ -92,7 +100,8 @@ pub(crate) async fn run<S: Shop>(
         customers.await.context("the customers broke off")?;
         foremen.await.context("the foremen broke off")?;
         mainstay.jobs().disable(&stock::job(run)).await?;
-        drain(&*shop, &mainstay, run).await
+        inventory::stop(&mainstay, run).await?;
+        drain(&*shop, &mainstay, &branches, run).await
     };
     let books = tokio::select! {
         books = finish => books?,
@@ -100,20 +109,27 @@ pub(crate) async fn run<S: Shop>(
     };
     running.stop().await?;
     // Once more after the last worker has gone, unless all had ended before: nothing can change then.
-    let books = if books.is_pending() { Books::read(&*shop, &mainstay, run).await? } else { books };
+    let books =
+        if books.is_pending() { Books::read(&*shop, &mainstay, &branches, run).await? } else { books };
+    branches.close().await;
     mainstay.jobs().delete(&stock::job(run)).await?;
     view.end();
     Ok(Summary::new(&plan, &provider, books, &meter, &orders, &reports, open_for, opened.elapsed(), asked))
 }
 
 /// Waits until everything of the run is settled, for a bounded time, and reads the books.
-async fn drain<S: Shop>(shop: &S, mainstay: &Mainstay, run: Uuid) -> anyhow::Result<Books> {
+async fn drain<S: Shop>(
+    shop: &S,
+    mainstay: &Mainstay,
+    branches: &Branches,
+    run: Uuid,
+) -> anyhow::Result<Books> {
     let deadline = Instant::now() + DRAIN;
     loop {
         let late = Instant::now() >= deadline;
         // The quick look may miss what moves between its two halves; the books, read in full, do not.
         if late || !has_open(mainstay.outbox(), run).await? {
-            let books = Books::read(shop, mainstay, run).await?;
+            let books = Books::read(shop, mainstay, branches, run).await?;
             if late || !books.is_pending() {
                 return Ok(books);
             }
@@ -137,6 +153,7 @@ struct Watched<'a> {
     outbox: &'a Outbox,
     meter: &'a Meter,
     orders: &'a Orders,
+    complete: &'a Complete,
     opened: Instant,
 }
 
@@ -152,7 +169,8 @@ impl Watched<'_> {
             if let Ok(Ok(fresh)) = tokio::time::timeout(TICK * 4, self.outbox.stats()).await {
                 stats = fresh;
             }
-            view.show(phase, self.opened.elapsed(), self.orders, self.meter, &stats);
+            let counted = (self.orders, self.complete.times());
+            view.show(phase, self.opened.elapsed(), counted, self.meter, &stats);
         }
     }
 }

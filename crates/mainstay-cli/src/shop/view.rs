@@ -72,7 +72,7 @@ impl View {
         &mut self,
         phase: Phase,
         elapsed: Duration,
-        orders: &Orders,
+        (orders, complete): (&Orders, u64),
         meter: &Meter,
         stats: &OutboxStats,
     ) {
@@ -83,7 +83,7 @@ impl View {
             Medium::Lines if !full_second => {}
             Medium::Lines => eprintln!("{}", self.line(phase, elapsed, orders, meter, stats)),
             Medium::Screen(_) => {
-                let lines = self.lines(phase, elapsed, orders, meter, stats);
+                let lines = self.lines(phase, elapsed, (orders, complete), meter, stats);
                 if let Medium::Screen(screen) = &mut self.medium {
                     screen.draw(&lines);
                 }
@@ -147,7 +147,7 @@ impl View {
         &self,
         phase: Phase,
         elapsed: Duration,
-        orders: &Orders,
+        (orders, complete): (&Orders, u64),
         meter: &Meter,
         stats: &OutboxStats,
     ) -> Vec<String> {
@@ -180,6 +180,7 @@ impl View {
             format!("              {} failed for good", figure(reading.failed)),
             format!("              {} retries", figure(reading.retried)),
             format!("              {} stale settles", figure(reading.stale)),
+            format!("  branches    {} times all counted", figure(complete)),
             String::new(),
             format!("  now         {} ready       {}", figure(stats.ready), bar(stats.ready)),
             format!("              {} scheduled   {}", figure(stats.scheduled), bar(stats.scheduled)),

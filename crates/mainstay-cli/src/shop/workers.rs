@@ -10,7 +10,9 @@ use mainstay::timer::Timers;
 use mainstay::{Context, HandlerError, HandlerResult, Mainstay, TopicPolicy};
 use uuid::Uuid;
 
+use super::branches::Branches;
 use super::carrier::{ARRIVED, Reports};
+use super::inventory::{self, COMPLETE, Complete};
 use super::order::{PLACED, SHIPPED};
 use super::reminders::REMIND;
 use super::stock::COUNT;
@@ -26,10 +28,11 @@ pub(crate) fn employ<S: Shop>(
     workers: usize,
     run: Uuid,
     reports: &Arc<Reports>,
+    (branches, complete): (&Branches, &Complete),
 ) -> mainstay::Result<Mainstay> {
     let (shop, receiving) = (Arc::clone(shop), Arc::clone(shop));
     let (timers, inbox) = (Timers::new(provider.as_ref()), Inbox::new(provider.as_ref()));
-    let reports = Arc::clone(reports);
+    let (reports, complete, fleet) = (Arc::clone(reports), complete.clone(), branches.fleet().clone());
     // Short, so that what is retried comes to its end within a demo.
     let backoff = Backoff::exponential(Duration::from_millis(100), Duration::from_secs(1)).jitter(0.2);
     let policy = TopicPolicy::default().attempts(ATTEMPTS).backoff(backoff);
@@ -55,6 +58,7 @@ pub(crate) fn employ<S: Shop>(
                 })
                 .handler(REMIND, reminders::remind)
                 .raw_handler(COUNT, stock::count)
+                .raw_handler(COMPLETE, move |_| std::future::ready(complete.note()))
         })
         .inbox(|inbox| {
             inbox.handler(ARRIVED, move |order: Order, context: Context| {
@@ -63,6 +67,7 @@ pub(crate) fn employ<S: Shop>(
             })
         })
         .timers(|timers| timers)
+        .fanout(inventory::topic(run), |fanout| inventory::define(fanout, run, fleet))
         .job(stock::job(run), stock::CRON, stock::define)
         .build()
 }
