@@ -205,6 +205,8 @@ fn what_is_wrong_is_told_before_a_database_is_opened() {
         (vec!["joins", "attach", NOBODY], "<ITEMS>"),
         (vec!["joins", "report", NOBODY, STEP, "done"], "completed, failed"),
         (vec!["outbox", "enqueue", "t", "--join=7"], "UUID"),
+        (vec!["inbox", "enqueue", "s", "m", "t", "--join", NOBODY], "--join"),
+        (vec!["timers", "schedule", "t", "--due-in=1s", "--join", NOBODY], "--join"),
     ] {
         program.run(&arguments).failed(2, &[says]);
     }

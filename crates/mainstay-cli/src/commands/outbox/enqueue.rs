@@ -39,9 +39,24 @@ pub(crate) struct EnqueueArgs {
     /// Never handled later than this long from now; it then fails as expired
     #[arg(long, value_name = "DURATION", value_parser = parse_positive_duration)]
     expires_in: Option<Duration>,
+}
+
+/// Enqueue a message, as a step of joins or of none
+#[derive(Debug, Args)]
+#[command(allow_negative_numbers = true)]
+pub(crate) struct StepArgs {
+    #[command(flatten)]
+    message: EnqueueArgs,
     /// Make it a step of this join; may be repeated
     #[arg(long = "join", value_name = "ID", value_parser = joins::parse_id)]
     joins: Vec<JoinId>,
+}
+
+impl StepArgs {
+    /// The message, checked.
+    pub(super) fn message(&self) -> anyhow::Result<Message> {
+        Ok(self.joins.iter().copied().fold(self.message.message()?, Message::join))
+    }
 }
 
 impl EnqueueArgs {
@@ -57,7 +72,6 @@ impl EnqueueArgs {
         if let Some(lifetime) = self.expires_in {
             message = message.expires_in(lifetime);
         }
-        message = self.joins.iter().copied().fold(message, Message::join);
         message.clone().prepare(&lenient()).context("the message can't be enqueued")?;
         Ok(message)
     }

@@ -25,7 +25,7 @@ use crate::settings::Settings;
 pub(crate) enum OutboxCommand {
     /// Enqueue a message
     #[command(after_help = enqueue::EXAMPLES)]
-    Enqueue(enqueue::EnqueueArgs),
+    Enqueue(enqueue::StepArgs),
     /// List messages, newest first
     List(list::ListArgs),
     /// Show a message, its payload included
