@@ -4,15 +4,51 @@
 
 mod support;
 
-use mainstay_core::ErrorKind;
+use mainstay_core::join::{Joins, MemberPage, NewJoin, Reported, Step};
 use mainstay_core::outbox::{Message, Outbox};
 use mainstay_core::store::{Names, Provider};
+use mainstay_core::{ErrorKind, JoinId, WorkItemId};
 use mainstay_sqlite::Sqlite;
 
 use support::{Scratch, deployed};
 
 async fn ready(scratch: &Scratch) -> u64 {
     scratch.outbox.stats().await.unwrap().ready
+}
+
+/// How many of the join's steps have completed, and how many members it has; none if there is no such join.
+async fn standing(joins: &Joins, id: JoinId) -> Option<(u32, usize)> {
+    let members = joins.members(id, MemberPage::default()).await.unwrap().len();
+    joins.get(id).await.unwrap().map(|join| (join.completed, members))
+}
+
+#[tokio::test]
+async fn rusqlite_transactions_carry_joins_and_their_steps() {
+    let scratch = Scratch::new().await;
+    let joins = Joins::new(scratch.sqlite.joins());
+    let mut connection = scratch.connect();
+    for commit in [false, true] {
+        let mut transaction = connection.transaction().unwrap();
+        let join = joins.start_in_blocking(&mut transaction, NewJoin::new(4)).unwrap();
+        let message = || Message::new("t", "").join(join);
+        let one = scratch.outbox.enqueue_in_blocking(&mut transaction, message()).unwrap();
+        for added in [true, false] {
+            let same = message().idempotency_key("k");
+            assert_eq!(scratch.outbox.enqueue_in_blocking(&mut transaction, same).unwrap().added, added);
+        }
+        let by_hand = WorkItemId::new();
+        let items = [by_hand, one.work_item];
+        assert_eq!(joins.attach_in_blocking(&mut transaction, join, &items).unwrap().added, 1);
+        let reported = joins.report_in_blocking(&mut transaction, join, by_hand, Step::Completed).unwrap();
+        assert!(matches!(reported, Reported::Counted(_)), "{reported:?}");
+        assert_eq!(standing(&joins, join).await, None, "not before the commit");
+        if commit {
+            transaction.commit().unwrap()
+        } else {
+            transaction.rollback().unwrap()
+        }
+        assert_eq!(standing(&joins, join).await, commit.then_some((1, 3)));
+    }
 }
 
 #[tokio::test]
@@ -127,6 +163,33 @@ mod with_sqlx {
                 assert_eq!(found.due_at, Some(found.created_at));
                 assert!(found.expires_at > Some(found.created_at));
             }
+        }
+    }
+
+    #[tokio::test]
+    async fn transactions_carry_joins_and_their_steps() {
+        let scratch = Scratch::new().await;
+        let joins = Joins::new(scratch.sqlite.joins());
+        let mut connection = connect(&scratch).await;
+        for commit in [false, true] {
+            let mut transaction = connection.begin().await.unwrap();
+            let join = joins.start_in(&mut transaction, NewJoin::new(4)).await.unwrap();
+            let message = || Message::new("t", "").join(join);
+            let one = scratch.outbox.enqueue_in(&mut transaction, message()).await.unwrap();
+            let both = vec![message().idempotency_key("k"), message().idempotency_key("k")];
+            scratch.outbox.enqueue_many_in(&mut transaction, both).await.unwrap();
+            let by_hand = WorkItemId::new();
+            let attached = joins.attach_in(&mut transaction, join, &[by_hand, one.work_item]).await;
+            assert_eq!(attached.unwrap().added, 1);
+            let reported = joins.report_in(&mut transaction, join, by_hand, Step::Completed).await.unwrap();
+            assert!(matches!(reported, Reported::Counted(_)), "{reported:?}");
+            assert_eq!(standing(&joins, join).await, None, "not before the commit");
+            if commit {
+                transaction.commit().await.unwrap()
+            } else {
+                transaction.rollback().await.unwrap()
+            }
+            assert_eq!(standing(&joins, join).await, commit.then_some((1, 3)));
         }
     }
 

@@ -3,10 +3,11 @@
 
 use std::time::Duration;
 
-use mainstay_core::ErrorKind;
 use mainstay_core::inbox::{Inbox, Incoming, ReceivedOutcome};
+use mainstay_core::join::{JoinFilter, JoinPage, JoinState, Joins, MemberPage, NewJoin, Reported, Step};
 use mainstay_core::outbox::{EnqueueIn, Message, MessageFilter, Outbox, Page};
 use mainstay_core::store::{CallIn, Provider};
+use mainstay_core::{ErrorKind, WorkItemId};
 use mainstay_postgres::Postgres;
 
 use crate::support::Fixture;
@@ -15,17 +16,24 @@ use crate::support::Fixture;
 struct Stores {
     outbox: Outbox,
     inbox: Inbox,
+    joins: Joins,
 }
 
 impl Stores {
     fn of(fixture: &Fixture) -> Self {
-        Self { outbox: fixture.outbox.clone(), inbox: Inbox::new(&fixture.postgres) }
+        let (outbox, joins) = (fixture.outbox.clone(), Joins::new(fixture.postgres.joins()));
+        Self { outbox, inbox: Inbox::new(&fixture.postgres), joins }
     }
 }
 
-/// Enqueues one message alone and two together, with everything a message can have; receives two, and completes a guard.
+/// What the join of the transactions is found by.
+const GROUP: &str = "group \\ \" ' {NULL,}";
+
+/// Enqueues one message alone and two together, with everything a message can have; receives two, and completes a guard. The
+/// messages are steps of a join that is started in the same transaction, and so is a step that is reported in it.
 async fn enqueue<Tx: EnqueueIn<Marker> + CallIn<Marker>, Marker>(stores: &Stores, tx: &mut Tx) {
-    let Stores { outbox, inbox } = stores;
+    let Stores { outbox, inbox, joins } = stores;
+    let join = joins.start_in(tx, NewJoin::new(4).grouping_key(GROUP)).await.unwrap();
     let odd =
         Message::new("received", "päyload \\ \" ' {NULL,}").header("h", "\\\"").due_at(jiff::Timestamp::MIN);
     let incoming =
@@ -42,14 +50,20 @@ async fn enqueue<Tx: EnqueueIn<Marker> + CallIn<Marker>, Marker>(stores: &Stores
         .priority(-9)
         .header("h", "{\"x\"}")
         .due_at("2001-02-03T04:05:06.789Z".parse().unwrap())
-        .expires_in(Duration::from_millis(90_500));
+        .expires_in(Duration::from_millis(90_500))
+        .join(join);
     let one = outbox.enqueue_in(tx, full).await.unwrap();
     assert!(one.added);
-    let same = Message::new("same", "").idempotency_key("k");
+    let same = Message::new("same", "").idempotency_key("k").join(join);
     let ancient = Message::new("same", "").idempotency_key("k").due_at(jiff::Timestamp::MIN);
     let two = outbox.enqueue_many_in(tx, vec![same, ancient]).await.unwrap();
     assert_eq!([two[0].added, two[1].added], [true, false]);
     assert_eq!(two[0].work_item, two[1].work_item);
+    let by_hand = WorkItemId::new();
+    let attached = joins.attach_in(tx, join, &[by_hand, one.work_item, two[0].work_item]).await.unwrap();
+    assert_eq!((attached.added, attached.counted), (1, None), "the messages were steps already");
+    let reported = joins.report_in(tx, join, by_hand, Step::Completed).await.unwrap();
+    assert!(matches!(reported, Reported::Counted(_)), "{reported:?}");
 }
 
 async fn assert_there(fixture: &Fixture, there: bool) {
@@ -57,6 +71,15 @@ async fn assert_there(fixture: &Fixture, there: bool) {
     assert_eq!(messages.len(), if there { 2 } else { 0 });
     let stats = Inbox::new(&fixture.postgres).stats().await.unwrap();
     assert_eq!((stats.queue.ready, stats.ledger.done), if there { (2, 1) } else { (0, 0) });
+    let (joins, filter) = (Joins::new(fixture.postgres.joins()), JoinFilter::default().grouping_key(GROUP));
+    let found = joins.list(&filter, JoinPage::default()).await.unwrap();
+    assert_eq!(found.len(), usize::from(there));
+    for join in found {
+        assert_eq!((join.completed, join.failed, join.state), (1, 0, JoinState::Pending));
+        let members = joins.members(join.id, MemberPage::default()).await.unwrap();
+        assert!(messages.iter().all(|one| members.iter().any(|member| member.work_item == one.id)));
+        assert_eq!(members.len(), 3);
+    }
     let rows = fixture.database.client().await.query("select from business", &[]).await.unwrap().len();
     assert_eq!(rows, usize::from(there));
     if there {

@@ -6,7 +6,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use mainstay::outbox::Outbox;
-use mainstay::{Inbox, Jobs, Timers};
+use mainstay::{Inbox, Jobs, Joins, Timers};
 use mainstay_conformance::results::{self, CaseResult, Outcome};
 use mainstay_tests::TestDatabase;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
@@ -71,6 +71,10 @@ impl Database {
 
     pub async fn jobs(&self) -> Jobs {
         Jobs::new(mainstay_e2e::open(&self.url).await.unwrap().jobs())
+    }
+
+    pub async fn joins(&self) -> Joins {
+        Joins::new(mainstay_e2e::open(&self.url).await.unwrap().joins())
     }
 
     pub async fn timers(&self) -> Timers {
