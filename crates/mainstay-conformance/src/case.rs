@@ -103,6 +103,7 @@ macro_rules! suite {
         $crate::fanout_runs_cases!($fixture);
         $crate::fanout_service_cases!($fixture);
         $crate::fleet_cases!($fixture);
+        $crate::fleet_due_cases!($fixture);
         $crate::fleet_selection_cases!($fixture);
         $crate::fleet_sharing_cases!($fixture);
         $crate::fleet_trouble_cases!($fixture);

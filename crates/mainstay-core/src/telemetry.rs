@@ -11,7 +11,7 @@ use metrics::{SharedString, counter, gauge, histogram};
 use crate::audit::PreparedAudit;
 use crate::error::Error;
 use crate::fanout::{FanoutKey, FanoutPolicy};
-use crate::fleet::Refreshed;
+use crate::fleet::{BreakerState, FleetStatus, Refreshed, StoreState};
 use crate::id::{JoinId, MessageId, OwnerToken, WorkItemId};
 use crate::inbox::{BeginAnswer, InboxKey, PreparedIncoming, Received, ReservationEnd, Seen};
 use crate::job::Job;
@@ -80,6 +80,16 @@ pub mod names {
     pub const FLEET_FAILURES: &str = "mainstay_fleet_failures_total";
     /// Gauge, with `fleet` as its `store`: databases of a fleet.
     pub const FLEET_STORES: &str = "mainstay_fleet_stores";
+    /// Gauge, by `state`, with `fleet` as its `store`: databases of a fleet that are cold, waiting, warm, elsewhere or refused.
+    pub const FLEET_STATES: &str = "mainstay_fleet_stores_by_state";
+    /// Gauge, with `fleet` as its `store`: databases of a fleet that failed when they were last asked.
+    pub const FLEET_SICK: &str = "mainstay_fleet_stores_failing";
+    /// Gauge, with `fleet` as its `store`: connections of the fleet's budget that are given out.
+    pub const FLEET_CONNECTIONS: &str = "mainstay_fleet_connections_used";
+    /// Gauge, with `fleet` as its `store`: the fleet's budget of connections.
+    pub const FLEET_BUDGET: &str = "mainstay_fleet_connections_budget";
+    /// Gauge, with `fleet` as its `store`: databases that wait for connections.
+    pub const FLEET_WAITING: &str = "mainstay_fleet_stores_waiting";
     /// Counter, by `topic`: timers scheduled.
     pub const TIMERS_SCHEDULED: &str = "mainstay_timers_scheduled_total";
     /// Counter: timers that have become messages.
@@ -926,6 +936,19 @@ pub(crate) fn fleet_refreshed(refreshed: &Refreshed) {
 /// Discovery has failed; the fleet stays as it is.
 pub(crate) fn fleet_not_refreshed(error: &Error) {
     tracing::warn!(store = FLEET, %error, "the databases of the fleet could not be discovered; they stay as they are");
+}
+
+/// How the fleet is.
+pub(crate) fn fleet_gauges(status: &FleetStatus) {
+    for state in StoreState::ALL {
+        let count = status.stores.iter().filter(|store| store.state == state).count();
+        gauge!(names::FLEET_STATES, "store" => FLEET, "state" => state.as_str()).set(count as f64);
+    }
+    let failing = status.stores.iter().filter(|store| store.breaker != BreakerState::Closed).count();
+    gauge!(names::FLEET_SICK, "store" => FLEET).set(failing as f64);
+    gauge!(names::FLEET_CONNECTIONS, "store" => FLEET).set(status.connections.used as f64);
+    gauge!(names::FLEET_BUDGET, "store" => FLEET).set(status.connections.budget as f64);
+    gauge!(names::FLEET_WAITING, "store" => FLEET).set(status.connections.waiting as f64);
 }
 
 /// Sharing the databases with other nodes has broken off; it is taken up again.

@@ -1,5 +1,6 @@
-//! What there is to do, and when: one look over all queues and jobs, in one statement.
+//! What there is to do, and when: one look over all queues, jobs, joins and fan-outs, in one statement.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use mainstay_core::Result;
@@ -14,12 +15,12 @@ const AGENDA: &str = "postgres.agenda";
 /// Looks at what there is to do.
 pub(crate) struct PostgresAgenda {
     connections: Connections,
-    statements: AgendaStatements,
+    statements: Arc<AgendaStatements>,
 }
 
 impl PostgresAgenda {
     pub(crate) fn new(connections: Connections, names: &Names) -> Result<Self> {
-        Ok(Self { connections, statements: AgendaStatements::new(names)? })
+        Ok(Self { connections, statements: AgendaStatements::shared(names)? })
     }
 
     pub(crate) async fn look(&self) -> Result<Agenda> {
@@ -29,7 +30,9 @@ impl PostgresAgenda {
         let next = |column| -> Result<Option<Duration>> {
             Ok(Reader::new(AGENDA, row).get::<Option<f64>>(column)?.and_then(rows::seconds))
         };
-        (agenda.outbox, agenda.inbox, agenda.scheduled) = (next(0)?, next(1)?, next(2)?);
+        (agenda.outbox, agenda.inbox, agenda.scheduled, agenda.joins) =
+            (next(0)?, next(1)?, next(2)?, next(3)?);
+        agenda.fanout_changes = Reader::new(AGENDA, row).get(4)?;
         Ok(agenda)
     }
 }

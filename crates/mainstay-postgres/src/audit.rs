@@ -27,14 +27,19 @@ const WRITE: &str = "audit.write";
 pub struct PostgresAudit {
     identifier: String,
     connections: Connections,
-    statements: AuditStatements,
+    statements: Arc<AuditStatements>,
     origin: Arc<Origin>,
 }
 
 impl PostgresAudit {
     pub(crate) fn new(connections: Connections, names: &Names) -> Result<Self> {
         let identifier = format!("{}/{}.{}", connections.store(), names.schema(), names.audit());
-        Ok(Self { identifier, connections, statements: AuditStatements::new(names)?, origin: Arc::default() })
+        Ok(Self {
+            identifier,
+            connections,
+            statements: AuditStatements::shared(names)?,
+            origin: Arc::default(),
+        })
     }
 
     /// Runs it in a transaction of its own.

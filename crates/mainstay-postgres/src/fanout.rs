@@ -27,7 +27,7 @@ use crate::waiting::Ear;
 pub struct PostgresFanout {
     identifier: String,
     connections: Connections,
-    statements: FanoutStatements,
+    statements: Arc<FanoutStatements>,
     listener: Option<Arc<Listener>>,
     closed: CancellationToken,
     origin: Arc<Origin>,
@@ -41,7 +41,7 @@ impl PostgresFanout {
         closed: CancellationToken,
     ) -> Result<Self> {
         let identifier = format!("{}/{}.{}", connections.store(), names.schema(), names.fanout());
-        let statements = FanoutStatements::new(names)?;
+        let statements = FanoutStatements::shared(names)?;
         Ok(Self { identifier, connections, statements, listener, closed, origin: Arc::default() })
     }
 

@@ -27,14 +27,19 @@ use crate::statements::InboxStatements;
 pub struct PostgresInbox {
     identifier: String,
     connections: Connections,
-    statements: InboxStatements,
+    statements: Arc<InboxStatements>,
     origin: Arc<Origin>,
 }
 
 impl PostgresInbox {
     pub(crate) fn new(connections: Connections, names: &Names) -> Result<Self> {
         let identifier = format!("{}/{}.{}", connections.store(), names.schema(), names.inbox());
-        Ok(Self { identifier, connections, statements: InboxStatements::new(names)?, origin: Arc::default() })
+        Ok(Self {
+            identifier,
+            connections,
+            statements: InboxStatements::shared(names)?,
+            origin: Arc::default(),
+        })
     }
 
     fn call<const N: usize>(

@@ -1,5 +1,6 @@
 //! Jobs: each method is one call of one SQL function, or one reading, in one round trip.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -28,7 +29,7 @@ use crate::waiting::Waiting;
 pub struct PostgresJobs {
     identifier: String,
     connections: Connections,
-    statements: JobStatements,
+    statements: Arc<JobStatements>,
     keep_done_payloads: bool,
     /// For a run that is due, or a job whose time has come.
     waiting: Waiting,
@@ -38,7 +39,7 @@ impl PostgresJobs {
     pub(crate) fn new(
         identifier: String,
         connections: Connections,
-        statements: JobStatements,
+        statements: Arc<JobStatements>,
         keep_done_payloads: bool,
         waiting: Waiting,
     ) -> Self {

@@ -29,14 +29,19 @@ use crate::statements::JoinStatements;
 pub struct PostgresJoins {
     identifier: String,
     connections: Connections,
-    statements: JoinStatements,
+    statements: Arc<JoinStatements>,
     origin: Arc<Origin>,
 }
 
 impl PostgresJoins {
     pub(crate) fn new(connections: Connections, names: &Names) -> Result<Self> {
         let identifier = format!("{}/{}.{}", connections.store(), names.schema(), names.joins());
-        Ok(Self { identifier, connections, statements: JoinStatements::new(names)?, origin: Arc::default() })
+        Ok(Self {
+            identifier,
+            connections,
+            statements: JoinStatements::shared(names)?,
+            origin: Arc::default(),
+        })
     }
 
     fn call<const N: usize>(

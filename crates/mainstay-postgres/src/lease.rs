@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
@@ -28,7 +29,7 @@ pub(crate) const IN_TRANSACTION: &str = "savepoint mainstay_guard; release savep
 pub struct PostgresLeases {
     identifier: String,
     connections: Connections,
-    statements: LeaseStatements,
+    statements: Arc<LeaseStatements>,
     /// Where the leases are, as the database said with the last lease it gave or renewed. A restarted server says otherwise.
     home: RwLock<Option<String>>,
 }
@@ -39,7 +40,7 @@ impl PostgresLeases {
         Ok(Self {
             identifier,
             connections,
-            statements: LeaseStatements::new(names)?,
+            statements: LeaseStatements::shared(names)?,
             home: RwLock::default(),
         })
     }

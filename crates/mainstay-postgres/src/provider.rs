@@ -91,7 +91,7 @@ impl Postgres {
         let database = format!("{}/{}", target.address(), target.database());
         let identifier = format!("{database}/{}", names.schema());
         let closed = CancellationToken::new();
-        let outbox = Arc::new(QueueStatements::new(&names.of(Queue::Outbox))?);
+        let outbox = QueueStatements::shared(&names.of(Queue::Outbox))?;
         let listener = options.listen.then(|| {
             Arc::new(Listener::new(
                 connector,
@@ -105,7 +105,7 @@ impl Postgres {
             let names = names.of(queue);
             let statements = match queue {
                 Queue::Outbox => Arc::clone(&outbox),
-                Queue::Inbox | Queue::Timers | Queue::JobRuns => Arc::new(QueueStatements::new(&names)?),
+                Queue::Inbox | Queue::Timers | Queue::JobRuns => QueueStatements::shared(&names)?,
             };
             let waiting = Waiting::new(
                 connections.clone(),
@@ -123,10 +123,10 @@ impl Postgres {
         let queues = [queue(first)?, queue(second)?, queue(third)?, queue(fourth)?];
         let jobs = {
             let names = names.of(Queue::JobRuns);
-            let statements = JobStatements::new(&names)?;
+            let statements = JobStatements::shared(&names)?;
             let waiting = Waiting::new(
                 connections.clone(),
-                Arc::new(statements.waiting(&names)?),
+                statements.waiting(&names)?,
                 Queue::JobRuns,
                 listener.clone(),
                 closed.child_token(),

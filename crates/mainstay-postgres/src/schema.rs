@@ -5,6 +5,7 @@
 //! whole whenever their text differs. A released change of the functions comes with a step, even an empty one: only
 //! the number of the steps tells which of two programs is the older, and keeps that one from putting its functions back.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -141,9 +142,9 @@ const PAUSE: Duration = Duration::from_secs(1);
 pub struct PostgresSchema {
     connections: Connections,
     names: Names,
-    statements: SchemaStatements,
+    statements: Arc<SchemaStatements>,
     /// Of the audit trail, where a deployment is recorded.
-    audit: AuditStatements,
+    audit: Arc<AuditStatements>,
     /// Names the outbox in logs.
     store: String,
 }
@@ -154,7 +155,7 @@ impl PostgresSchema {
 
     pub(crate) fn new(connections: Connections, names: Names) -> Result<Self> {
         check_names(&names)?;
-        let (statements, audit) = (SchemaStatements::new(&names)?, AuditStatements::new(&names)?);
+        let (statements, audit) = (SchemaStatements::shared(&names)?, AuditStatements::shared(&names)?);
         let store = format!("{}/{}.{}", connections.store(), names.schema(), names.outbox());
         Ok(Self { connections, names, statements, audit, store })
     }

@@ -3,7 +3,9 @@
 //! They are sent unnamed and in one round trip each, with nothing prepared, so a pooler that gives every
 //! transaction another session does no harm.
 
-use mainstay_core::store::{Names, render};
+use std::sync::Arc;
+
+use mainstay_core::store::{Names, PerNames, render};
 use mainstay_core::{Error, ErrorKind, Result};
 
 macro_rules! statements {
@@ -17,6 +19,13 @@ macro_rules! statements {
             pub(crate) fn new(names: &Names) -> Result<Self> {
                 const TEXT: &str = include_str!($file);
                 Ok(Self { $($name: render(find(TEXT, stringify!($name))?, names),)* })
+            }
+
+            /// The same for all databases with these names.
+            #[allow(dead_code, reason = "some are only part of others")]
+            pub(crate) fn shared(names: &Names) -> Result<Arc<Self>> {
+                static TEXTS: PerNames<$type> = PerNames::new();
+                TEXTS.try_get(names, || Self::new(names))
             }
 
             #[cfg(test)]
@@ -87,12 +96,15 @@ statements! {
 
 impl JobStatements {
     /// The queue's statements for a scheduler, who waits for jobs too.
-    pub(crate) fn waiting(&self, names: &Names) -> Result<QueueStatements> {
-        let mut queue = QueueStatements::new(names)?;
-        queue.next_due.clone_from(&self.next_due);
-        queue.idle.clone_from(&self.idle);
-        queue.horizon_passed.clone_from(&self.horizon_passed);
-        Ok(queue)
+    pub(crate) fn waiting(&self, names: &Names) -> Result<Arc<QueueStatements>> {
+        static TEXTS: PerNames<QueueStatements> = PerNames::new();
+        TEXTS.try_get(names, || {
+            let mut queue = QueueStatements::new(names)?;
+            queue.next_due.clone_from(&self.next_due);
+            queue.idle.clone_from(&self.idle);
+            queue.horizon_passed.clone_from(&self.horizon_passed);
+            Ok(queue)
+        })
     }
 }
 

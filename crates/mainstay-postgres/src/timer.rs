@@ -1,5 +1,7 @@
 //! What timers have of their own: each method is one call of one public SQL function.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use jiff::Timestamp;
 use mainstay_core::audit::Actor;
@@ -16,12 +18,12 @@ use crate::statements::TimerStatements;
 /// Timers in PostgreSQL.
 pub(crate) struct PostgresTimers {
     connections: Connections,
-    statements: TimerStatements,
+    statements: Arc<TimerStatements>,
 }
 
 impl PostgresTimers {
     pub(crate) fn new(connections: Connections, names: &Names) -> Result<Self> {
-        Ok(Self { connections, statements: TimerStatements::new(names)? })
+        Ok(Self { connections, statements: TimerStatements::shared(names)? })
     }
 }
 

@@ -96,3 +96,6 @@ ON CONFLICT (topic, work_key, shard_key) DO NOTHING;
 UPDATE "{{schema}}_{{fanout}}"
    SET last_run_at = max(coalesce(last_run_at, ?4), ?4), run_requested_at = CASE WHEN run_requested_at IS NOT ?5 THEN run_requested_at END
  WHERE topic = ?1 AND work_key = ?2 AND version = ?3;
+
+-- name: changes
+SELECT coalesce(sum(version), 0) FROM "{{schema}}_{{fanout}}";

@@ -87,6 +87,9 @@ RETURNING json_array(json_array(hex(id), 0, 0, status, reason)) AS answer;
 SELECT json_array((SELECT deadline_at - {{now}} FROM "{{schema}}_{{joins}}"
                     WHERE status = 0 AND deadline_at IS NOT NULL ORDER BY deadline_at LIMIT 1)) AS answer;
 
+-- name: first_deadline
+SELECT deadline_at FROM "{{schema}}_{{joins}}" WHERE status = 0 AND deadline_at IS NOT NULL ORDER BY deadline_at LIMIT 1;
+
 -- name: stats
 SELECT json_array(count(*), coalesce(sum(deadline_at <= {{now}}), 0)) AS answer FROM "{{schema}}_{{joins}}" WHERE status = 0;
 

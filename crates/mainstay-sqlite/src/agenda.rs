@@ -1,4 +1,4 @@
-//! What there is to do, and when: one look over all queues and jobs.
+//! What there is to do, and when: one look over all queues, jobs, joins and fan-outs.
 //!
 //! A database that rests is looked at over one connection that is opened and closed for it.
 
@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use mainstay_core::Result;
 use mainstay_core::store::{Agenda, Queue};
-use rusqlite::Connection;
+use rusqlite::{Connection, OptionalExtension};
 
 use crate::database::Database;
 use crate::error::Fault;
 use crate::jobs::next_nominal;
 use crate::queue::Topics;
-use crate::statements::{JobStatements, Statements};
+use crate::statements::{FanoutStatements, JobStatements, JoinStatements, Statements};
 use crate::wake::next_due;
 
 const AGENDA: &str = "sqlite.agenda";
@@ -31,14 +31,18 @@ struct Sql {
     timers: Arc<Statements>,
     runs: Arc<Statements>,
     jobs: Arc<JobStatements>,
+    joins: Arc<JoinStatements>,
+    fanout: Arc<FanoutStatements>,
 }
 
 impl SqliteAgenda {
-    pub(crate) fn new(database: &Database, jobs: Arc<JobStatements>) -> Self {
+    pub(crate) fn new(database: &Database, jobs: Arc<JobStatements>, joins: Arc<JoinStatements>) -> Self {
         let of = |queue| database.of(queue).statements;
         let (outbox, inbox) = (of(Queue::Outbox), of(Queue::Inbox));
         let (timers, runs) = (of(Queue::Timers), of(Queue::JobRuns));
-        Self { database: database.clone(), sql: Arc::new(Sql { outbox, inbox, timers, runs, jobs }) }
+        let fanout = FanoutStatements::shared(&database.names);
+        let sql = Sql { outbox, inbox, timers, runs, jobs, joins, fanout };
+        Self { database: database.clone(), sql: Arc::new(sql) }
     }
 
     pub(crate) async fn look(&self) -> Result<Agenda> {
@@ -71,6 +75,10 @@ impl Sql {
         agenda.outbox = next(&self.outbox)?;
         agenda.inbox = next(&self.inbox)?;
         agenda.scheduled = scheduled.into_iter().flatten().min();
+        let mut deadline = connection.prepare_cached(&self.joins.first_deadline)?;
+        agenda.joins = deadline.query_row([], |row| row.get(0)).optional().map(within)?;
+        agenda.fanout_changes =
+            connection.prepare_cached(&self.fanout.changes)?.query_row([], |row| row.get(0))?;
         Ok(agenda)
     }
 }

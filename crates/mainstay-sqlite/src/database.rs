@@ -35,8 +35,8 @@ impl Database {
     /// The same connections, and other tables.
     pub(crate) fn with_names(&self, names: Names) -> Self {
         let identifier = identifier(&self.location, &names);
-        let statements = Arc::new(Statements::new(&names));
-        let audit = Arc::new(AuditStatements::new(&names));
+        let statements = Statements::shared(&names);
+        let audit = AuditStatements::shared(&names);
         Self { identifier, statements, audit, names, ..self.clone() }
     }
 

@@ -40,7 +40,7 @@ fn seconds(duration: Duration) -> Argument {
 impl SqliteFanout {
     pub(crate) fn new(database: Arc<Database>) -> Self {
         let identifier = fanout_identifier(&database.location, &database.names);
-        let statements = Arc::new(FanoutStatements::new(&database.names));
+        let statements = FanoutStatements::shared(&database.names);
         Self { identifier, database, statements }
     }
 

@@ -57,7 +57,7 @@ fn key_of(key: &InboxKey) -> [Argument; 2] {
 
 impl SqliteInbox {
     pub(crate) fn new(database: Arc<Database>, names: &Names) -> Self {
-        Self { database, statements: Arc::new(InboxStatements::new(names)) }
+        Self { database, statements: InboxStatements::shared(names) }
     }
 
     fn call(&self, operation: &'static str, steps: Vec<Step>) -> StoreCall {

@@ -37,7 +37,7 @@ pub struct SqliteLeases {
 impl SqliteLeases {
     pub(crate) fn new(database: Arc<Database>) -> Self {
         let identifier = lease_identifier(&database.location, &database.names);
-        let sql = Arc::new(LeaseStatements::new(&database.names));
+        let sql = LeaseStatements::shared(&database.names);
         Self { identifier, database, sql }
     }
 

@@ -133,8 +133,8 @@ impl SqliteBuilder {
         let link = Arc::new(Link::new(location.clone(), self.busy_timeout, self.readers, self.gate));
         let database = Database {
             identifier: identifier(&location, &self.names),
-            statements: Arc::new(Statements::new(&self.names)),
-            audit: Arc::new(AuditStatements::new(&self.names)),
+            statements: Statements::shared(&self.names),
+            audit: AuditStatements::shared(&self.names),
             names: self.names,
             signal: Arc::clone(&link.signal),
             link,

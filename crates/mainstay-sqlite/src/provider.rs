@@ -47,7 +47,8 @@ impl Sqlite {
         let inbox = SqliteInbox::new(Arc::new(database.of(Queue::Inbox)), &database.names);
         let jobs = Arc::new(SqliteJobs::new(&database));
         let joins = Arc::new(SqliteJoins::new(outbox, &database.names));
-        let agenda = Arc::new(SqliteAgenda::new(&database, jobs.statements().clone()));
+        let agenda =
+            Arc::new(SqliteAgenda::new(&database, jobs.statements().clone(), joins.statements().clone()));
         Self { database: Arc::new(database), queues, inbox: Arc::new(inbox), jobs, joins, agenda }
     }
 

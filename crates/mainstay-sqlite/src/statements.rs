@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use mainstay_core::store::{Names, render};
+use mainstay_core::store::{Names, PerNames, render};
 
 const QUEUE: &str = include_str!("../queries/queue.sql");
 const AUDIT: &str = include_str!("../queries/audit.sql");
@@ -36,6 +36,12 @@ macro_rules! statements {
                     block.map(|(_, sql)| render(&sql.replace("{{now}}", NOW), names)).unwrap_or_default()
                 };
                 Self { $($name: find(stringify!($name)).into(),)* }
+            }
+
+            /// The same for all databases with these names.
+            pub(crate) fn shared(names: &Names) -> Arc<Self> {
+                static TEXTS: PerNames<$type> = PerNames::new();
+                TEXTS.get(names, || Self::new(names))
             }
 
             #[cfg(test)]
@@ -117,6 +123,7 @@ statements! {
         cancel_member,
         expire,
         next_deadline,
+        first_deadline,
         stats,
         purge_select,
         purge_members,
@@ -252,6 +259,7 @@ statements! {
         claim,
         claim_shard,
         ran,
+        changes,
     }
 }
 

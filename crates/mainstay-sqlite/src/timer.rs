@@ -25,7 +25,7 @@ pub(crate) struct SqliteTimers {
 
 impl SqliteTimers {
     pub(crate) fn new(database: Arc<Database>) -> Self {
-        let statements = Arc::new(TimerStatements::new(&database.names));
+        let statements = TimerStatements::shared(&database.names);
         Self { database, statements }
     }
 }

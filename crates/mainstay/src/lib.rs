@@ -8,6 +8,8 @@
 
 pub use mainstay_core::*;
 
+pub mod fleet;
+
 pub use mainstay_core::fanout::{Fanout, Slice};
 pub use mainstay_core::inbox::{Begin, Inbox, Incoming};
 pub use mainstay_core::job::{JobDefinition, Jobs, Misfire, Overlap};

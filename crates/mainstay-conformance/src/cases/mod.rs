@@ -21,6 +21,7 @@ mod fanout_cursors;
 mod fanout_runs;
 mod fanout_service;
 mod fleet;
+mod fleet_due;
 mod fleet_selection;
 mod fleet_sharing;
 mod fleet_trouble;
@@ -83,6 +84,7 @@ pub fn all() -> Vec<Case> {
         fanout_runs::CASES,
         fanout_service::CASES,
         fleet::CASES,
+        fleet_due::CASES,
         fleet_selection::CASES,
         fleet_sharing::CASES,
         fleet_trouble::CASES,

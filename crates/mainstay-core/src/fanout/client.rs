@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
+use crate::bell::Bell;
 use crate::error::{Error, ErrorKind, Result};
 use crate::lease::Leases;
 use crate::outbox::Outbox;
@@ -26,6 +27,7 @@ pub struct Fanout {
     pub(super) leases: Leases,
     /// For runs that have a continuation.
     pub(super) joins: Arc<dyn JoinStore>,
+    bell: Bell,
 }
 
 impl Fanout {
@@ -36,6 +38,7 @@ impl Fanout {
             outbox: Outbox::new(provider.outbox()),
             leases: Leases::new(provider.leases()),
             joins: provider.joins(),
+            bell: Bell::default(),
         }
     }
 
@@ -43,6 +46,12 @@ impl Fanout {
     #[must_use]
     pub fn with_leases(mut self, leases: Leases) -> Self {
         self.leases = leases;
+        self
+    }
+
+    /// Rings when a coordinator has something to look at.
+    pub(crate) fn with_bell(mut self, bell: Bell) -> Self {
+        self.bell = bell;
         self
     }
 
@@ -83,6 +92,7 @@ impl Fanout {
             }
             if let Some(policy) = self.store.set(&wanted).await? {
                 telemetry::fanout_administered(self.store.identifier(), "set", &key);
+                self.bell.ring();
                 return Ok(policy);
             }
         }
@@ -101,6 +111,7 @@ impl Fanout {
             return Err(unknown("fanout.run", &key));
         }
         telemetry::fanout_administered(self.store.identifier(), "run", &key);
+        self.bell.ring();
         Ok(())
     }
 

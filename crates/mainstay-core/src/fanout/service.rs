@@ -3,7 +3,7 @@
 //! Any number may run, in one process or in many; the one that holds the fan-out's lease works, and another takes over when it is gone.
 //! There is no tick: it sleeps until the next shard is due or the next occurrence comes, or until somebody changes the policy.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -71,6 +71,8 @@ pub struct FanoutService {
     planner: Arc<dyn Planner>,
     continuation: RunContinuation,
     options: FanoutOptions,
+    /// When it looks next, as far as it knows; none: once the policy has changed.
+    next_look: Mutex<Option<Instant>>,
 }
 
 impl FanoutService {
@@ -84,7 +86,9 @@ impl FanoutService {
         options: FanoutOptions,
     ) -> Result<Self> {
         options.validate()?;
-        Ok(Self { fanout, key, planner, continuation: RunContinuation::default(), options })
+        let continuation = RunContinuation::default();
+        let next_look = Mutex::new(Some(Instant::now()));
+        Ok(Self { fanout, key, planner, continuation, options, next_look })
     }
 
     /// Has this follow each run.
@@ -92,6 +96,15 @@ impl FanoutService {
         continuation.validate(&self.key, self.fanout.outbox.limits())?;
         self.continuation = continuation;
         Ok(self)
+    }
+
+    /// When it looks next, whether it runs or not; none: only once the policy has changed. One that has not looked yet should at once.
+    pub(crate) fn next_look(&self) -> Option<Instant> {
+        *self.next_look.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn looks_at(&self, next: Option<Instant>) {
+        *self.next_look.lock().unwrap_or_else(PoisonError::into_inner) = next;
     }
 
     fn identifier(&self) -> &str {
@@ -123,6 +136,7 @@ impl FanoutService {
         let options = leases.options().clone().wait(Duration::ZERO);
         let lease = match leases.acquire_with(&self.key.lease_name(), options).await? {
             Acquired::Held(holder) => {
+                self.looks_at(Some(Instant::now() + holder.remaining().max(STANDBY.1)));
                 sleep(standby(&holder)).await;
                 return Ok(());
             }
@@ -158,6 +172,7 @@ impl FanoutService {
         // A slice may leave work behind that is due at once, and nobody tells when it has ended.
         let next = if under_way { next.map(|next| next.min(self.options.poll_max)) } else { next };
         let at = next.map(|next| Instant::now() + next.max(took * REST).min(366 * DAY));
+        self.looks_at(at);
         let mut poll = Pause::new((self.options.poll_min, self.options.poll_max));
         loop {
             let left = at.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()));

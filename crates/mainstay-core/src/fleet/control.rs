@@ -126,6 +126,9 @@ impl Fleet {
         if let Some(interval) = inner.node.options.refresh.filter(|_| !inner.discovery.is_fixed()) {
             inner.keepers.spawn(refresh_every(Arc::clone(inner), interval));
         }
+        if let Some(interval) = inner.node.options.gauges {
+            inner.keepers.spawn(publish_every(self.clone(), interval));
+        }
         if let Selection::Strategy(make) = &inner.selection {
             for queue in [Queue::Outbox, Queue::Inbox] {
                 inner.keepers.spawn(selection::run(Arc::clone(inner), queue, make(), inner.stop.clone()));
@@ -248,6 +251,18 @@ async fn share(assignment: Arc<Assignment>, stop: CancellationToken) {
             return;
         }
     }
+}
+
+/// Publishes how the fleet is, until it stops.
+async fn publish_every(fleet: Fleet, interval: Duration) {
+    let stop = fleet.0.stop.clone();
+    let publishing = async {
+        loop {
+            telemetry::fleet_gauges(&fleet.status());
+            tokio::time::sleep(interval).await;
+        }
+    };
+    stop.run_until_cancelled(publishing).await;
 }
 
 async fn refresh_every(fleet: Arc<Inner>, interval: Duration) {

@@ -60,6 +60,8 @@ struct Plan {
     look_at: Instant,
     /// When to work, at the latest: the chores are seen to then.
     work_at: Instant,
+    /// What was known of the policies of fan-outs when their coordinators last ran.
+    fanout_changes: Option<i64>,
 }
 
 /// What to do next.
@@ -93,7 +95,13 @@ impl Keeper {
         let (now, options) = (Instant::now(), &node.options);
         let pause = Pause::new((options.poll_min, options.poll_max));
         // Chores first: they check the schema and register jobs.
-        Self { plan: Plan { pause, look_at: now, work_at: now }, store, node, stop, requests }
+        Self {
+            plan: Plan { pause, look_at: now, work_at: now, fanout_changes: None },
+            store,
+            node,
+            stop,
+            requests,
+        }
     }
 
     /// Runs until told to stop, and lets go of the database.
@@ -228,7 +236,8 @@ impl Keeper {
     fn plan(&mut self, agenda: &Agenda) {
         let now = Instant::now();
         let next = self.store.next(agenda, self.node.dispatches);
-        if next.is_some_and(|next| next.is_zero()) {
+        let changed = self.plan.fanout_changes.is_some_and(|known| known != agenda.fanout_changes);
+        if next.is_some_and(|next| next.is_zero()) || (changed && self.store.coordinates()) {
             // Work is done with the chores; there is only one way to begin.
             self.plan.work_at = now;
         }
@@ -339,6 +348,8 @@ impl Keeper {
                 }
                 Err(error) => return End::Sick(error),
             };
+            // Coordinators that run see for themselves.
+            self.plan.fanout_changes = Some(agenda.fanout_changes);
             let next = self.store.next(&agenda, self.node.dispatches);
             let busy = self.store.slots.in_hand() > 0 || next.is_some_and(|next| next < options.idle);
             let now = Instant::now();

@@ -39,6 +39,8 @@ pub struct FleetOptions {
     pub start_timeout: Duration,
     /// How often the chores of a database are seen to even if it has nothing else to do: retention, lapsed leases. Defaults to 1 h.
     pub upkeep: Duration,
+    /// How often the gauges of the fleet are published; none switches it off. Defaults to 30 s.
+    pub gauges: Option<Duration>,
     /// When a database that fails is tried again.
     pub breaker: BreakerOptions,
 }
@@ -59,6 +61,7 @@ impl Default for FleetOptions {
             look_timeout: Duration::from_secs(5),
             start_timeout: Duration::from_secs(30),
             upkeep: Duration::from_secs(3_600),
+            gauges: Some(Duration::from_secs(30)),
             breaker: BreakerOptions::default(),
         }
     }
@@ -102,6 +105,7 @@ impl FleetOptions {
             ("look_timeout", self.look_timeout),
             ("start_timeout", self.start_timeout),
             ("upkeep", self.upkeep),
+            ("gauges", self.gauges.unwrap_or(self.poll_min)),
         ];
         for (field, time) in times {
             if time.is_zero() {

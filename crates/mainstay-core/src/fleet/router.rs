@@ -6,8 +6,10 @@
 use std::sync::Arc;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::fanout::Fanout;
 use crate::inbox::Inbox;
 use crate::job::Jobs;
+use crate::join::Joins;
 use crate::lease::Leases;
 use crate::outbox::Outbox;
 use crate::runtime::Mainstay;
@@ -41,6 +43,16 @@ impl Fleet {
     /// The leases of a database. `NotFound` if there is none of this key. A lease is held in one database (R21): always ask the same.
     pub fn leases(&self, key: impl Into<StoreKey>) -> Result<Leases> {
         Ok(self.route("fleet.leases", key)?.mainstay.leases().clone())
+    }
+
+    /// The joins of a database. `NotFound` if there is none of this key. A join is in the database of its steps: always ask the same.
+    pub fn joins(&self, key: impl Into<StoreKey>) -> Result<Joins> {
+        Ok(self.route("fleet.joins", key)?.mainstay.joins().clone())
+    }
+
+    /// The fan-outs of a database. `NotFound` if there is none of this key.
+    pub fn fanout(&self, key: impl Into<StoreKey>) -> Result<Fanout> {
+        Ok(self.route("fleet.fanout", key)?.mainstay.fanout().clone())
     }
 
     /// All that one database has. It is the fleet's to start and stop. `NotFound` if there is none of this key.

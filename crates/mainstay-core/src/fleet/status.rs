@@ -77,3 +77,19 @@ pub enum StoreState {
     /// Its entry can't be used; see the last error. It is tried again with the next refresh.
     Refused,
 }
+
+impl StoreState {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Cold, Self::Waiting, Self::Warm, Self::Elsewhere, Self::Refused];
+
+    /// Its name in metrics and on the command line.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Cold => "cold",
+            Self::Waiting => "waiting",
+            Self::Warm => "warm",
+            Self::Elsewhere => "elsewhere",
+            Self::Refused => "refused",
+        }
+    }
+}

@@ -126,7 +126,16 @@ impl Store {
         let outbox = agenda.outbox.filter(|_| handles(Queue::Outbox));
         let inbox = agenda.inbox.filter(|_| handles(Queue::Inbox));
         let scheduled = agenda.scheduled.filter(|_| self.mainstay.schedules());
-        [outbox, inbox, scheduled].into_iter().flatten().min()
+        let joins = agenda.joins.filter(|_| self.mainstay.ends_joins());
+        let now = tokio::time::Instant::now();
+        let looks = self.mainstay.coordinators().flatten().min();
+        let fanout = looks.map(|look| look.saturating_duration_since(now));
+        [outbox, inbox, scheduled, joins, fanout].into_iter().flatten().min()
+    }
+
+    /// Whether it makes slices of fan-outs.
+    pub(super) fn coordinates(&self) -> bool {
+        self.mainstay.coordinators().next().is_some()
     }
 
     pub(super) fn status(&self) -> StoreStatus {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tokio::sync::Notify;
 
+use crate::bell::Bell;
 use crate::error::{Error, Result};
 use crate::id::{JoinId, WorkItemId};
 use crate::outbox::Limits;
@@ -12,8 +13,8 @@ use crate::store::{CallIn, CallInBlocking, JoinStore};
 use crate::telemetry;
 
 use super::{
-    Attached, CancelledJoin, Counted, Join, JoinFilter, JoinMember, JoinPage, JoinRetention, JoinStats,
-    MemberPage, NewJoin, PreparedJoin, Reported, Step,
+    Attached, CancelledJoin, Counted, Join, JoinFilter, JoinMember, JoinPage, JoinRetention, JoinState,
+    JoinStats, MemberPage, NewJoin, PreparedJoin, Reported, Step,
 };
 
 /// The application's handle on joins. Cheap to clone.
@@ -26,19 +27,26 @@ pub struct Joins {
     limits: Limits,
     /// Rung when this process has started a join that has a deadline.
     nearer: Arc<Notify>,
+    bell: Bell,
 }
 
 impl Joins {
     /// Joins over a provider's store.
     pub fn new(store: Arc<dyn JoinStore>) -> Self {
         let limits = Limits { nul_in_payload: store.capabilities().nul_in_payload, ..Limits::default() };
-        Self { store, limits, nearer: Arc::default() }
+        Self { store, limits, nearer: Arc::default(), bell: Bell::default() }
     }
 
     /// Bounds payloads of continuations to this many bytes. Defaults to 64 MiB.
     #[must_use]
     pub fn with_payload_limit(mut self, bytes: usize) -> Self {
         self.limits.payload_bytes = bytes;
+        self
+    }
+
+    /// Rings when a join was started, or what it does next was put into the outbox.
+    pub(crate) fn with_bell(mut self, bell: Bell) -> Self {
+        self.bell = bell;
         self
     }
 
@@ -78,6 +86,7 @@ impl Joins {
         telemetry::join_started(self.store.identifier(), join);
         if join.deadline().is_some() {
             self.nearer.notify_one();
+            self.bell.ring();
         }
         join.id()
     }
@@ -124,10 +133,17 @@ impl Joins {
         self.attached(join, &answers)
     }
 
+    fn counted(&self, counted: &[Counted]) {
+        telemetry::joins_counted(self.store.identifier(), counted);
+        if counted.iter().any(|counted| counted.state != JoinState::Pending) {
+            self.bell.ring();
+        }
+    }
+
     fn attached(&self, join: JoinId, answers: &[String]) -> Result<Attached> {
         let attached = self.store.attached(join, answers)?;
         telemetry::join_attached(self.store.identifier(), join, attached.added);
-        telemetry::joins_counted(self.store.identifier(), attached.counted.as_slice());
+        self.counted(attached.counted.as_slice());
         Ok(attached)
     }
 
@@ -172,7 +188,7 @@ impl Joins {
     fn reported(&self, join: JoinId, item: WorkItemId, answers: &[String]) -> Result<Reported> {
         let reported = self.store.reported(join, item, answers)?;
         if let Reported::Counted(counted) = &reported {
-            telemetry::joins_counted(self.store.identifier(), &[*counted]);
+            self.counted(&[*counted]);
         }
         Ok(reported)
     }
@@ -207,7 +223,7 @@ impl Joins {
     pub async fn cancel(&self, id: JoinId) -> Result<CancelledJoin> {
         let cancelled = self.store.cancel(id).await?;
         telemetry::join_cancelled(self.store.identifier(), id, &cancelled);
-        telemetry::joins_counted(self.store.identifier(), &cancelled.counted);
+        self.counted(&cancelled.counted);
         Ok(cancelled)
     }
 
@@ -217,7 +233,7 @@ impl Joins {
             return Err(Error::invalid("join.expire", "limit", "must be at least 1, got 0"));
         }
         let ended = self.store.expire(limit).await?;
-        telemetry::joins_counted(self.store.identifier(), &ended);
+        self.counted(&ended);
         Ok(ended)
     }
 

@@ -151,13 +151,13 @@ impl MainstayBuilder {
         self.leases.validate()?;
         let leases = Leases::new(self.provider.leases()).with_options(self.leases);
         let jobs = Jobs::new(self.provider.jobs()).with_payload_limit(limit).with_bell(bell.clone());
-        let timers = Timers::new(self.provider.as_ref()).with_payload_limit(limit).with_bell(bell);
-        let joins = Joins::new(self.provider.joins()).with_payload_limit(limit);
+        let timers = Timers::new(self.provider.as_ref()).with_payload_limit(limit).with_bell(bell.clone());
+        let joins = Joins::new(self.provider.joins()).with_payload_limit(limit).with_bell(bell.clone());
         if let Some(builder) = &self.joins {
             builder.register(&joins, &mut self.outbox.registry)?;
         }
 
-        let fanout = Fanout::new(self.provider.as_ref()).with_leases(leases.clone());
+        let fanout = Fanout::new(self.provider.as_ref()).with_leases(leases.clone()).with_bell(bell);
         let (mut coordinators, mut fanouts) = (Vec::new(), Vec::new());
         for builder in self.fanouts {
             let (outbox, registrations) = builder.build(&fanout, self.outbox, &mut coordinators)?;
@@ -199,11 +199,12 @@ impl MainstayBuilder {
         if let Some(builder) = self.timers {
             services.extend(builder.services(&timers)?);
         }
+        let schedules = services.len() > before;
+        let ends_joins = self.joins.is_some();
         if let Some(builder) = self.joins {
             services.extend(builder.services(&joins)?);
         }
-        services.extend(coordinators);
-        let schedules = services.len() > before;
+        services.extend(coordinators.iter().map(|one| Arc::clone(one) as Arc<dyn Service>));
         Ok(Mainstay::new(Inner {
             provider: self.provider,
             outbox,
@@ -220,6 +221,8 @@ impl MainstayBuilder {
             inbox_dispatcher: of_inbox.dispatcher,
             services,
             schedules,
+            ends_joins,
+            coordinators,
             deploy_schema: self.deploy_schema,
         }))
     }

@@ -11,7 +11,7 @@ use crate::fanout::{
 use crate::outbox::Message;
 use crate::queue::{Context, Handler, HandlerOutput, TopicPolicy};
 
-use super::{OutboxBuilder, Service};
+use super::OutboxBuilder;
 
 type MakeHandler = Box<dyn FnOnce(Fanout) -> Handler + Send + Sync>;
 
@@ -64,7 +64,7 @@ impl FanoutBuilder {
         self,
         fanout: &Fanout,
         mut outbox: OutboxBuilder,
-        services: &mut Vec<Arc<dyn Service>>,
+        coordinators: &mut Vec<Arc<FanoutService>>,
     ) -> Result<(OutboxBuilder, Vec<Registration>)> {
         self.options.validate()?;
         let mut registrations = Vec::new();
@@ -78,7 +78,7 @@ impl FanoutBuilder {
                 let known = || Arc::new(KnownShards::new(Arc::clone(fanout.store()))) as Arc<dyn Planner>;
                 let planner = work.planner.or_else(|| self.planner.clone()).unwrap_or_else(known);
                 let service = FanoutService::new(fanout.clone(), key.clone(), planner, self.options)?;
-                services.push(Arc::new(service.with_continuation(work.continuation)?));
+                coordinators.push(Arc::new(service.with_continuation(work.continuation)?));
             }
             registrations.push(Registration { definition: work.definition, key, shards: work.shards });
         }

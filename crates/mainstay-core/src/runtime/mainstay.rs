@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::audit::Audit;
 use crate::error::Result;
-use crate::fanout::Fanout;
+use crate::fanout::{Fanout, FanoutService};
 use crate::inbox::Inbox;
 use crate::job::{JobDefinition, Jobs};
 use crate::join::Joins;
@@ -53,6 +53,8 @@ pub(super) struct Inner {
     pub(super) services: Vec<Arc<dyn Service>>,
     /// Whether there is anything among them that makes messages of what is scheduled.
     pub(super) schedules: bool,
+    pub(super) ends_joins: bool,
+    pub(super) coordinators: Vec<Arc<FanoutService>>,
     pub(super) deploy_schema: bool,
 }
 
@@ -154,6 +156,16 @@ impl Mainstay {
     /// Whether it makes messages of what is scheduled.
     pub(crate) fn schedules(&self) -> bool {
         self.0.schedules
+    }
+
+    /// Whether it ends joins at their deadlines.
+    pub(crate) fn ends_joins(&self) -> bool {
+        self.0.ends_joins
+    }
+
+    /// When its coordinators of fan-outs look next, each; none: once the policy has changed.
+    pub(crate) fn coordinators(&self) -> impl Iterator<Item = Option<tokio::time::Instant>> + '_ {
+        self.0.coordinators.iter().map(|coordinator| coordinator.next_look())
     }
 
     /// Checks the schema (or deploys it, if so set up), registers jobs and fan-outs and starts all background work. Waits for a database that is

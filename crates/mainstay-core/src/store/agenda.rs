@@ -13,6 +13,10 @@ pub struct Agenda {
     pub inbox: Option<Duration>,
     /// Of all that becomes a message later: timers, runs of jobs, jobs.
     pub scheduled: Option<Duration>,
+    /// Of the deadlines of joins.
+    pub joins: Option<Duration>,
+    /// Grows with every change of a fan-out's policy and every request for a run. What is due by a policy only its coordinator knows.
+    pub fanout_changes: i64,
 }
 
 impl Agenda {
@@ -23,6 +27,6 @@ impl Agenda {
 
     /// When the first of all is due.
     pub fn next(&self) -> Option<Duration> {
-        [self.outbox, self.inbox, self.scheduled].into_iter().flatten().min()
+        [self.outbox, self.inbox, self.scheduled, self.joins].into_iter().flatten().min()
     }
 }

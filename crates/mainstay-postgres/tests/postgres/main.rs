@@ -7,6 +7,7 @@ mod adapters;
 mod audit;
 mod connecting;
 mod faults;
+mod fleet;
 mod floor;
 mod gathering;
 mod job_races;

@@ -51,7 +51,7 @@ pub struct SqliteJobs {
 impl SqliteJobs {
     pub(crate) fn new(database: &Database) -> Self {
         let runs = database.of(Queue::JobRuns);
-        let jobs = Arc::new(JobStatements::new(&runs.names));
+        let jobs = JobStatements::shared(&runs.names);
         let sql = Sql { jobs, queue: Arc::clone(&runs.statements), audit: Arc::clone(&runs.audit) };
         Self {
             identifier: crate::database::jobs_identifier(&runs.location, &runs.names),

@@ -40,7 +40,11 @@ impl SqliteJoins {
     pub(crate) fn new(database: Arc<Database>, names: &Names) -> Self {
         let path = database.location.place().path().display();
         let identifier = format!("sqlite:{path}#{}_{}", names.schema(), names.joins());
-        Self { identifier, statements: Arc::new(JoinStatements::new(names)), database }
+        Self { identifier, statements: JoinStatements::shared(names), database }
+    }
+
+    pub(crate) fn statements(&self) -> &Arc<JoinStatements> {
+        &self.statements
     }
 
     fn call(&self, operation: &'static str, steps: Vec<Step>) -> StoreCall {
