@@ -22,6 +22,34 @@ create domain infra.timers_label as text constraint timers_label_size CHECK (((l
 create domain infra.timers_priority as smallint constraint timers_priority_range CHECK (((VALUE >= '-9'::integer) AND (VALUE <= 9)));
 create domain infra.timers_time as timestamp with time zone constraint timers_time_finite CHECK (isfinite(VALUE));
 
+create table infra.audit (
+    recorded_at timestamp with time zone not null default clock_timestamp(),
+    outcome smallint not null default 0,
+    id uuid not null,
+    name text not null,
+    actor text not null,
+    correlation_id text,
+    data json,
+    constraint audit_outcome CHECK (((outcome >= 0) AND (outcome <= 2))),
+    constraint audit_pkey PRIMARY KEY (id),
+    constraint audit_sizes CHECK ((((length(name) >= 1) AND (length(name) <= 255)) AND ((length(actor) >= 1) AND (length(actor) <= 255)) AND ((length(correlation_id) >= 1) AND (length(correlation_id) <= 255)) AND (octet_length((data)::text) <= 16384))),
+);
+CREATE INDEX audit_actor ON infra.audit USING btree (actor, recorded_at, id);
+CREATE INDEX audit_correlation ON infra.audit USING btree (correlation_id, recorded_at, id) WHERE (correlation_id IS NOT NULL);
+CREATE INDEX audit_name ON infra.audit USING btree (name, recorded_at, id);
+CREATE INDEX audit_recent ON infra.audit USING btree (recorded_at, id);
+CREATE INDEX audit_trouble ON infra.audit USING btree (recorded_at, id) WHERE (outcome <> 0);
+
+create table infra.audit_anchor (
+    recorded_at timestamp with time zone not null,
+    audit_id uuid not null,
+    kind text not null,
+    value text not null,
+    constraint audit_anchor_pkey PRIMARY KEY (audit_id, kind, value),
+    constraint audit_anchor_sizes CHECK ((((length(kind) >= 1) AND (length(kind) <= 64)) AND ((length(value) >= 1) AND (length(value) <= 512)))),
+);
+CREATE INDEX audit_anchor_of ON infra.audit_anchor USING btree (kind, value, recorded_at, audit_id);
+
 create table infra.fanout (
     version bigint not null default 1,
     created_at timestamp with time zone not null default statement_timestamp(),
@@ -773,6 +801,32 @@ create table infra.timers_waiter (
     constraint timers_waiter_pkey PRIMARY KEY (consumer),
 ) with (fillfactor=20, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=100);
 
+create function infra.audit_keep()
+    returns trigger language plpgsql volatile;
+
+create function infra.audit_note(name text,
+        actor text,
+        data jsonb,
+        anchor_kinds text[] DEFAULT '{}'::text[],
+        anchor_values text[] DEFAULT '{}'::text[])
+    returns void language plpgsql volatile;
+
+create function infra.audit_purge(older_than_seconds double precision,
+        max_rows integer DEFAULT 1000,
+        actor text DEFAULT NULL::text)
+    returns integer language plpgsql volatile
+    set mainstay.purges_audit=on;
+
+create function infra.audit_write(name text,
+        actor text DEFAULT NULL::text,
+        outcome text DEFAULT 'succeeded'::text,
+        correlation_id text DEFAULT NULL::text,
+        data json DEFAULT NULL::json,
+        anchor_kinds text[] DEFAULT '{}'::text[],
+        anchor_values text[] DEFAULT '{}'::text[],
+        id uuid DEFAULT NULL::uuid)
+    returns uuid language plpgsql volatile;
+
 create function infra.fanout_add_shards(topic text,
         work_key text,
         shards text[])
@@ -910,8 +964,12 @@ create function infra.inbox_begin(source text,
 create function infra.inbox_busy(consumer uuid)
     returns void language plpgsql volatile;
 
-create function infra.inbox_cancel(ids uuid[])
-    returns SETOF uuid language plpgsql volatile
+create function infra.inbox_cancel(ids uuid[],
+        actor text DEFAULT NULL::text)
+    returns SETOF uuid language plpgsql volatile;
+
+create function infra.inbox_cancel_items(ids uuid[])
+    returns TABLE(id uuid, topic text) language plpgsql volatile
     set jit=off set enable_seqscan=off set enable_indexscan=off set enable_indexonlyscan=off set enable_hashjoin=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan;
 
 create function infra.inbox_channel()
@@ -1006,7 +1064,8 @@ create function infra.inbox_follow_settled()
 
 create function infra.inbox_forget(done_older_than_seconds double precision,
         dead_older_than_seconds double precision DEFAULT NULL::double precision,
-        max_rows integer DEFAULT 1000)
+        max_rows integer DEFAULT 1000,
+        actor text DEFAULT NULL::text)
     returns integer language plpgsql volatile
     set jit=off set enable_seqscan=off set enable_hashjoin=off set enable_mergejoin=off;
 
@@ -1069,16 +1128,24 @@ create function infra.inbox_ledger_stats(OUT seen bigint,
 
 create function infra.inbox_mark_dead(source text,
         message_id text,
-        error text DEFAULT NULL::text)
+        error text DEFAULT NULL::text,
+        actor text DEFAULT NULL::text)
     returns boolean language plpgsql volatile;
 
 create function infra.inbox_mark_processed(source text,
-        message_id text)
+        message_id text,
+        actor text DEFAULT NULL::text)
     returns boolean language plpgsql volatile;
 
 create function infra.inbox_mark_processing(source text,
         message_id text,
-        lease_seconds double precision DEFAULT 30)
+        lease_seconds double precision DEFAULT 30,
+        actor text DEFAULT NULL::text)
+    returns boolean language plpgsql volatile;
+
+create function infra.inbox_mark_processing_item(source text,
+        message_id text,
+        lease_seconds double precision)
     returns boolean language plpgsql volatile
     set jit=off set enable_seqscan=off;
 
@@ -1094,13 +1161,29 @@ create function infra.inbox_next_due(only_topics text[] DEFAULT NULL::text[],
     returns double precision language plpgsql volatile
     set jit=off set enable_seqscan=off set enable_bitmapscan=off set enable_sort=off set plan_cache_mode=force_generic_plan;
 
+create function infra.inbox_note(verb text,
+        actor text,
+        ids uuid[],
+        items jsonb,
+        filter jsonb DEFAULT NULL::jsonb)
+    returns void language plpgsql volatile;
+
+create function infra.inbox_note_mark(verb text,
+        actor text,
+        source text,
+        message_id text,
+        was text,
+        changed boolean)
+    returns void language plpgsql volatile;
+
 create function infra.inbox_postpone(work_item_id uuid,
         until timestamp with time zone)
     returns void language plpgsql volatile;
 
 create function infra.inbox_purge(done_older_than_seconds double precision,
         failed_older_than_seconds double precision DEFAULT NULL::double precision,
-        max_rows integer DEFAULT 1000)
+        max_rows integer DEFAULT 1000,
+        actor text DEFAULT NULL::text)
     returns integer language plpgsql volatile
     set jit=off set enable_seqscan=off set enable_bitmapscan=off set enable_sort=off set plan_cache_mode=force_generic_plan;
 
@@ -1121,7 +1204,8 @@ create function infra.inbox_release(owner uuid,
         delay_seconds double precision DEFAULT NULL::double precision)
     returns SETOF uuid language plpgsql volatile;
 
-create function infra.inbox_release_key(ordering_key text)
+create function infra.inbox_release_key(ordering_key text,
+        actor text DEFAULT NULL::text)
     returns boolean language plpgsql volatile;
 
 create function infra.inbox_renew(owner uuid,
@@ -1131,21 +1215,32 @@ create function infra.inbox_renew(owner uuid,
     returns SETOF uuid language plpgsql volatile
     set jit=off set enable_seqscan=off set enable_indexscan=off set enable_indexonlyscan=off set enable_hashjoin=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan;
 
-create function infra.inbox_requeue(ids uuid[])
-    returns SETOF uuid language plpgsql volatile
+create function infra.inbox_requeue(ids uuid[],
+        actor text DEFAULT NULL::text)
+    returns SETOF uuid language sql volatile;
+
+create function infra.inbox_requeue_items(ids uuid[])
+    returns TABLE(id uuid, topic text, reason text, attempts integer) language plpgsql volatile
     set jit=off set enable_seqscan=off set enable_indexscan=off set enable_indexonlyscan=off set enable_hashjoin=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan;
+
+create function infra.inbox_requeue_noted(ids uuid[],
+        actor text,
+        filter jsonb)
+    returns SETOF uuid language plpgsql volatile;
 
 create function infra.inbox_requeue_where(topic text DEFAULT NULL::text,
         reason text DEFAULT NULL::text,
         failed_after timestamp with time zone DEFAULT NULL::timestamp with time zone,
         failed_before timestamp with time zone DEFAULT NULL::timestamp with time zone,
         max_rows integer DEFAULT 1000,
-        correlation_id text DEFAULT NULL::text)
+        correlation_id text DEFAULT NULL::text,
+        actor text DEFAULT NULL::text)
     returns SETOF uuid language plpgsql volatile
     set jit=off;
 
 create function infra.inbox_revive(sources text[],
-        message_ids text[])
+        message_ids text[],
+        actor text DEFAULT NULL::text)
     returns TABLE(source text, message_id text) language plpgsql volatile
     set jit=off set enable_seqscan=off;
 
@@ -1157,6 +1252,11 @@ create function infra.inbox_settle(owner uuid,
         errors text[] DEFAULT NULL::text[],
         keep_payload boolean DEFAULT true)
     returns SETOF uuid language plpgsql volatile;
+
+create function infra.inbox_state(source text,
+        message_id text,
+        actor text)
+    returns text language sql volatile;
 
 create function infra.inbox_stats(count_done boolean DEFAULT true)
     returns TABLE(ready bigint, scheduled bigint, in_progress bigint, lapsed bigint, done bigint, failed bigint, oldest_ready_age_seconds double precision, held_keys bigint) language plpgsql volatile
@@ -1245,8 +1345,12 @@ create function infra.job_runs_advance(ordering_keys text[])
 create function infra.job_runs_busy(consumer uuid)
     returns void language plpgsql volatile;
 
-create function infra.job_runs_cancel(ids uuid[])
-    returns SETOF uuid language plpgsql volatile
+create function infra.job_runs_cancel(ids uuid[],
+        actor text DEFAULT NULL::text)
+    returns SETOF uuid language plpgsql volatile;
+
+create function infra.job_runs_cancel_items(ids uuid[])
+    returns TABLE(id uuid, topic text) language plpgsql volatile
     set jit=off set enable_seqscan=off set enable_indexscan=off set enable_indexonlyscan=off set enable_hashjoin=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan;
 
 create function infra.job_runs_channel()
@@ -1304,9 +1408,17 @@ create function infra.job_runs_next_due(only_topics text[] DEFAULT NULL::text[],
     returns double precision language plpgsql volatile
     set jit=off set enable_seqscan=off set enable_bitmapscan=off set enable_sort=off set plan_cache_mode=force_generic_plan;
 
+create function infra.job_runs_note(verb text,
+        actor text,
+        ids uuid[],
+        items jsonb,
+        filter jsonb DEFAULT NULL::jsonb)
+    returns void language plpgsql volatile;
+
 create function infra.job_runs_purge(done_older_than_seconds double precision,
         failed_older_than_seconds double precision DEFAULT NULL::double precision,
-        max_rows integer DEFAULT 1000)
+        max_rows integer DEFAULT 1000,
+        actor text DEFAULT NULL::text)
     returns integer language plpgsql volatile
     set jit=off set enable_seqscan=off set enable_bitmapscan=off set enable_sort=off set plan_cache_mode=force_generic_plan;
 
@@ -1327,7 +1439,8 @@ create function infra.job_runs_release(owner uuid,
         delay_seconds double precision DEFAULT NULL::double precision)
     returns SETOF uuid language plpgsql volatile;
 
-create function infra.job_runs_release_key(ordering_key text)
+create function infra.job_runs_release_key(ordering_key text,
+        actor text DEFAULT NULL::text)
     returns boolean language plpgsql volatile;
 
 create function infra.job_runs_renew(owner uuid,
@@ -1337,16 +1450,26 @@ create function infra.job_runs_renew(owner uuid,
     returns SETOF uuid language plpgsql volatile
     set jit=off set enable_seqscan=off set enable_indexscan=off set enable_indexonlyscan=off set enable_hashjoin=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan;
 
-create function infra.job_runs_requeue(ids uuid[])
-    returns SETOF uuid language plpgsql volatile
+create function infra.job_runs_requeue(ids uuid[],
+        actor text DEFAULT NULL::text)
+    returns SETOF uuid language sql volatile;
+
+create function infra.job_runs_requeue_items(ids uuid[])
+    returns TABLE(id uuid, topic text, reason text, attempts integer) language plpgsql volatile
     set jit=off set enable_seqscan=off set enable_indexscan=off set enable_indexonlyscan=off set enable_hashjoin=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan;
+
+create function infra.job_runs_requeue_noted(ids uuid[],
+        actor text,
+        filter jsonb)
+    returns SETOF uuid language plpgsql volatile;
 
 create function infra.job_runs_requeue_where(topic text DEFAULT NULL::text,
         reason text DEFAULT NULL::text,
         failed_after timestamp with time zone DEFAULT NULL::timestamp with time zone,
         failed_before timestamp with time zone DEFAULT NULL::timestamp with time zone,
         max_rows integer DEFAULT 1000,
-        correlation_id text DEFAULT NULL::text)
+        correlation_id text DEFAULT NULL::text,
+        actor text DEFAULT NULL::text)
     returns SETOF uuid language plpgsql volatile
     set jit=off;
 
@@ -1412,13 +1535,16 @@ create function infra.jobs_create_or_update(name text,
         misfire_window_seconds integer DEFAULT NULL::integer,
         overlap text DEFAULT 'allow'::text,
         jitter_seconds integer DEFAULT 0,
-        priority integer DEFAULT 0)
+        priority integer DEFAULT 0,
+        actor text DEFAULT NULL::text)
     returns SETOF infra.jobs language plpgsql volatile;
 
-create function infra.jobs_delete(name text)
+create function infra.jobs_delete(name text,
+        actor text DEFAULT NULL::text)
     returns integer language plpgsql volatile;
 
-create function infra.jobs_disable(name text)
+create function infra.jobs_disable(name text,
+        actor text DEFAULT NULL::text)
     returns boolean language sql volatile;
 
 create function infra.jobs_dispatch(owner uuid,
@@ -1431,7 +1557,8 @@ create function infra.jobs_due_jobs(after_at timestamp with time zone DEFAULT NU
         max_rows integer DEFAULT 100)
     returns SETOF infra.jobs language sql stable;
 
-create function infra.jobs_enable(name text)
+create function infra.jobs_enable(name text,
+        actor text DEFAULT NULL::text)
     returns boolean language sql volatile;
 
 create function infra.jobs_ended(after_job text DEFAULT NULL::text,
@@ -1460,7 +1587,8 @@ create function infra.jobs_next_nominal()
 
 create function infra.jobs_purge(older_than_seconds double precision,
         failed_older_than_seconds double precision DEFAULT NULL::double precision,
-        max_rows integer DEFAULT 1000)
+        max_rows integer DEFAULT 1000,
+        actor text DEFAULT NULL::text)
     returns integer language plpgsql volatile;
 
 create function infra.jobs_record_output(id uuid,
@@ -1473,16 +1601,22 @@ create function infra.jobs_reject(name text,
     returns boolean language plpgsql volatile;
 
 create function infra.jobs_set_enabled(name text,
-        enabled boolean)
+        enabled boolean,
+        actor text DEFAULT NULL::text)
     returns boolean language plpgsql volatile;
 
 create function infra.jobs_started(id uuid)
     returns boolean language plpgsql volatile;
 
-create function infra.jobs_trigger(name text)
+create function infra.jobs_told(job infra.jobs)
+    returns jsonb language sql immutable;
+
+create function infra.jobs_trigger(name text,
+        actor text DEFAULT NULL::text)
     returns uuid language sql volatile;
 
-create function infra.jobs_trigger_run(name text)
+create function infra.jobs_trigger_run(name text,
+        actor text DEFAULT NULL::text)
     returns SETOF infra.jobs_run language plpgsql volatile;
 
 create function infra.jobs_unknown(caller text,
@@ -1597,7 +1731,8 @@ create function infra.lease_acquire_many(names text[],
 create function infra.lease_active()
     returns bigint language sql stable;
 
-create function infra.lease_force_release(name text)
+create function infra.lease_force_release(name text,
+        actor text DEFAULT NULL::text)
     returns text language plpgsql volatile;
 
 create function infra.lease_guard(name text,
@@ -1698,8 +1833,12 @@ create function infra.outbox_advance(ordering_keys text[])
 create function infra.outbox_busy(consumer uuid)
     returns void language plpgsql volatile;
 
-create function infra.outbox_cancel(ids uuid[])
-    returns SETOF uuid language plpgsql volatile
+create function infra.outbox_cancel(ids uuid[],
+        actor text DEFAULT NULL::text)
+    returns SETOF uuid language plpgsql volatile;
+
+create function infra.outbox_cancel_items(ids uuid[])
+    returns TABLE(id uuid, topic text) language plpgsql volatile
     set jit=off set enable_seqscan=off set enable_indexscan=off set enable_indexonlyscan=off set enable_hashjoin=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan;
 
 create function infra.outbox_channel()
@@ -1780,9 +1919,17 @@ create function infra.outbox_next_due(only_topics text[] DEFAULT NULL::text[],
     returns double precision language plpgsql volatile
     set jit=off set enable_seqscan=off set enable_bitmapscan=off set enable_sort=off set plan_cache_mode=force_generic_plan;
 
+create function infra.outbox_note(verb text,
+        actor text,
+        ids uuid[],
+        items jsonb,
+        filter jsonb DEFAULT NULL::jsonb)
+    returns void language plpgsql volatile;
+
 create function infra.outbox_purge(done_older_than_seconds double precision,
         failed_older_than_seconds double precision DEFAULT NULL::double precision,
-        max_rows integer DEFAULT 1000)
+        max_rows integer DEFAULT 1000,
+        actor text DEFAULT NULL::text)
     returns integer language plpgsql volatile
     set jit=off set enable_seqscan=off set enable_bitmapscan=off set enable_sort=off set plan_cache_mode=force_generic_plan;
 
@@ -1816,7 +1963,8 @@ create function infra.outbox_release(owner uuid,
         delay_seconds double precision DEFAULT NULL::double precision)
     returns SETOF uuid language plpgsql volatile;
 
-create function infra.outbox_release_key(ordering_key text)
+create function infra.outbox_release_key(ordering_key text,
+        actor text DEFAULT NULL::text)
     returns boolean language plpgsql volatile;
 
 create function infra.outbox_renew(owner uuid,
@@ -1826,16 +1974,26 @@ create function infra.outbox_renew(owner uuid,
     returns SETOF uuid language plpgsql volatile
     set jit=off set enable_seqscan=off set enable_indexscan=off set enable_indexonlyscan=off set enable_hashjoin=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan;
 
-create function infra.outbox_requeue(ids uuid[])
-    returns SETOF uuid language plpgsql volatile
+create function infra.outbox_requeue(ids uuid[],
+        actor text DEFAULT NULL::text)
+    returns SETOF uuid language sql volatile;
+
+create function infra.outbox_requeue_items(ids uuid[])
+    returns TABLE(id uuid, topic text, reason text, attempts integer) language plpgsql volatile
     set jit=off set enable_seqscan=off set enable_indexscan=off set enable_indexonlyscan=off set enable_hashjoin=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan;
+
+create function infra.outbox_requeue_noted(ids uuid[],
+        actor text,
+        filter jsonb)
+    returns SETOF uuid language plpgsql volatile;
 
 create function infra.outbox_requeue_where(topic text DEFAULT NULL::text,
         reason text DEFAULT NULL::text,
         failed_after timestamp with time zone DEFAULT NULL::timestamp with time zone,
         failed_before timestamp with time zone DEFAULT NULL::timestamp with time zone,
         max_rows integer DEFAULT 1000,
-        correlation_id text DEFAULT NULL::text)
+        correlation_id text DEFAULT NULL::text,
+        actor text DEFAULT NULL::text)
     returns SETOF uuid language plpgsql volatile
     set jit=off;
 
@@ -1929,8 +2087,12 @@ create function infra.timers_advance(ordering_keys text[])
 create function infra.timers_busy(consumer uuid)
     returns void language plpgsql volatile;
 
-create function infra.timers_cancel(ids uuid[])
-    returns SETOF uuid language plpgsql volatile
+create function infra.timers_cancel(ids uuid[],
+        actor text DEFAULT NULL::text)
+    returns SETOF uuid language plpgsql volatile;
+
+create function infra.timers_cancel_items(ids uuid[])
+    returns TABLE(id uuid, topic text) language plpgsql volatile
     set jit=off set enable_seqscan=off set enable_indexscan=off set enable_indexonlyscan=off set enable_hashjoin=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan;
 
 create function infra.timers_channel()
@@ -2024,9 +2186,17 @@ create function infra.timers_next_due(only_topics text[] DEFAULT NULL::text[],
 create function infra.timers_next_event_time()
     returns timestamp with time zone language sql volatile;
 
+create function infra.timers_note(verb text,
+        actor text,
+        ids uuid[],
+        items jsonb,
+        filter jsonb DEFAULT NULL::jsonb)
+    returns void language plpgsql volatile;
+
 create function infra.timers_purge(done_older_than_seconds double precision,
         failed_older_than_seconds double precision DEFAULT NULL::double precision,
-        max_rows integer DEFAULT 1000)
+        max_rows integer DEFAULT 1000,
+        actor text DEFAULT NULL::text)
     returns integer language plpgsql volatile
     set jit=off set enable_seqscan=off set enable_bitmapscan=off set enable_sort=off set plan_cache_mode=force_generic_plan;
 
@@ -2060,7 +2230,8 @@ create function infra.timers_release(owner uuid,
         delay_seconds double precision DEFAULT NULL::double precision)
     returns SETOF uuid language plpgsql volatile;
 
-create function infra.timers_release_key(ordering_key text)
+create function infra.timers_release_key(ordering_key text,
+        actor text DEFAULT NULL::text)
     returns boolean language plpgsql volatile;
 
 create function infra.timers_renew(owner uuid,
@@ -2070,22 +2241,33 @@ create function infra.timers_renew(owner uuid,
     returns SETOF uuid language plpgsql volatile
     set jit=off set enable_seqscan=off set enable_indexscan=off set enable_indexonlyscan=off set enable_hashjoin=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan;
 
-create function infra.timers_requeue(ids uuid[])
-    returns SETOF uuid language plpgsql volatile
+create function infra.timers_requeue(ids uuid[],
+        actor text DEFAULT NULL::text)
+    returns SETOF uuid language sql volatile;
+
+create function infra.timers_requeue_items(ids uuid[])
+    returns TABLE(id uuid, topic text, reason text, attempts integer) language plpgsql volatile
     set jit=off set enable_seqscan=off set enable_indexscan=off set enable_indexonlyscan=off set enable_hashjoin=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan;
+
+create function infra.timers_requeue_noted(ids uuid[],
+        actor text,
+        filter jsonb)
+    returns SETOF uuid language plpgsql volatile;
 
 create function infra.timers_requeue_where(topic text DEFAULT NULL::text,
         reason text DEFAULT NULL::text,
         failed_after timestamp with time zone DEFAULT NULL::timestamp with time zone,
         failed_before timestamp with time zone DEFAULT NULL::timestamp with time zone,
         max_rows integer DEFAULT 1000,
-        correlation_id text DEFAULT NULL::text)
+        correlation_id text DEFAULT NULL::text,
+        actor text DEFAULT NULL::text)
     returns SETOF uuid language plpgsql volatile
     set jit=off;
 
 create function infra.timers_reschedule(id uuid,
         due_at timestamp with time zone DEFAULT NULL::timestamp with time zone,
-        due_in_seconds double precision DEFAULT NULL::double precision)
+        due_in_seconds double precision DEFAULT NULL::double precision,
+        actor text DEFAULT NULL::text)
     returns boolean language plpgsql volatile
     set jit=off set enable_seqscan=off set enable_indexscan=off set enable_indexonlyscan=off set plan_cache_mode=force_generic_plan;
 

@@ -1,5 +1,80 @@
 -- The migrated schema under the default names, for reading. Made by the tests with UPDATE_SCHEMA=1.
 
+CREATE TABLE "infra_audit" (
+    seq            INTEGER PRIMARY KEY,
+    id             BLOB    NOT NULL UNIQUE,
+    recorded_at    INTEGER NOT NULL,
+    -- What was done: outbox.requeue.
+    name           TEXT    NOT NULL,
+    -- Who did it.
+    actor          TEXT    NOT NULL,
+    -- 0 succeeded, 1 failed, 2 refused.
+    outcome        INTEGER NOT NULL,
+    correlation_id TEXT,
+    -- What else there is to tell, as JSON.
+    data           TEXT,
+
+    CONSTRAINT id_is_a_uuid CHECK (typeof(id) = 'blob' AND length(id) = 16),
+    CONSTRAINT times_are_microseconds CHECK (typeof(recorded_at) = 'integer'),
+    CONSTRAINT name_is_1_to_255_characters CHECK (typeof(name) = 'text' AND length(name) BETWEEN 1 AND 255 AND instr(name, char(0)) = 0),
+    CONSTRAINT actor_is_1_to_255_characters CHECK (typeof(actor) = 'text' AND length(actor) BETWEEN 1 AND 255 AND instr(actor, char(0)) = 0),
+    CONSTRAINT outcome_is_known CHECK (typeof(outcome) = 'integer' AND outcome BETWEEN 0 AND 2),
+    CONSTRAINT correlation_id_is_1_to_255_characters CHECK (
+        correlation_id IS NULL OR (typeof(correlation_id) = 'text' AND length(correlation_id) BETWEEN 1 AND 255 AND instr(correlation_id, char(0)) = 0)),
+    CONSTRAINT data_is_json_of_16_KiB_at_most CHECK (
+        data IS NULL OR (typeof(data) = 'text' AND length(CAST(data AS BLOB)) <= 16384 AND json_valid(data)))
+);
+
+CREATE INDEX "infra_audit_actor" ON "infra_audit" (actor, recorded_at, id);
+
+CREATE TABLE "infra_audit_anchor" (
+    kind        TEXT    NOT NULL,
+    value       TEXT    NOT NULL,
+    recorded_at INTEGER NOT NULL,
+    audit_id    BLOB    NOT NULL,
+
+    PRIMARY KEY (audit_id, kind, value),
+    CONSTRAINT kind_is_1_to_64_characters CHECK (typeof(kind) = 'text' AND length(kind) BETWEEN 1 AND 64 AND instr(kind, char(0)) = 0),
+    CONSTRAINT value_is_1_to_512_characters CHECK (typeof(value) = 'text' AND length(value) BETWEEN 1 AND 512 AND instr(value, char(0)) = 0),
+    CONSTRAINT times_are_microseconds CHECK (typeof(recorded_at) = 'integer')
+) WITHOUT ROWID;
+
+CREATE TRIGGER "infra_audit_anchor_kept" BEFORE DELETE ON "infra_audit_anchor"
+WHEN NOT EXISTS (SELECT 1 FROM "infra_audit_purging")
+BEGIN
+    SELECT RAISE(ABORT, 'the audit trail is append-only: its records are deleted by its retention alone');
+END;
+
+CREATE INDEX "infra_audit_anchor_of" ON "infra_audit_anchor" (kind, value, recorded_at, audit_id);
+
+CREATE TRIGGER "infra_audit_anchor_unchanged" BEFORE UPDATE ON "infra_audit_anchor"
+BEGIN
+    SELECT RAISE(ABORT, 'the audit trail is append-only: its records are never changed');
+END;
+
+CREATE INDEX "infra_audit_correlation" ON "infra_audit" (correlation_id, recorded_at, id) WHERE correlation_id IS NOT NULL;
+
+CREATE TRIGGER "infra_audit_kept" BEFORE DELETE ON "infra_audit"
+WHEN NOT EXISTS (SELECT 1 FROM "infra_audit_purging")
+BEGIN
+    SELECT RAISE(ABORT, 'the audit trail is append-only: its records are deleted by its retention alone');
+END;
+
+CREATE INDEX "infra_audit_name" ON "infra_audit" (name, recorded_at, id);
+
+CREATE TABLE "infra_audit_purging" (
+    now INTEGER NOT NULL
+);
+
+CREATE INDEX "infra_audit_recent" ON "infra_audit" (recorded_at, id);
+
+CREATE INDEX "infra_audit_trouble" ON "infra_audit" (recorded_at, id) WHERE outcome <> 0;
+
+CREATE TRIGGER "infra_audit_unchanged" BEFORE UPDATE ON "infra_audit"
+BEGIN
+    SELECT RAISE(ABORT, 'the audit trail is append-only: its records are never changed');
+END;
+
 CREATE TABLE "infra_fanout" (
     topic            TEXT    NOT NULL,
     work_key         TEXT    NOT NULL,
