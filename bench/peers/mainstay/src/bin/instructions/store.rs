@@ -7,21 +7,23 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
-use mainstay::lease::{LeaseAnswer, LeaseClaim, LeaseFilter, LeaseGrant, LeaseRecord, LeaseRequest, LeasesRequest};
 use mainstay::audit::Actor;
-use mainstay::lease::{LeaseAnswer, LeaseClaim, LeaseFilter, LeaseGrant, LeaseRecord, LeaseRequest};
+use mainstay::lease::{
+    LeaseAnswer, LeaseClaim, LeaseFilter, LeaseGrant, LeaseRecord, LeaseRequest, LeasesRequest,
+};
 use mainstay::outbox::{
     Enqueued, MessageFilter, OutboxMessage, OutboxStats, Page, PreparedMessage, Retention, When,
 };
 use mainstay::queue::{ClaimBatch, ClaimHandle, ClaimRequest, Claimed, Settled, Settlement};
 use mainstay::store::{
-    Agenda, Capabilities, FanoutStore, InboxStore, JobStore, JoinStore, LeaseStore, OutboxStore, Provider, Queue, QueueStore, SchemaStatus, SchemaStore, StoreTransaction, TimerStore, WaitRequest, Wake, AuditStore,
+    Agenda, AuditStore, Capabilities, FanoutStore, InboxStore, JobStore, JoinStore, LeaseStore, OutboxStore,
+    Provider, Queue, QueueStore, SchemaStatus, SchemaStore, StoreTransaction, TimerStore, WaitRequest, Wake,
 };
 use mainstay::{Error, ErrorKind, MessageId, OwnerToken, Result, WorkItemId};
 use tokio::sync::Notify;
 
-use super::fanout::NoFanout;
 use super::audit::NoAudit;
+use super::fanout::NoFanout;
 use super::inbox::NoInbox;
 use super::jobs::NoJobs;
 use super::joins::NoJoins;
