@@ -27,7 +27,7 @@ cases! { $ joins_cases:
     join_011_an_attach_can_be_repeated ["JOIN-011", "JOIN-061"],
     join_012_an_unknown_join_is_an_error ["JOIN-012"],
     join_013_an_enqueue_attaches_in_its_own_transaction ["JOIN-013", "JOIN-010", "R5"],
-    join_013_an_idempotency_key_attaches_the_message_it_finds ["JOIN-010", "R5"],
+    join_010_an_idempotency_key_attaches_the_message_it_finds ["JOIN-010", "R5"],
     join_014_the_outbox_has_no_join_columns ["JOIN-014", "JOIN-033"],
     join_020_a_completed_step_is_counted_once ["JOIN-020", "JOIN-022"],
     join_021_a_failed_step_is_counted_once ["JOIN-021", "JOIN-022"],
@@ -259,7 +259,7 @@ async fn join_013_an_enqueue_attaches_in_its_own_transaction(fx: &dyn Fixture) {
     assert_eq!((world.total().await, members(&joins, first).await.len()), (5, 3));
 }
 
-async fn join_013_an_idempotency_key_attaches_the_message_it_finds(fx: &dyn Fixture) {
+async fn join_010_an_idempotency_key_attaches_the_message_it_finds(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let joins = world.joins();
     let message = || Message::new(TOPIC, "").idempotency_key("once");
