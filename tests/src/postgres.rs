@@ -1,4 +1,5 @@
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 
 use mainstay_servers::variables;
 use tokio_postgres::{Client, NoTls};
@@ -73,7 +74,7 @@ pub async fn connect(url: &str) -> Client {
     client
 }
 
-/// A database of a test's own, dropped at the end of the test.
+/// A database of a test's own, dropped some time after the test.
 #[derive(Debug)]
 pub struct TestDatabase {
     name: String,
@@ -118,16 +119,31 @@ impl TestDatabase {
     }
 }
 
+/// How many databases are dropped together. Dropping one waits for a checkpoint, which those that are dropped at once share.
+const TOGETHER: usize = 8;
+
+/// Databases that no test needs any more. The last few go with the server, which is the test run's own.
+static UNNEEDED: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
 impl Drop for TestDatabase {
     fn drop(&mut self) {
-        let name = self.name.clone();
-        // A thread, because a runtime cannot be entered from within the test's own.
-        let dropped = std::thread::spawn(move || drop_database(&name)).join();
-        match dropped {
-            Ok(Ok(())) => {}
-            // Failing here would abort a test that is failing already, and hide why.
-            Ok(Err(error)) => eprintln!("database {} is left behind: {error:?}", self.name),
-            Err(_) => eprintln!("database {} is left behind", self.name),
+        let names = {
+            let mut unneeded = UNNEEDED.lock().unwrap_or_else(PoisonError::into_inner);
+            unneeded.push(self.name.clone());
+            if unneeded.len() < TOGETHER { Vec::new() } else { std::mem::take(&mut *unneeded) }
+        };
+        // Threads, because a runtime cannot be entered from within the test's own.
+        let dropping: Vec<_> = names
+            .into_iter()
+            .map(|name| (name.clone(), std::thread::spawn(move || drop_database(&name))))
+            .collect();
+        for (name, dropped) in dropping {
+            match dropped.join() {
+                Ok(Ok(())) => {}
+                // Failing here would abort a test that is failing already, and hide why.
+                Ok(Err(error)) => eprintln!("database {name} is left behind: {error:?}"),
+                Err(_) => eprintln!("database {name} is left behind"),
+            }
         }
     }
 }

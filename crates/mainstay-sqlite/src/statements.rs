@@ -412,7 +412,9 @@ mod tests {
         let connection = deployed(&names);
         for (name, sql) in FanoutStatements::new(&names).all() {
             let plan = plan_of(&connection, sql);
-            assert!(!plan.contains("SCAN ") || plan == "SCAN CONSTANT ROW", "{name} scans a table:\n{plan}");
+            // All policies are asked for, and they are few: one for each kind of work, not for each shard.
+            let is_fine = plan == "SCAN CONSTANT ROW" || name == "changes" && plan == "SCAN infra_fanout";
+            assert!(!plan.contains("SCAN ") || is_fine, "{name} scans a table:\n{plan}");
             assert!(!plan.contains("TEMP B-TREE"), "{name} sorts:\n{plan}");
         }
     }
