@@ -12,6 +12,7 @@
 mod case;
 mod cases;
 mod crew;
+mod faulty_leases;
 mod fixture;
 mod overheard;
 mod probe;

@@ -1,24 +1,17 @@
 //! Nodes that share the databases of a fleet: who owns what as nodes come, go, die and lose their home database.
 
-use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
-use async_trait::async_trait;
-use mainstay_core::audit::Actor;
 use mainstay_core::fleet::assignment::{Assignment, AssignmentOptions, Buckets, Owned};
-use mainstay_core::lease::{
-    LeaseAnswer, LeaseClaim, LeaseFilter, LeaseGrant, LeaseRecord, LeaseRequest, Leases, LeasesRequest,
-};
+use mainstay_core::lease::{LeaseFilter, LeaseRecord, Leases};
 use mainstay_core::runtime::{Running, start};
-use mainstay_core::store::LeaseStore;
-use mainstay_core::{Error, ErrorKind, Result};
 use mainstay_tests::eventually;
 use tokio::sync::watch;
 
 use crate::case::cases;
+use crate::faulty_leases::{Fault, FaultyLeases};
 use crate::fixture::Fixture;
 use crate::world::World;
 
@@ -296,89 +289,20 @@ async fn looks(ledger: &mut Ledger, nodes: &[(usize, Node)], count: usize) {
     let owned: Vec<_> = nodes.iter().map(|(number, node)| (*number, node.owned.clone())).collect();
     for _ in 0..count {
         ledger.look(&owned);
+        // Time passes, and the nodes take their turns by it.
         tokio::time::sleep(Duration::from_millis(3)).await;
-    }
-}
-
-const UP: u8 = 0;
-const FAILING: u8 = 1;
-const HANGING: u8 = 2;
-
-/// A home database that can be out of reach.
-struct Home {
-    inner: Arc<dyn LeaseStore>,
-    state: AtomicU8,
-}
-
-impl Home {
-    fn over(leases: &Leases) -> (Arc<Self>, Leases) {
-        let home = Arc::new(Self { inner: Arc::clone(leases.store()), state: AtomicU8::new(UP) });
-        let store: Arc<dyn LeaseStore> = Arc::<Self>::clone(&home);
-        (home, Leases::new(store))
-    }
-
-    fn set(&self, state: u8) {
-        self.state.store(state, Ordering::SeqCst);
-    }
-
-    async fn reach(&self) -> Result<&dyn LeaseStore> {
-        match self.state.load(Ordering::SeqCst) {
-            UP => Ok(self.inner.as_ref()),
-            FAILING => Err(Error::new(ErrorKind::Unavailable, "home", "it is down")),
-            _ => std::future::pending().await,
-        }
-    }
-}
-
-#[async_trait]
-impl LeaseStore for Home {
-    fn identifier(&self) -> &str {
-        self.inner.identifier()
-    }
-    async fn acquire(&self, request: &LeaseRequest) -> Result<LeaseAnswer> {
-        self.reach().await?.acquire(request).await
-    }
-    async fn renew(&self, claim: &LeaseClaim, duration: Duration) -> Result<Option<LeaseGrant>> {
-        self.reach().await?.renew(claim, duration).await
-    }
-    async fn release(&self, claim: &LeaseClaim) -> Result<bool> {
-        self.reach().await?.release(claim).await
-    }
-    async fn acquire_many(&self, request: &LeasesRequest) -> Result<Vec<Option<LeaseGrant>>> {
-        self.reach().await?.acquire_many(request).await
-    }
-    async fn renew_many(&self, claims: &[LeaseClaim], duration: Duration) -> Result<Vec<Option<LeaseGrant>>> {
-        self.reach().await?.renew_many(claims, duration).await
-    }
-    async fn release_many(&self, claims: &[LeaseClaim]) -> Result<Vec<bool>> {
-        self.reach().await?.release_many(claims).await
-    }
-    async fn get(&self, name: &str) -> Result<Option<LeaseRecord>> {
-        self.reach().await?.get(name).await
-    }
-    async fn list(&self, filter: &LeaseFilter) -> Result<Vec<LeaseRecord>> {
-        self.reach().await?.list(filter).await
-    }
-    async fn force_release(&self, name: &str, by: &Actor) -> Result<Option<String>> {
-        self.reach().await?.force_release(name, by).await
-    }
-    async fn active(&self) -> Result<u64> {
-        self.reach().await?.active().await
-    }
-    fn as_any(&self) -> &dyn Any {
-        self.inner.as_any()
     }
 }
 
 async fn r24_without_the_home_database_nothing_is_owned_in_time(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let mine = leases(&world);
-    for state in [FAILING, HANGING] {
-        let (home, through) = Home::over(&mine);
+    for fault in [Fault::Fails, Fault::Hangs] {
+        let (home, through) = FaultyLeases::over(&mine);
         let short = options().lease(Duration::from_secs(2));
         let first = Node::join(&through, short.clone()).await;
         settled(&[&first]).await;
-        home.set(state);
+        home.set(fault);
         let record = mine.get("fleet:tenants:bucket:0").await.unwrap().unwrap();
         let owned = first.owned.borrow().clone();
         let mut told = first.owned.clone();
@@ -397,7 +321,7 @@ async fn r24_without_the_home_database_nothing_is_owned_in_time(fx: &dyn Fixture
         let taken = mine.get("fleet:tenants:bucket:0").await.unwrap().unwrap();
         assert!(taken.epoch > record.epoch && taken.acquired_at >= record.expires_at);
         // It comes back as any newcomer does.
-        home.set(UP);
+        home.set(Fault::None);
         settled(&[&first, &second]).await;
         first.stop().await;
         second.stop().await;
@@ -407,18 +331,19 @@ async fn r24_without_the_home_database_nothing_is_owned_in_time(fx: &dyn Fixture
 async fn r24_a_home_database_that_is_away_for_a_moment_changes_nothing(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let mine = leases(&world);
-    let (home, through) = Home::over(&mine);
-    home.set(FAILING);
+    let (home, through) = FaultyLeases::over(&mine);
+    home.set(Fault::Fails);
     let node = Node::join(&through, options()).await;
     assert_eq!(node.count(), 0, "it starts, and owns nothing");
-    home.set(UP);
+    home.set(Fault::None);
     settled(&[&node]).await;
     let before = node.buckets();
     let mut seen = node.owned.clone();
     seen.mark_unchanged();
-    home.set(FAILING);
-    tokio::time::sleep(Duration::from_millis(100)).await;
-    home.set(UP);
+    home.set(Fault::Fails);
+    let met = home.met();
+    eventually(PATIENCE, "it has asked in vain", async || home.met() > met + 1).await;
+    home.set(Fault::None);
     let token = mine.get("fleet:tenants:node:0").await.unwrap().unwrap().fencing_token;
     eventually(PATIENCE, "it renews again", async || {
         mine.get("fleet:tenants:node:0").await.unwrap().unwrap().fencing_token > token
@@ -427,7 +352,7 @@ async fn r24_a_home_database_that_is_away_for_a_moment_changes_nothing(fx: &dyn 
     assert_eq!(node.buckets(), before);
     assert!(!seen.has_changed().unwrap(), "nobody was told anything");
     // A stop does not wait for a database that does not answer.
-    home.set(HANGING);
+    home.set(Fault::Hangs);
     node.stop().await;
 }
 

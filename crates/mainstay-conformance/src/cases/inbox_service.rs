@@ -195,10 +195,12 @@ async fn ibx_072_an_inbox_has_chores_of_its_own(fx: &dyn Fixture) {
         })
         .await;
     let mut counted = meter.read();
-    while counted.get("inbox_pending_messages") != Some(&1) {
-        tokio::time::sleep(often).await;
-        counted.extend(meter.read());
-    }
+    world
+        .until("the gauges are published", async |_: &World<'_>| {
+            counted.extend(meter.read());
+            counted.get("inbox_pending_messages") == Some(&1)
+        })
+        .await;
     running.stop().await.unwrap();
     assert_eq!(counted["inbox_processing_messages"], 0);
     assert!(!counted.contains_key("outbox_pending_messages"), "the outbox's gauges are the outbox's");

@@ -1,22 +1,18 @@
 //! Leases over time: renewal in the background, the deadline, contenders, and numbers that never go back.
 
-use std::any::Any;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use futures_util::future::join_all;
+use mainstay_core::ErrorKind;
 use mainstay_core::audit::Actor;
-use mainstay_core::lease::{
-    LeaseAnswer, LeaseClaim, LeaseFilter, LeaseGrant, LeaseOptions, LeaseRecord, LeaseRequest, Leases,
-    LeasesRequest, Ran,
-};
-use mainstay_core::store::LeaseStore;
-use mainstay_core::{Error, ErrorKind, Result};
+use mainstay_core::lease::{LeaseAnswer, LeaseClaim, LeaseFilter, LeaseOptions, LeaseRequest, Ran};
+use mainstay_tests::eventually;
 
 use crate::case::cases;
+use crate::faulty_leases::{Fault, FaultyLeases};
 use crate::fixture::Fixture;
 use crate::world::World;
 
@@ -43,9 +39,10 @@ async fn r20_a_lease_of_200_milliseconds_is_kept(fx: &dyn Fixture) {
         .until("a lease of 200 ms is kept for five renewals", async |_| {
             let lease =
                 acquire(&leases, "short", LeaseOptions::default().duration(SHORT).wait(PATIENCE)).await;
-            while lease.fencing_token() - lease.epoch() < 5 && !lease.is_lost() {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
+            eventually(PATIENCE, "five renewals, or the loss of it", async || {
+                lease.fencing_token() - lease.epoch() >= 5 || lease.is_lost()
+            })
+            .await;
             let kept = lease.fencing_token() >= 6 && lease.check().is_ok();
             lease.close().await.unwrap();
             kept
@@ -68,100 +65,31 @@ async fn r20_a_renewal_by_hand_is_one_too(fx: &dyn Fixture) {
     let leases = leases(&world);
     let second = LeaseOptions::default().duration(Duration::from_secs(2)).renew(false);
     let lease = acquire(&leases, "reports", second).await;
-    let (first, started) = (lease.expires_at(), tokio::time::Instant::now());
-    while started.elapsed() < Duration::from_secs(3) && !lease.is_lost() {
-        assert!(lease.renew().await.unwrap() || lease.is_lost());
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    assert!(lease.is_lost() || lease.server_time() > first, "it is held beyond its first time");
-}
-
-/// The leases of a database that can be made to fail.
-struct Faulty {
-    inner: Arc<dyn LeaseStore>,
-    failing: AtomicBool,
-    hanging: AtomicBool,
-    renewals: AtomicUsize,
-}
-
-impl Faulty {
-    fn over(leases: &Leases) -> Arc<Self> {
-        let (failing, hanging) = (AtomicBool::new(false), AtomicBool::new(false));
-        Arc::new(Self { inner: Arc::clone(leases.store()), failing, hanging, renewals: AtomicUsize::new(0) })
-    }
-}
-
-#[async_trait]
-impl LeaseStore for Faulty {
-    fn identifier(&self) -> &str {
-        self.inner.identifier()
-    }
-    async fn acquire(&self, request: &LeaseRequest) -> Result<LeaseAnswer> {
-        self.inner.acquire(request).await
-    }
-    async fn renew(&self, claim: &LeaseClaim, duration: Duration) -> Result<Option<LeaseGrant>> {
-        self.renewals.fetch_add(1, Ordering::SeqCst);
-        if self.hanging.load(Ordering::SeqCst) {
-            return std::future::pending().await;
-        }
-        if self.failing.load(Ordering::SeqCst) {
-            return Err(Error::new(ErrorKind::Unavailable, "lease.renew", "it is down"));
-        }
-        self.inner.renew(claim, duration).await
-    }
-    async fn release(&self, claim: &LeaseClaim) -> Result<bool> {
-        self.inner.release(claim).await
-    }
-    async fn acquire_many(&self, request: &LeasesRequest) -> Result<Vec<Option<LeaseGrant>>> {
-        self.inner.acquire_many(request).await
-    }
-    async fn renew_many(&self, claims: &[LeaseClaim], duration: Duration) -> Result<Vec<Option<LeaseGrant>>> {
-        self.renewals.fetch_add(1, Ordering::SeqCst);
-        if self.hanging.load(Ordering::SeqCst) {
-            return std::future::pending().await;
-        }
-        if self.failing.load(Ordering::SeqCst) {
-            return Err(Error::new(ErrorKind::Unavailable, "lease.renew", "it is down"));
-        }
-        self.inner.renew_many(claims, duration).await
-    }
-    async fn release_many(&self, claims: &[LeaseClaim]) -> Result<Vec<bool>> {
-        self.inner.release_many(claims).await
-    }
-    async fn get(&self, name: &str) -> Result<Option<LeaseRecord>> {
-        self.inner.get(name).await
-    }
-    async fn list(&self, filter: &LeaseFilter) -> Result<Vec<LeaseRecord>> {
-        self.inner.list(filter).await
-    }
-    async fn force_release(&self, name: &str, by: &Actor) -> Result<Option<String>> {
-        self.inner.force_release(name, by).await
-    }
-    async fn active(&self) -> Result<u64> {
-        self.inner.active().await
-    }
-    fn as_any(&self) -> &dyn Any {
-        self.inner.as_any()
-    }
+    let first = lease.expires_at();
+    // A machine that stands still for longer than the lease loses it, rightly.
+    world
+        .until("it is held beyond its first time, or lost", async |_| {
+            assert!(lease.renew().await.unwrap() || lease.is_lost());
+            lease.is_lost() || lease.server_time() > first
+        })
+        .await;
 }
 
 async fn r20_a_database_that_fails_or_hangs_loses_the_lease_in_time(fx: &dyn Fixture) {
     let world = World::open(fx).await;
-    for hangs in [false, true] {
-        let faulty = Faulty::over(&leases(&world));
-        faulty.failing.store(!hangs, Ordering::SeqCst);
-        faulty.hanging.store(hangs, Ordering::SeqCst);
-        let leases = Leases::new(Arc::clone(&faulty) as Arc<dyn LeaseStore>);
+    for fault in [Fault::Fails, Fault::Hangs] {
+        let (faulty, leases) = FaultyLeases::renewing(&leases(&world));
+        faulty.set(fault);
         let second = LeaseOptions::default().duration(Duration::from_secs(1)).wait(PATIENCE);
         let lease = acquire(&leases, "reports", second).await;
         tokio::time::timeout(PATIENCE, lease.cancellation().cancelled())
             .await
             .expect("the lease counts as lost");
         assert_eq!(lease.check().unwrap_err().kind(), ErrorKind::LeaseLost);
-        let tried = faulty.renewals.load(Ordering::SeqCst);
+        let tried = faulty.met();
         assert!(tried > 0, "it was tried");
         assert!(!lease.renew().await.unwrap(), "once lost, it stays lost");
-        assert_eq!(faulty.renewals.load(Ordering::SeqCst), tried, "and nobody is asked");
+        assert_eq!(faulty.met(), tried, "and nobody is asked");
         // It lapsed here no later than there: the database itself would not have extended it from now on.
         assert!(world.now().await <= lease.expires_at() + PATIENCE);
     }
@@ -169,15 +97,14 @@ async fn r20_a_database_that_fails_or_hangs_loses_the_lease_in_time(fx: &dyn Fix
 
 async fn r20_a_database_that_fails_for_a_moment_loses_nothing(fx: &dyn Fixture) {
     let world = World::open(fx).await;
-    let faulty = Faulty::over(&leases(&world));
-    faulty.failing.store(true, Ordering::SeqCst);
-    let leases = Leases::new(Arc::clone(&faulty) as Arc<dyn LeaseStore>);
+    let (faulty, leases) = FaultyLeases::renewing(&leases(&world));
+    faulty.set(Fault::Fails);
     // Tried from the first second on, and lost after about a minute.
     let options = LeaseOptions::default().duration(PATIENCE).renew_at(0.1).jitter(0.09);
     let lease = acquire(&leases, "reports", options).await;
-    world.until("it fails", async |_| faulty.renewals.load(Ordering::SeqCst) >= 2).await;
+    world.until("it fails", async |_| faulty.met() >= 2).await;
     assert_eq!(lease.fencing_token(), 1);
-    faulty.failing.store(false, Ordering::SeqCst);
+    faulty.set(Fault::None);
     world.until("it is renewed", async |_| lease.fencing_token() >= 2).await;
     lease.check().unwrap();
     assert_eq!(lease.epoch(), 1);
