@@ -16,6 +16,7 @@ use clap::Subcommand;
 use mainstay::store::Provider;
 use mainstay::{Outbox, WorkItemId};
 
+use crate::attempt::Attempt;
 use crate::commands::verdicts;
 use crate::database::IfMissing;
 use crate::settings::Settings;
@@ -46,6 +47,18 @@ pub(crate) async fn run(command: OutboxCommand, settings: &Settings) -> anyhow::
         OutboxCommand::Enqueue(arguments) => Some(arguments.message()?),
         _ => None,
     };
+    let attempt = match &command {
+        OutboxCommand::Requeue(arguments) => {
+            Some(Attempt::new("outbox.requeue").about("outbox", arguments.ids()))
+        }
+        OutboxCommand::Cancel(arguments) => {
+            Some(Attempt::new("outbox.cancel").about("outbox", &arguments.ids))
+        }
+        OutboxCommand::ReleaseKey(arguments) => {
+            Some(Attempt::new("outbox.release_key").about("ordering_key", [arguments.key()]))
+        }
+        _ => None,
+    };
     let store = Opened::open(settings).await?;
     let result = match command {
         OutboxCommand::Enqueue(_) => enqueue::run(message, &store.outbox, settings).await,
@@ -59,6 +72,9 @@ pub(crate) async fn run(command: OutboxCommand, settings: &Settings) -> anyhow::
         OutboxCommand::ReleaseKey(arguments) => release_key::run(arguments, &store.outbox, settings).await,
         OutboxCommand::Stats => stats::run(&store.outbox, settings).await,
     };
+    if let Some(attempt) = attempt {
+        attempt.ended(store.provider.as_ref(), settings, &result).await;
+    }
     store.provider.close().await;
     result
 }
@@ -75,7 +91,7 @@ impl Opened {
         let provider = database.open(settings.names()?, IfMissing::Refuse).await?;
         let current = provider.schema().require().await;
         current.with_context(|| format!("{database} can't be used"))?;
-        let outbox = Outbox::new(provider.outbox());
+        let outbox = Outbox::new(provider.outbox()).by(&settings.actor);
         Ok(Self { provider, outbox })
     }
 }
