@@ -113,7 +113,7 @@ fn a_lease_that_is_taken_away_and_a_migration_are_the_user_s_unless_told_otherwi
     in_database(&program, async |sqlite: &Sqlite| {
         let leases = Leases::new(sqlite.leases());
         let hour = LeaseOptions::default().duration(std::time::Duration::from_secs(3_600));
-        let lease = leases.acquire_with("reports", hour).await.unwrap();
+        let lease = leases.acquire_with("reports", hour).await.unwrap().lease().unwrap();
         // Whoever holds it dies.
         std::mem::forget(lease);
     });
@@ -206,6 +206,7 @@ fn a_correlation_id_of_a_message_is_still_the_message_s() {
     let shown = program.run(&["outbox", "show", &id, "--json"]).succeeded().json();
     assert_eq!(shown["correlation_id"], json!("request-81"));
     let other = enqueue(&program, &["order.paid", "{}"]);
-    let found = program.run(&["outbox", "list", "--json", "--correlation-id", "request-81"]).succeeded().json();
+    let found =
+        program.run(&["outbox", "list", "--json", "--correlation-id", "request-81"]).succeeded().json();
     assert_eq!(found.as_array().unwrap().len(), 1, "{other} has none");
 }
