@@ -64,10 +64,10 @@ pub(crate) async fn run(command: OutboxCommand, settings: &Settings) -> anyhow::
         OutboxCommand::Enqueue(_) => enqueue::run(message, &store.outbox, settings).await,
         OutboxCommand::List(arguments) => list::run(arguments, &store.outbox, settings).await,
         OutboxCommand::Show(arguments) => show::run(arguments, &store.outbox, settings).await,
-        OutboxCommand::Requeue(arguments) => {
-            let now = store.provider.now().await?;
-            requeue::run(arguments, &store.outbox, now, settings).await
-        }
+        OutboxCommand::Requeue(arguments) => match store.provider.now().await {
+            Ok(now) => requeue::run(arguments, &store.outbox, now, settings).await,
+            Err(error) => Err(error.into()),
+        },
         OutboxCommand::Cancel(arguments) => cancel::run(arguments, &store.outbox, settings).await,
         OutboxCommand::ReleaseKey(arguments) => release_key::run(arguments, &store.outbox, settings).await,
         OutboxCommand::Stats => stats::run(&store.outbox, settings).await,
