@@ -48,7 +48,10 @@ fn every_administrative_command_leaves_a_record_of_its_actor() {
         let (outbox, owner) = (Outbox::new(sqlite.outbox()), OwnerToken::new());
         let claimed = outbox.claim(&mainstay::queue::ClaimRequest::new(owner)).await.unwrap();
         assert_eq!(outbox.fail(owner, &claimed.handles(), None).await.unwrap().changed.len(), 1);
-        Fanout::new(sqlite).register(FanoutDefinition::new("etl", "payments")).await.unwrap();
+        Fanout::new(sqlite)
+            .register(FanoutDefinition::new("etl", "payments").every(std::time::Duration::from_secs(600)))
+            .await
+            .unwrap();
     });
     let id = enqueue(&program, &["order.paid", "{}"]);
     let run = |arguments: &[&str]| {
