@@ -801,6 +801,10 @@ create table infra.timers_waiter (
     constraint timers_waiter_pkey PRIMARY KEY (consumer),
 ) with (fillfactor=20, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=100);
 
+create function infra.audit_as(actor text,
+        correlation_id text DEFAULT NULL::text)
+    returns text language plpgsql volatile;
+
 create function infra.audit_keep()
     returns trigger language plpgsql volatile;
 
@@ -827,9 +831,15 @@ create function infra.audit_write(name text,
         id uuid DEFAULT NULL::uuid)
     returns uuid language plpgsql volatile;
 
-create function infra.fanout_add_shards(topic text,
+create function infra.fanout_add_cursors(topic text,
         work_key text,
         shards text[])
+    returns text[] language plpgsql volatile;
+
+create function infra.fanout_add_shards(topic text,
+        work_key text,
+        shards text[],
+        actor text DEFAULT NULL::text)
     returns integer language plpgsql volatile;
 
 create function infra.fanout_channel()
@@ -849,7 +859,8 @@ create function infra.fanout_complete(topic text,
 
 create function infra.fanout_forget_shard(topic text,
         work_key text,
-        shard_key text)
+        shard_key text,
+        actor text DEFAULT NULL::text)
     returns boolean language plpgsql volatile;
 
 create function infra.fanout_ran(topic text,
@@ -869,7 +880,8 @@ create function infra.fanout_register(topic text,
     returns SETOF infra.fanout language plpgsql volatile;
 
 create function infra.fanout_run(topic text,
-        work_key text)
+        work_key text,
+        actor text DEFAULT NULL::text)
     returns boolean language plpgsql volatile;
 
 create function infra.fanout_set(topic text,
@@ -879,7 +891,8 @@ create function infra.fanout_set(topic text,
         cron text DEFAULT NULL::text,
         time_zone text DEFAULT NULL::text,
         enabled boolean DEFAULT NULL::boolean,
-        expected_version bigint DEFAULT NULL::bigint)
+        expected_version bigint DEFAULT NULL::bigint,
+        actor text DEFAULT NULL::text)
     returns SETOF infra.fanout language plpgsql volatile;
 
 create function infra.fanout_wrong(topic text,
@@ -1633,7 +1646,8 @@ create function infra.joins_attach_pairs(joins uuid[],
     returns SETOF uuid language plpgsql volatile
     set jit=off set enable_seqscan=off set enable_hashjoin=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan;
 
-create function infra.joins_cancel(join_id uuid)
+create function infra.joins_cancel(join_id uuid,
+        actor text DEFAULT NULL::text)
     returns uuid[] language plpgsql volatile
     set jit=off set enable_seqscan=off set enable_hashjoin=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan;
 
@@ -1674,7 +1688,8 @@ create function infra.joins_purge(older_than_seconds double precision,
 
 create function infra.joins_report(join_id uuid,
         work_item_id uuid,
-        outcome text)
+        outcome text,
+        actor text DEFAULT NULL::text)
     returns text language plpgsql volatile;
 
 create function infra.joins_seize(join_id uuid)

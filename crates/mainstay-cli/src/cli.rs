@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args, Parser, Subcommand};
 
 use crate::commands::{
-    bench, demo, fanout, inbox, jobs, joins, lease, leases, migrate, outbox, stores, timers,
+    audit, bench, demo, fanout, inbox, jobs, joins, lease, leases, migrate, outbox, stores, timers,
 };
 
 const EXAMPLES: &str = "\
@@ -25,6 +25,8 @@ Examples:
   mainstay lease run nightly-report -- ./report.sh
   mainstay leases list --held
   mainstay stores status --fleet fleet.toml       How the databases of a fleet are
+  mainstay --actor alice --correlation-id TICKET-42 outbox requeue --all-failed
+  mainstay audit list --actor alice
   mainstay timers schedule reminder.send '{\"user\":7}' --due-in 2h
   mainstay bench --database postgres://me@localhost/shop
 
@@ -33,6 +35,7 @@ Settings, the first that is there counts: flag, environment, file, default
   --schema        MAINSTAY_SCHEMA        schema = \"infra\"
   --outbox-table  MAINSTAY_OUTBOX_TABLE  outbox_table = \"outbox\"
   --fleet         MAINSTAY_FLEET         fleet = \"fleet.toml\" (for `stores`)
+  --actor         MAINSTAY_ACTOR         [default: cli: and the name of the user]
   -v, -q          MAINSTAY_LOG           log = \"warn\"
   The file is mainstay.toml in the working directory, or the one named by --config.
 
@@ -69,6 +72,12 @@ pub(crate) struct Flags {
     /// The configuration file [default: mainstay.toml, if it exists]
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
+    /// Who does it, as the audit trail has it [default: cli: and the name of the user]
+    #[arg(long, global = true, value_name = "NAME")]
+    pub(crate) actor: Option<String>,
+    /// What it belongs to, as the audit trail has it: the number of a ticket, say
+    #[arg(long, global = true, value_name = "ID")]
+    pub(crate) correlation_id: Option<String>,
     /// Print JSON on stdout, for programs to read
     #[arg(long, global = true)]
     pub(crate) json: bool,
@@ -111,6 +120,9 @@ pub(crate) enum Command {
     /// Schedule, look at and change messages for later
     #[command(subcommand)]
     Timers(timers::TimersCommand),
+    /// See who did what, and what came of it
+    #[command(subcommand)]
+    Audit(audit::AuditCommand),
     /// Look at and set up the databases of a fleet
     #[command(subcommand)]
     Stores(stores::StoresCommand),

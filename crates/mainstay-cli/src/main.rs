@@ -1,5 +1,6 @@
 //! The program `mainstay`.
 
+mod attempt;
 mod bench;
 mod cli;
 mod commands;
@@ -15,6 +16,7 @@ mod settings;
 mod shop;
 mod signals;
 mod text;
+mod user;
 
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
@@ -56,6 +58,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             Command::Leases(command) => commands::leases::run(command, &settings).await,
             Command::Lease(command) => commands::lease::run(command, &settings).await,
             Command::Timers(command) => commands::timers::run(command, &settings).await,
+            Command::Audit(command) => commands::audit::run(command, &settings).await,
             Command::Stores(command) => commands::stores::run(command, &settings).await,
             Command::Inbox(command) => commands::inbox::run(command, &settings).await,
             Command::Bench(arguments) => commands::bench::run(arguments, &settings).await,

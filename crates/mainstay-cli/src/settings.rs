@@ -3,12 +3,14 @@
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
+use mainstay::audit::Actor;
 use mainstay::store::Names;
 use serde::Deserialize;
 
 use crate::cli::Flags;
 use crate::database::Database;
 use crate::failure::Failure;
+use crate::user;
 
 const DEFAULT_FILE: &str = "mainstay.toml";
 
@@ -32,6 +34,8 @@ pub(crate) struct Settings {
     outbox_table: Option<String>,
     fleet: Option<String>,
     log: Option<String>,
+    /// Who does what is done.
+    pub(crate) actor: Actor,
     pub(crate) json: bool,
     pub(crate) quiet: bool,
 }
@@ -47,7 +51,16 @@ impl Settings {
             (false, 2) => Some("debug".to_owned()),
             (false, _) => Some("trace".to_owned()),
         };
+        let actor = first(flags.actor, "MAINSTAY_ACTOR", None)?;
+        let actor = actor.map_or_else(|| Actor::from(format!("cli:{}", user::name())), Actor::from);
+        let actor = actor.correlated(flags.correlation_id.as_deref().unwrap_or_default());
+        // Told now, and not when half of the work is done.
+        actor.validate("cli").map_err(|error| {
+            let field = error.field().unwrap_or("actor").replace('_', "-");
+            Failure::usage(format!("the {field} is not valid")).because(error.message())
+        })?;
         Ok(Self {
+            actor,
             database: first(flags.database, "MAINSTAY_DATABASE", file.database)?,
             schema_flag: flags.schema.clone(),
             schema: first(flags.schema, "MAINSTAY_SCHEMA", file.schema)?,

@@ -89,6 +89,7 @@ macro_rules! suite {
         $crate::ack_cases!($fixture);
         $crate::assignment_cases!($fixture);
         $crate::administration_cases!($fixture);
+        $crate::recording_cases!($fixture);
         $crate::audit_cases!($fixture);
         $crate::claim_cases!($fixture);
         $crate::concurrency_cases!($fixture);

@@ -35,6 +35,22 @@ comment on function "{{schema}}"."{{audit}}_write"(text, text, text, text, json,
     'Writes a record into the audit trail, as part of the caller''s transaction: what was done, by whom, what came of it (succeeded, failed or refused), and what it is about. '
     'Returns its id. Without an actor it is the role that has connected.';
 
+create or replace function "{{schema}}"."{{audit}}_as"(actor text, correlation_id text default null) returns text
+language plpgsql volatile
+as $mainstay$
+begin
+    if length(correlation_id) > 255 then
+        raise exception using errcode = '22023', message = '{{audit:literal}}_as: correlation_id must be 1 to 255 characters, or null, got ' || length(correlation_id);
+    end if;
+    -- An actor is an argument, and so ready before what takes it begins.
+    perform set_config('mainstay.audit_correlation', coalesce(correlation_id, ''), true);
+    return actor;
+end
+$mainstay$;
+comment on function "{{schema}}"."{{audit}}_as"(text, text) is
+    'An actor whose doing belongs to something: give it as the actor of an administrative function. What the transaction records from here on has that correlation id, '
+    'until it is called again; null takes it away. Returns the actor.';
+
 create or replace function "{{schema}}"."{{audit}}_note"(name text, actor text, data jsonb, anchor_kinds text[] default '{}', anchor_values text[] default '{}')
 returns void
 language plpgsql volatile
@@ -49,7 +65,8 @@ begin
     if octet_length(told::text) > 16384 then
         told := '{"truncated": true}';
     end if;
-    perform "{{schema}}"."{{audit}}_write"(name, actor, data => told::json, anchor_kinds => anchor_kinds, anchor_values => anchor_values);
+    perform "{{schema}}"."{{audit}}_write"(
+        name, actor, correlation_id => nullif(current_setting('mainstay.audit_correlation', true), ''), data => told::json, anchor_kinds => anchor_kinds, anchor_values => anchor_values);
 end
 $mainstay$;
 comment on function "{{schema}}"."{{audit}}_note"(text, text, jsonb, text[], text[]) is 'Internal: records an administrative action that was done.';

@@ -18,33 +18,63 @@ $mainstay$;
 comment on function "{{schema}}"."{{fanout}}_complete"(text, text, text, timestamptz) is
     'Says that the work on a shard is done up to a moment. Returns whether that moved its cursor, which never goes back. Call it in the transaction that does the work.';
 
-create or replace function "{{schema}}"."{{fanout}}_add_shards"(topic text, work_key text, shards text[]) returns integer
+create or replace function "{{schema}}"."{{fanout}}_add_cursors"(topic text, work_key text, shards text[]) returns text[]
 language plpgsql volatile
 as $mainstay$
 #variable_conflict use_column
 declare
-    added integer;
+    added text[];
 begin
-    -- In the order of the keys, so that two at once don't wait for each other.
-    insert into "{{schema}}"."{{fanout}}_cursor" (topic, work_key, shard_key)
-    select $1, $2, s.shard from (select distinct u.shard from unnest($3) u(shard)) s order by s.shard
-    on conflict (topic, work_key, shard_key) do nothing;
-    get diagnostics added = row_count;
+    with made as (
+        -- In the order of the keys, so that two at once don't wait for each other.
+        insert into "{{schema}}"."{{fanout}}_cursor" (topic, work_key, shard_key)
+        select $1, $2, s.shard from (select distinct u.shard from unnest($3) u(shard)) s order by s.shard
+        on conflict (topic, work_key, shard_key) do nothing
+        returning shard_key)
+    select coalesce(array_agg(m.shard_key order by m.shard_key), '{}') into added from made m;
     return added;
 end
 $mainstay$;
-comment on function "{{schema}}"."{{fanout}}_add_shards"(text, text, text[]) is 'Makes shards known. Returns how many were not.';
+comment on function "{{schema}}"."{{fanout}}_add_cursors"(text, text, text[]) is 'Internal: the same as add_shards, without a record. Returns those that were not known.';
 
-create or replace function "{{schema}}"."{{fanout}}_forget_shard"(topic text, work_key text, shard_key text) returns boolean
+create or replace function "{{schema}}"."{{fanout}}_add_shards"(topic text, work_key text, shards text[], actor text default null) returns integer
+language plpgsql volatile
+as $mainstay$
+declare
+    added constant text[] := "{{schema}}"."{{fanout}}_add_cursors"($1, $2, $3);
+begin
+    if added <> '{}' then
+        perform "{{schema}}"."{{audit}}_note"(
+            'fanout.add_shards', $4, jsonb_build_object('count', cardinality(added), 'items', to_jsonb(added[:20])),
+            array['fanout'] || array_fill('shard'::text, array[cardinality(added)]),
+            array[$1 || ':' || $2] || array(select $1 || ':' || $2 || ':' || u.shard from unnest(added) u(shard)));
+    end if;
+    return cardinality(added);
+end
+$mainstay$;
+comment on function "{{schema}}"."{{fanout}}_add_shards"(text, text, text[], text) is
+    'Makes shards known. Returns how many were not; those are recorded in the audit trail as the actor''s doing.';
+
+create or replace function "{{schema}}"."{{fanout}}_forget_shard"(topic text, work_key text, shard_key text, actor text default null) returns boolean
 language plpgsql volatile
 as $mainstay$
 #variable_conflict use_column
+declare
+    was jsonb;
 begin
-    delete from "{{schema}}"."{{fanout}}_cursor" c where c.topic = $1 and c.work_key = $2 and c.shard_key = $3;
-    return found;
+    delete from "{{schema}}"."{{fanout}}_cursor" c where c.topic = $1 and c.work_key = $2 and c.shard_key = $3
+    returning jsonb_build_object('last_completed_at', c.last_completed_at, 'slice_due_at', c.slice_due_at) into was;
+    if was is null then
+        return false;
+    end if;
+    perform "{{schema}}"."{{audit}}_note"(
+        'fanout.forget_shard', $4, jsonb_build_object('shard', $3, 'before', was, 'after', null),
+        array['fanout', 'shard'], array[$1 || ':' || $2, $1 || ':' || $2 || ':' || $3]);
+    return true;
 end
 $mainstay$;
-comment on function "{{schema}}"."{{fanout}}_forget_shard"(text, text, text) is 'Forgets a shard with its cursor. False: it was not known.';
+comment on function "{{schema}}"."{{fanout}}_forget_shard"(text, text, text, text) is
+    'Forgets a shard with its cursor. False: it was not known. Recorded in the audit trail as the actor''s.';
 
 create or replace function "{{schema}}"."{{fanout}}_claim"(topic text, work_key text, version bigint, plan jsonb) returns setof text
 language plpgsql volatile
@@ -56,7 +86,7 @@ begin
     if not found then
         return;
     end if;
-    perform "{{schema}}"."{{fanout}}_add_shards"($1, $2, array(select s.slice ->> 0 from jsonb_array_elements($4) s(slice)));
+    perform "{{schema}}"."{{fanout}}_add_cursors"($1, $2, array(select s.slice ->> 0 from jsonb_array_elements($4) s(slice)));
     -- Locked first, in the order of the keys, and then looked at as they stand.
     perform from "{{schema}}"."{{fanout}}_cursor" c
       where c.topic = $1 and c.work_key = $2 and c.shard_key = any (array(select s.slice ->> 0 from jsonb_array_elements($4) s(slice)))

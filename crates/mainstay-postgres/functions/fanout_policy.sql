@@ -54,7 +54,8 @@ create or replace function "{{schema}}"."{{fanout}}_set"(
     cron text default null,
     time_zone text default null,
     enabled boolean default null,
-    expected_version bigint default null
+    expected_version bigint default null,
+    actor text default null
 ) returns setof "{{schema}}"."{{fanout}}"
 language plpgsql volatile
 as $mainstay$
@@ -86,27 +87,42 @@ begin
                                then p.since_at else statement_timestamp() end
          where p.topic = $1 and p.work_key = $2;
         perform pg_notify("{{schema}}"."{{fanout}}_channel"(), '');
+        perform "{{schema}}"."{{audit}}_note"(
+            'fanout.set', $9, jsonb_build_object(
+                'before', jsonb_build_object('every_seconds', old.every_seconds, 'jitter_seconds', old.jitter_seconds, 'cron', old.cron,
+                                             'time_zone', old.time_zone, 'enabled', old.enabled),
+                'after', jsonb_build_object('every_seconds', new.every_seconds, 'jitter_seconds', new.jitter_seconds, 'cron', new.cron,
+                                            'time_zone', new.time_zone, 'enabled', new.enabled)),
+            array['fanout'], array[$1 || ':' || $2]);
     end if;
     return query select p.* from "{{schema}}"."{{fanout}}" p where p.topic = $1 and p.work_key = $2;
 end
 $mainstay$;
-comment on function "{{schema}}"."{{fanout}}_set"(text, text, integer, integer, text, text, boolean, bigint) is
-    'Changes how a fan-out is planned and returns its policy; null leaves things as they are, an empty cron takes the expression away. No row: there is no such fan-out, or it is of another version than expected.';
+comment on function "{{schema}}"."{{fanout}}_set"(text, text, integer, integer, text, text, boolean, bigint, text) is
+    'Changes how a fan-out is planned and returns its policy; null leaves things as they are, an empty cron takes the expression away. No row: there is no such fan-out, or it is of another version than expected. A change is recorded in the audit trail as the actor''s.';
 
-create or replace function "{{schema}}"."{{fanout}}_run"(topic text, work_key text) returns boolean
+create or replace function "{{schema}}"."{{fanout}}_run"(topic text, work_key text, actor text default null) returns boolean
 language plpgsql volatile
 as $mainstay$
 #variable_conflict use_column
+declare
+    asked_before timestamptz;
 begin
-    update "{{schema}}"."{{fanout}}" p set run_requested_at = statement_timestamp(), version = p.version + 1 where p.topic = $1 and p.work_key = $2;
-    if found then
-        perform pg_notify("{{schema}}"."{{fanout}}_channel"(), '');
+    select p.run_requested_at into asked_before from "{{schema}}"."{{fanout}}" p where p.topic = $1 and p.work_key = $2 for no key update;
+    if not found then
+        return false;
     end if;
-    return found;
+    update "{{schema}}"."{{fanout}}" p set run_requested_at = statement_timestamp(), version = p.version + 1 where p.topic = $1 and p.work_key = $2;
+    perform pg_notify("{{schema}}"."{{fanout}}_channel"(), '');
+    perform "{{schema}}"."{{audit}}_note"(
+        'fanout.run', $3, jsonb_build_object(
+            'before', jsonb_build_object('run_requested_at', asked_before), 'after', jsonb_build_object('run_requested_at', statement_timestamp())),
+        array['fanout'], array[$1 || ':' || $2]);
+    return true;
 end
 $mainstay$;
-comment on function "{{schema}}"."{{fanout}}_run"(text, text) is
-    'Asks for a run now: a slice of every shard that has none in flight. A coordinator makes it. False: there is no such fan-out.';
+comment on function "{{schema}}"."{{fanout}}_run"(text, text, text) is
+    'Asks for a run now: a slice of every shard that has none in flight. A coordinator makes it. False: there is no such fan-out. Recorded in the audit trail as the actor''s.';
 
 create or replace function "{{schema}}"."{{fanout}}_ran"(topic text, work_key text, version bigint, nominal timestamptz, requested timestamptz) returns void
 language plpgsql volatile

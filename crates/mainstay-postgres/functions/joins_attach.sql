@@ -77,7 +77,7 @@ comment on function "{{schema}}"."{{joins}}_attach"(uuid, uuid[]) is
     'Makes items steps of a join, in the caller''s transaction, and returns those that were not. Items are messages of the outbox, or whatever is '
     'then reported by hand. A message that has ended before is counted at once.';
 
-create or replace function "{{schema}}"."{{joins}}_report"(join_id uuid, work_item_id uuid, outcome text) returns text
+create or replace function "{{schema}}"."{{joins}}_report"(join_id uuid, work_item_id uuid, outcome text, actor text default null) returns text
 language plpgsql volatile
 as $mainstay$
 #variable_conflict use_column
@@ -102,12 +102,19 @@ begin
     -- Counted by this, by somebody else, or not at all because the join has ended?
     if current_setting('mainstay.joins', true) <> '' and (current_setting('mainstay.joins', true)::jsonb -> -1 ->> 1)::integer
            + (current_setting('mainstay.joins', true)::jsonb -> -1 ->> 2)::integer > 0 then
+        -- Applications that go about their business report all the time: that is recorded when somebody is named.
+        if actor is not null then
+            perform "{{schema}}"."{{audit}}_note"(
+                'join.report', actor, jsonb_build_object(
+                    'step', $2, 'before', jsonb_build_object('state', 'pending'), 'after', jsonb_build_object('state', outcome)),
+                array['join', 'step'], array[$1::text, $2::text]);
+        end if;
         return 'counted';
     end if;
     return case when exists (select from "{{schema}}"."{{joins}}_member" m where m.join_id = $1 and m.work_item_id = $2 and m.state <> 0)
                 then 'already' else 'ended' end;
 end
 $mainstay$;
-comment on function "{{schema}}"."{{joins}}_report"(uuid, uuid, text) is
+comment on function "{{schema}}"."{{joins}}_report"(uuid, uuid, text, text) is
     'Counts a step by hand, as completed or failed, in the caller''s transaction. Returns counted; already if it was counted before; ended if the join '
-    'has ended without it.';
+    'has ended without it. With an actor a step that is counted is recorded in the audit trail.';

@@ -32,7 +32,7 @@ $mainstay$;
 comment on function "{{schema}}"."{{joins}}_expire"(integer) is
     'Ends up to max_joins joins whose deadline has passed, and returns them. Mode deadline: by the steps that have ended; other modes: failed.';
 
-create or replace function "{{schema}}"."{{joins}}_cancel"(join_id uuid) returns uuid[]
+create or replace function "{{schema}}"."{{joins}}_cancel"(join_id uuid, actor text default null) returns uuid[]
 language plpgsql volatile
 set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
 as $mainstay$
@@ -41,6 +41,8 @@ declare
     moment constant timestamptz := clock_timestamp();
     waiting uuid[];
     cancelled uuid[];
+    items jsonb;
+    was jsonb;
 begin
     perform set_config('mainstay.joins', '', true);
     if not exists (select from "{{schema}}"."{{joins}}" j where j.id = $1) then
@@ -55,16 +57,26 @@ begin
     if not "{{schema}}"."{{joins}}_seize"($1) then
         return null;
     end if;
+    select jsonb_build_object('state', 'pending', 'completed', coalesce(sum(s.completed), 0), 'failed', coalesce(sum(s.failed), 0)) into was
+      from "{{schema}}"."{{joins}}_slot" s where s.join_id = $1;
     update "{{schema}}"."{{joins}}_slot" s set left_over = 0 where s.join_id = $1 and s.left_over > 0;
     update "{{schema}}"."{{joins}}" j set status = 3, updated_at = moment, ended_at = moment where j.id = $1;
     -- Other joins count them as failed by this; the cancelled one counts nothing any more.
-    cancelled := array(select c.id from "{{schema}}"."{{outbox}}_cancel_items"(waiting) c(id));
+    select coalesce(array_agg(c.id order by c.n), '{}'),
+           coalesce(jsonb_agg(jsonb_build_object(
+               'id', c.id, 'topic', c.topic, 'before', jsonb_build_object('status', 'ready'),
+               'after', jsonb_build_object('status', 'failed', 'reason', 'cancelled')) order by c.n) filter (where c.n <= 20), '[]')
+      into cancelled, items from "{{schema}}"."{{outbox}}_cancel_items"(waiting) with ordinality c(id, topic, n);
     update "{{schema}}"."{{joins}}_member" m set state = 3, updated_at = moment where m.join_id = $1 and m.work_item_id = any (cancelled) and m.state = 0;
+    perform "{{schema}}"."{{audit}}_note"(
+        'join.cancel', actor, jsonb_build_object(
+            'before', was, 'after', jsonb_build_object('state', 'cancelled'), 'count', cardinality(cancelled), 'items', items),
+        array['join'] || array_fill('outbox'::text, array[cardinality(cancelled)]), array[$1::text] || cancelled::text[]);
     return cancelled;
 end
 $mainstay$;
-comment on function "{{schema}}"."{{joins}}_cancel"(uuid) is
-    'Ends a join without a continuation and cancels those of its messages that wait. Returns their ids; null if the join had ended.';
+comment on function "{{schema}}"."{{joins}}_cancel"(uuid, text) is
+    'Ends a join without a continuation and cancels those of its messages that wait. Returns their ids; null if the join had ended. Recorded in the audit trail as the actor''s.';
 
 create or replace function "{{schema}}"."{{joins}}_purge"(older_than_seconds double precision, max_rows integer default 1000) returns integer
 language plpgsql volatile

@@ -48,8 +48,8 @@ select json_build_object(
  limit $9::text::bigint
 
 -- name: purge
-select jsonb_build_array("{{schema}}"."{{audit}}_purge"($1::text::double precision, $2::text::integer, $3::text))::text as answer
+select jsonb_build_array("{{schema}}"."{{audit}}_purge"($1::text::double precision, $2::text::integer, "{{schema}}"."{{audit}}_as"($3::text, $4::text)))::text as answer
 
 -- A deployment tells of itself.
 -- name: note
-select "{{schema}}"."{{audit}}_note"($1, $2, $3::text::jsonb, $4, $5)
+select "{{schema}}"."{{audit}}_note"($1, "{{schema}}"."{{audit}}_as"($2, $6), $3::text::jsonb, $4, $5)

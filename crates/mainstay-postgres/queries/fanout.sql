@@ -30,16 +30,16 @@ select jsonb_build_object('topic', p.topic, 'work_key', p.work_key, 'every_secon
            'time_zone', p.time_zone, 'enabled', p.enabled, 'version', p.version, 'last_run_at', (extract(epoch from p.last_run_at) * 1000000)::bigint,
            'run_requested_at', (extract(epoch from p.run_requested_at) * 1000000)::bigint, 'since_at', (extract(epoch from p.since_at) * 1000000)::bigint,
            'created_at', (extract(epoch from p.created_at) * 1000000)::bigint, 'updated_at', (extract(epoch from p.updated_at) * 1000000)::bigint, 'now', (extract(epoch from statement_timestamp()) * 1000000)::bigint)::text as answer
-  from "{{schema}}"."{{fanout}}_set"($1::text, $2::text, $4::text::integer, $5::text::integer, coalesce($6::text, ''), $7::text, $8::text::boolean, $3::text::bigint) p
+  from "{{schema}}"."{{fanout}}_set"($1::text, $2::text, $4::text::integer, $5::text::integer, coalesce($6::text, ''), $7::text, $8::text::boolean, $3::text::bigint, "{{schema}}"."{{audit}}_as"($9::text, $10::text)) p
 
 -- name: request_run
-select jsonb_build_array("{{schema}}"."{{fanout}}_run"($1::text, $2::text))::text as answer
+select jsonb_build_array("{{schema}}"."{{fanout}}_run"($1::text, $2::text, "{{schema}}"."{{audit}}_as"($3::text, $4::text)))::text as answer
 
 -- name: add_shards
-select jsonb_build_array("{{schema}}"."{{fanout}}_add_shards"($1::text, $2::text, array(select jsonb_array_elements_text($3::text::jsonb))))::text as answer
+select jsonb_build_array("{{schema}}"."{{fanout}}_add_shards"($1::text, $2::text, array(select jsonb_array_elements_text($3::text::jsonb)), "{{schema}}"."{{audit}}_as"($4::text, $5::text)))::text as answer
 
 -- name: forget_shard
-select jsonb_build_array("{{schema}}"."{{fanout}}_forget_shard"($1::text, $2::text, $3::text))::text as answer
+select jsonb_build_array("{{schema}}"."{{fanout}}_forget_shard"($1::text, $2::text, $3::text, "{{schema}}"."{{audit}}_as"($4::text, $5::text)))::text as answer
 
 -- name: look
 select jsonb_build_object('shard_key', c.shard_key, 'last_completed_at', (extract(epoch from c.last_completed_at) * 1000000)::bigint, 'slice_id', c.slice_id,

@@ -6,13 +6,13 @@ select jsonb_build_array(s.processed, s.hash_mismatch)::text as answer
   from "{{schema}}"."{{inbox}}_already_processed"($1::text, $2::text, decode($3::text, 'hex')) s
 
 -- name: mark_processing
-select jsonb_build_array("{{schema}}"."{{inbox}}_mark_processing"($1::text, $2::text, $3::text::double precision, $4::text))::text as answer
+select jsonb_build_array("{{schema}}"."{{inbox}}_mark_processing"($1::text, $2::text, $3::text::double precision, "{{schema}}"."{{audit}}_as"($4::text, $5::text)))::text as answer
 
 -- name: mark_processed
-select jsonb_build_array("{{schema}}"."{{inbox}}_mark_processed"($1::text, $2::text, $3::text))::text as answer
+select jsonb_build_array("{{schema}}"."{{inbox}}_mark_processed"($1::text, $2::text, "{{schema}}"."{{audit}}_as"($3::text, $4::text)))::text as answer
 
 -- name: mark_dead
-select jsonb_build_array("{{schema}}"."{{inbox}}_mark_dead"($1::text, $2::text, $3::text, $4::text))::text as answer
+select jsonb_build_array("{{schema}}"."{{inbox}}_mark_dead"($1::text, $2::text, $3::text, "{{schema}}"."{{audit}}_as"($4::text, $5::text)))::text as answer
 
 -- name: begin
 select jsonb_build_array(
@@ -76,10 +76,10 @@ select jsonb_build_object(
 
 -- name: revive
 select jsonb_build_array(r.source, r.message_id)::text as answer
-  from "{{schema}}"."{{inbox}}_revive"($1::text::text[], $2::text::text[], $3::text) r
+  from "{{schema}}"."{{inbox}}_revive"($1::text::text[], $2::text::text[], "{{schema}}"."{{audit}}_as"($3::text, $4::text)) r
 
 -- name: stats
 select jsonb_build_array(s.seen, s.processing, s.lapsed, s.done, s.dead)::text as answer from "{{schema}}"."{{inbox}}_ledger_stats"() s
 
 -- name: forget
-select jsonb_build_array("{{schema}}"."{{inbox}}_forget"($1::text::double precision, $2::text::double precision, $3::text::integer, $4::text))::text as answer
+select jsonb_build_array("{{schema}}"."{{inbox}}_forget"($1::text::double precision, $2::text::double precision, $3::text::integer, "{{schema}}"."{{audit}}_as"($4::text, $5::text)))::text as answer

@@ -3,13 +3,13 @@
 -- name: create_or_update
 select j.name, j.topic, j.payload, j.cron, j.time_zone, j.enabled, j.misfire, j.misfire_cap, j.misfire_window_seconds, j.overlap, j.jitter_seconds,
        j.priority, j.version, j.created_at, j.updated_at, j.next_nominal_at, j.last_nominal_at, j.problem
-  from "{{schema}}"."{{jobs}}_create_or_update"($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) j
+  from "{{schema}}"."{{jobs}}_create_or_update"($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, "{{schema}}"."{{audit}}_as"($13, $14)) j
 
 -- name: set_enabled
-select "{{schema}}"."{{jobs}}_set_enabled"($1, $2, $3)
+select "{{schema}}"."{{jobs}}_set_enabled"($1, $2, "{{schema}}"."{{audit}}_as"($3, $4))
 
 -- name: delete
-select "{{schema}}"."{{jobs}}_delete"($1, $2)
+select "{{schema}}"."{{jobs}}_delete"($1, "{{schema}}"."{{audit}}_as"($2, $3))
 
 -- name: get
 select j.name, j.topic, j.payload, j.cron, j.time_zone, j.enabled, j.misfire, j.misfire_cap, j.misfire_window_seconds, j.overlap, j.jitter_seconds,
@@ -34,7 +34,7 @@ select "{{schema}}"."{{jobs}}_reject"($1, $2, $3)
 
 -- name: trigger
 select r.id, r.job, r.trigger, r.nominal_at, r.due_at, r.state, r.created_at, r.dispatched_at, r.started_at, r.ended_at, r.attempts, r.error, r.output
-  from "{{schema}}"."{{jobs}}_trigger_run"($1, $2) r
+  from "{{schema}}"."{{jobs}}_trigger_run"($1, "{{schema}}"."{{audit}}_as"($2, $3)) r
 
 -- name: dispatch
 select d.id, d.job, d.late_seconds from "{{schema}}"."{{jobs}}_dispatch"($1, $2, $3) d
@@ -63,7 +63,7 @@ select r.id, r.job, r.trigger, r.nominal_at, r.due_at, r.state, r.created_at, r.
  order by r.nominal_at desc, r.id desc limit $5
 
 -- name: purge
-select "{{schema}}"."{{jobs}}_purge"($1, $2, $3, $4)
+select "{{schema}}"."{{jobs}}_purge"($1, $2, $3, "{{schema}}"."{{audit}}_as"($4, $5))
 
 -- name: next_nominal
 select "{{schema}}"."{{jobs}}_next_nominal"()

@@ -15,7 +15,7 @@ select jsonb_build_array(a.added, nullif(current_setting('mainstay.joins', true)
 -- name: report
 select jsonb_build_array(r.outcome, "{{schema}}"."{{joins}}_standing"($1::text::uuid),
            nullif(current_setting('mainstay.joins', true), '')::jsonb, nullif(set_config('mainstay.joins', '', true), ''))::text as answer
-  from (select "{{schema}}"."{{joins}}_report"($1::text::uuid, $2::text::uuid, $3::text) as outcome offset 0) r
+  from (select "{{schema}}"."{{joins}}_report"($1::text::uuid, $2::text::uuid, $3::text, "{{schema}}"."{{audit}}_as"($4::text, $5::text)) as outcome offset 0) r
 
 -- name: get
 select jsonb_build_object(
@@ -51,7 +51,7 @@ select jsonb_build_array(m.join_id)::text as answer
 
 -- name: cancel
 select jsonb_build_array(c.ids, nullif(current_setting('mainstay.joins', true), '')::jsonb)::text as answer
-  from (select "{{schema}}"."{{joins}}_cancel"($1::text::uuid) as ids offset 0) c
+  from (select "{{schema}}"."{{joins}}_cancel"($1::text::uuid, "{{schema}}"."{{audit}}_as"($2::text, $3::text)) as ids offset 0) c
 
 -- name: expire
 select coalesce(nullif(current_setting('mainstay.joins', true), ''), '[]') as answer

@@ -24,7 +24,7 @@ select r.name, r.epoch, r.fencing_token, r.expires_at, r.server_time
 select r.name, r.epoch from "{{schema}}"."{{lease}}_release_many"($1, $2, $3) r
 
 -- name: force_release
-select "{{schema}}"."{{lease}}_force_release"($1, $2)
+select "{{schema}}"."{{lease}}_force_release"($1, "{{schema}}"."{{audit}}_as"($2, $3))
 
 -- name: home
 select "{{schema}}"."{{lease}}_home"()

@@ -105,16 +105,16 @@ select m.id, m.message_id, m.topic, m.payload, m.correlation_id, m.status, m.rea
  limit $8
 
 -- name: cancel
-select c.id, nullif(current_setting('mainstay.joins', true), '') from "{{schema}}"."{{queue}}_cancel"($1, $2) c(id)
+select c.id, nullif(current_setting('mainstay.joins', true), '') from "{{schema}}"."{{queue}}_cancel"($1, "{{schema}}"."{{audit}}_as"($2, $3)) c(id)
 
 -- name: requeue
-select r.id from "{{schema}}"."{{queue}}_requeue"($1, $2) r(id)
+select r.id from "{{schema}}"."{{queue}}_requeue"($1, "{{schema}}"."{{audit}}_as"($2, $3)) r(id)
 
 -- name: requeue_where
-select r.id from "{{schema}}"."{{queue}}_requeue_where"($1, $2, $3, $4, $5, correlation_id => $6, actor => $7) r(id)
+select r.id from "{{schema}}"."{{queue}}_requeue_where"($1, $2, $3, $4, $5, correlation_id => $6, actor => "{{schema}}"."{{audit}}_as"($7, $8)) r(id)
 
 -- name: release_key
-select "{{schema}}"."{{queue}}_release_key"($1, $2)
+select "{{schema}}"."{{queue}}_release_key"($1, "{{schema}}"."{{audit}}_as"($2, $3))
 
 -- name: stats
 select s.ready, s.scheduled, s.in_progress, s.lapsed, s.done, s.failed, s.held_keys, s.oldest_ready_age_seconds
@@ -129,7 +129,7 @@ select s.ready, s.scheduled, s.in_progress, s.lapsed, 0::bigint, s.failed, s.hel
 select t.topic, t.ready, t.scheduled, t.in_progress, t.failed from "{{schema}}"."{{queue}}_stats_by_topic"() t order by t.topic
 
 -- name: purge
-select "{{schema}}"."{{queue}}_purge"($1, $2, $3, $4)
+select "{{schema}}"."{{queue}}_purge"($1, $2, $3, "{{schema}}"."{{audit}}_as"($4, $5))
 
 -- name: next_due
 select "{{schema}}"."{{queue}}_next_due"($1, $2)

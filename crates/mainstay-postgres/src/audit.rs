@@ -57,6 +57,11 @@ impl PostgresAudit {
     }
 }
 
+/// An actor and what its doing belongs to, as the two arguments of the statements that take one.
+pub(crate) fn actor(by: Option<&Actor>) -> [Option<String>; 2] {
+    [by.map(Actor::to_string), by.and_then(Actor::correlation_id).map(str::to_owned)]
+}
+
 fn written(record: &PreparedAudit) -> [Option<String>; 8] {
     let anchors = |part: fn(&mainstay_core::audit::Anchor) -> &String| {
         array(Some(record.anchors.iter().map(|anchor| Some(part(anchor).clone())).collect()))
@@ -118,7 +123,7 @@ impl AuditStore for PostgresAudit {
     async fn purge(&self, age: Duration, batch: u32, by: Option<&Actor>) -> Result<u64> {
         const PURGE: &str = "audit.purge";
         let arguments =
-            [Some(age.as_secs_f64().to_string()), Some(batch.to_string()), by.map(Actor::to_string)];
+            [vec![Some(age.as_secs_f64().to_string()), Some(batch.to_string())], actor(by).to_vec()].concat();
         let (purged,): (u64,) = only(PURGE, &self.run(PURGE, &self.statements.purge, &arguments).await?)?;
         Ok(purged)
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use jiff::Timestamp;
 use mainstay_core::Result;
+use mainstay_core::audit::Actor;
 use mainstay_core::fanout::{FanoutCursor, FanoutKey, FanoutPolicy, PlannedSlice, PreparedFanout, answer};
 use mainstay_core::store::{Argument, FanoutStore, Names, Step, StoreCall, Wake};
 use tokio::time::Instant;
@@ -16,6 +17,7 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_util::sync::CancellationToken;
 
 use crate::adapter::Origin;
+use crate::audit::actor;
 use crate::error::closed;
 use crate::listener::{Listener, Subject};
 use crate::pool::{Connections, Parameter};
@@ -144,8 +146,9 @@ impl FanoutStore for PostgresFanout {
         Ok(policies.into_iter().map(|(policy, _)| policy).collect())
     }
 
-    async fn set(&self, policy: &FanoutPolicy) -> Result<Option<FanoutPolicy>> {
+    async fn set(&self, policy: &FanoutPolicy, by: &Actor) -> Result<Option<FanoutPolicy>> {
         const SET: &str = "fanout.set";
+        let [by, about] = actor(Some(by));
         let values = [
             Some(policy.version.to_string()),
             seconds(policy.every),
@@ -153,27 +156,32 @@ impl FanoutStore for PostgresFanout {
             policy.cron.clone(),
             text(&policy.time_zone),
             Some(policy.enabled.to_string()),
+            by,
+            about,
         ];
         let answers = self.run(SET, &self.statements.set, arguments(&policy.key, values)).await?;
         Ok(answer::maybe_policy(SET, &answers)?.map(|(policy, _)| policy))
     }
 
-    async fn request_run(&self, key: &FanoutKey) -> Result<bool> {
+    async fn request_run(&self, key: &FanoutKey, by: &Actor) -> Result<bool> {
         const RUN: &str = "fanout.run";
-        answer::changed(RUN, &self.run(RUN, &self.statements.request_run, arguments(key, [])).await?)
+        let arguments = arguments(key, actor(Some(by)));
+        answer::changed(RUN, &self.run(RUN, &self.statements.request_run, arguments).await?)
     }
 
-    async fn add_shards(&self, key: &FanoutKey, shards: &[String]) -> Result<u64> {
+    async fn add_shards(&self, key: &FanoutKey, shards: &[String], by: &Actor) -> Result<u64> {
         const ADD: &str = "fanout.add_shards";
-        let arguments = arguments(key, [Some(answer::texts(shards))]);
+        let [by, about] = actor(Some(by));
+        let arguments = arguments(key, [Some(answer::texts(shards)), by, about]);
         let (added,): (u64,) =
             answer::only(ADD, &self.run(ADD, &self.statements.add_shards, arguments).await?)?;
         Ok(added)
     }
 
-    async fn forget_shard(&self, key: &FanoutKey, shard: &str) -> Result<bool> {
+    async fn forget_shard(&self, key: &FanoutKey, shard: &str, by: &Actor) -> Result<bool> {
         const FORGET: &str = "fanout.forget_shard";
-        let arguments = arguments(key, [text(shard)]);
+        let [by, about] = actor(Some(by));
+        let arguments = arguments(key, [text(shard), by, about]);
         answer::changed(FORGET, &self.run(FORGET, &self.statements.forget_shard, arguments).await?)
     }
 

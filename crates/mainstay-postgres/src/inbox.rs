@@ -18,6 +18,7 @@ use mainstay_core::{OwnerToken, Result};
 use tokio_postgres::types::Type;
 
 use crate::adapter::Origin;
+use crate::audit::actor;
 use crate::parameters::{array, incoming_as_text};
 use crate::pool::{Connections, Parameter};
 use crate::rows;
@@ -105,17 +106,18 @@ impl InboxStore for PostgresInbox {
     async fn mark(&self, key: &InboxKey, mark: &Mark, by: Option<&Actor>) -> Result<bool> {
         const MARK: &str = "inbox.mark";
         let (source, message_id) = (text(key.source()), text(key.message_id()));
-        let by = by.map(Actor::to_string);
+        let [by, about] = actor(by);
         let answers = match mark {
             Mark::Processing(lease) => {
-                let arguments = [source, message_id, seconds(*lease), by];
+                let arguments = [source, message_id, seconds(*lease), by, about];
                 self.run(MARK, &self.statements.mark_processing, arguments).await?
             }
             Mark::Processed => {
-                self.run(MARK, &self.statements.mark_processed, [source, message_id, by]).await?
+                self.run(MARK, &self.statements.mark_processed, [source, message_id, by, about]).await?
             }
             Mark::Dead(error) => {
-                self.run(MARK, &self.statements.mark_dead, [source, message_id, error.clone(), by]).await?
+                let arguments = [source, message_id, error.clone(), by, about];
+                self.run(MARK, &self.statements.mark_dead, arguments).await?
             }
         };
         answer::changed(MARK, &answers)
@@ -185,7 +187,8 @@ impl InboxStore for PostgresInbox {
         const REVIVE: &str = "inbox.revive";
         let sources = keys.iter().map(|key| text(key.source())).collect();
         let message_ids = keys.iter().map(|key| text(key.message_id())).collect();
-        let arguments = [array(Some(sources)), array(Some(message_ids)), Some(by.to_string())];
+        let [by, about] = actor(Some(by));
+        let arguments = [array(Some(sources)), array(Some(message_ids)), by, about];
         answer::keys(REVIVE, &self.run(REVIVE, &self.statements.revive, arguments).await?)
     }
 
@@ -197,7 +200,8 @@ impl InboxStore for PostgresInbox {
         const FORGET: &str = "inbox.forget";
         let batch = Some(retention.batch.to_string());
         let (done, dead) = (retention.done.and_then(seconds), retention.dead.and_then(seconds));
-        let arguments = [done, dead, batch, by.map(Actor::to_string)];
+        let [by, about] = actor(by);
+        let arguments = [done, dead, batch, by, about];
         let (forgotten,): (u64,) =
             answer::only(FORGET, &self.run(FORGET, &self.statements.forget, arguments).await?)?;
         Ok(forgotten)

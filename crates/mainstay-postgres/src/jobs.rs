@@ -68,12 +68,12 @@ impl JobStore for PostgresJobs {
 
     async fn upsert(&self, job: &PreparedJob, by: &Actor) -> Result<Job> {
         const UPSERT: &str = "job.create_or_update";
-        let (misfire, by) = (job.misfire().as_str(), by.as_str());
+        let (misfire, by, about) = (job.misfire().as_str(), by.as_str(), by.correlation_id());
         let (cap, window) = (job.misfire().cap().map(whole), job.misfire().window().map(seconds));
         let (overlap, jitter) = (job.overlap().as_str(), seconds(job.jitter()));
         let priority = i32::from(job.priority());
         let enabled = job.enabled();
-        let parameters: [Parameter<'_>; 13] = [
+        let parameters: [Parameter<'_>; 14] = [
             (&job.name(), Type::TEXT),
             (&job.topic(), Type::TEXT),
             (&job.cron(), Type::TEXT),
@@ -87,6 +87,7 @@ impl JobStore for PostgresJobs {
             (&jitter, Type::INT4),
             (&priority, Type::INT4),
             (&by, Type::TEXT),
+            (&about, Type::TEXT),
         ];
         let rows = self.query(UPSERT, &self.statements.create_or_update, &parameters).await?;
         let gone = || Error::new(ErrorKind::Conflict, UPSERT, "the job was deleted at the same moment");
@@ -95,8 +96,8 @@ impl JobStore for PostgresJobs {
 
     async fn delete(&self, name: &str, by: &Actor) -> Result<Option<u64>> {
         const DELETE: &str = "job.delete";
-        let by = by.as_str();
-        let parameters: [Parameter<'_>; 2] = [(&name, Type::TEXT), (&by, Type::TEXT)];
+        let (by, about) = (by.as_str(), by.correlation_id());
+        let parameters: [Parameter<'_>; 3] = [(&name, Type::TEXT), (&by, Type::TEXT), (&about, Type::TEXT)];
         let rows = self.query(DELETE, &self.statements.delete, &parameters).await?;
         let cancelled: Option<i32> = rows::value(DELETE, &rows)?;
         Ok(cancelled.map(|count| u64::from(count.max(0).unsigned_abs())))
@@ -104,8 +105,9 @@ impl JobStore for PostgresJobs {
 
     async fn set_enabled(&self, name: &str, enabled: bool, by: &Actor) -> Result<bool> {
         const ENABLE: &str = "job.set_enabled";
-        let by = by.as_str();
-        let parameters: [Parameter<'_>; 3] = [(&name, Type::TEXT), (&enabled, Type::BOOL), (&by, Type::TEXT)];
+        let (by, about) = (by.as_str(), by.correlation_id());
+        let parameters: [Parameter<'_>; 4] =
+            [(&name, Type::TEXT), (&enabled, Type::BOOL), (&by, Type::TEXT), (&about, Type::TEXT)];
         rows::value(ENABLE, &self.query(ENABLE, &self.statements.set_enabled, &parameters).await?)
     }
 
@@ -230,8 +232,8 @@ impl JobStore for PostgresJobs {
 
     async fn trigger(&self, name: &str, by: &Actor) -> Result<JobRun> {
         const TRIGGER: &str = "job.trigger";
-        let by = by.as_str();
-        let parameters: [Parameter<'_>; 2] = [(&name, Type::TEXT), (&by, Type::TEXT)];
+        let (by, about) = (by.as_str(), by.correlation_id());
+        let parameters: [Parameter<'_>; 3] = [(&name, Type::TEXT), (&by, Type::TEXT), (&about, Type::TEXT)];
         let rows = self.query(TRIGGER, &self.statements.trigger, &parameters).await?;
         let none = || Error::new(ErrorKind::Internal, TRIGGER, "the database has made no run");
         run(TRIGGER, rows.first().ok_or_else(none)?)
@@ -277,9 +279,14 @@ impl JobStore for PostgresJobs {
         const PURGE: &str = "job.purge";
         let age = |age: Option<Duration>| age.map(|age| age.as_secs_f64());
         let (done, failed, batch) = (age(retention.done), age(retention.failed), whole(retention.batch));
-        let by = by.map(Actor::as_str);
-        let parameters: [Parameter<'_>; 4] =
-            [(&done, Type::FLOAT8), (&failed, Type::FLOAT8), (&batch, Type::INT4), (&by, Type::TEXT)];
+        let (by, about) = (by.map(Actor::as_str), by.and_then(Actor::correlation_id));
+        let parameters: [Parameter<'_>; 5] = [
+            (&done, Type::FLOAT8),
+            (&failed, Type::FLOAT8),
+            (&batch, Type::INT4),
+            (&by, Type::TEXT),
+            (&about, Type::TEXT),
+        ];
         let rows = self.query(PURGE, &self.statements.purge, &parameters).await?;
         Ok(u64::from(rows::value::<i32>(PURGE, &rows)?.max(0).unsigned_abs()))
     }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use mainstay_core::audit::Actor;
 use mainstay_core::join::{
     Attached, CancelledJoin, Counted, Join, JoinFilter, JoinMember, JoinMode, JoinPage, JoinState, JoinStats,
     MemberPage, PreparedJoin, Reported, Step as Outcome, answer,
@@ -18,6 +19,7 @@ use tokio_postgres::types::{ToSql, Type};
 use uuid::Uuid;
 
 use crate::adapter::Origin;
+use crate::audit::actor;
 use crate::moment::Moment;
 use crate::parameters::array;
 use crate::pool::{Connections, Parameter};
@@ -120,6 +122,11 @@ impl JoinStore for PostgresJoins {
         self.call("join.start", &self.statements.start, arguments)
     }
 
+    fn started(&self, _join: JoinId, _answers: &[String]) -> Result<()> {
+        // The function refuses an id that is taken.
+        Ok(())
+    }
+
     fn attaching(&self, join: JoinId, items: &[WorkItemId]) -> StoreCall {
         let items = array(Some(items.iter().map(|item| id(item.as_uuid())).collect()));
         self.call("join.attach", &self.statements.attach, [id(join.as_uuid()), items])
@@ -129,8 +136,9 @@ impl JoinStore for PostgresJoins {
         answer::attached(answers)
     }
 
-    fn reporting(&self, join: JoinId, item: WorkItemId, step: Outcome) -> StoreCall {
-        let arguments = [id(join.as_uuid()), id(item.as_uuid()), Some(step.as_str().to_owned())];
+    fn reporting(&self, join: JoinId, item: WorkItemId, step: Outcome, by: Option<&Actor>) -> StoreCall {
+        let [by, about] = actor(by);
+        let arguments = [id(join.as_uuid()), id(item.as_uuid()), Some(step.as_str().to_owned()), by, about];
         self.call("join.report", &self.statements.report, arguments)
     }
 
@@ -185,8 +193,10 @@ impl JoinStore for PostgresJoins {
         answer::ids(OF, &self.ask(OF, &self.statements.of_item, [id(item.as_uuid())]).await?)
     }
 
-    async fn cancel(&self, join: JoinId) -> Result<CancelledJoin> {
-        let answers = self.ask("join.cancel", &self.statements.cancel, [id(join.as_uuid())]).await?;
+    async fn cancel(&self, join: JoinId, by: &Actor) -> Result<CancelledJoin> {
+        let [by, about] = actor(Some(by));
+        let arguments = [id(join.as_uuid()), by, about];
+        let answers = self.ask("join.cancel", &self.statements.cancel, arguments).await?;
         answer::cancelled(&answers)
     }
 

@@ -277,8 +277,8 @@ impl LeaseStore for PostgresLeases {
 
     async fn force_release(&self, name: &str, by: &Actor) -> Result<Option<String>> {
         const FORCE: &str = "lease.force_release";
-        let by = by.as_str();
-        let parameters: [Parameter<'_>; 2] = [(&name, Type::TEXT), (&by, Type::TEXT)];
+        let (by, about) = (by.as_str(), by.correlation_id());
+        let parameters: [Parameter<'_>; 3] = [(&name, Type::TEXT), (&by, Type::TEXT), (&about, Type::TEXT)];
         let rows = self.connections.query(FORCE, &self.statements.force_release, &parameters).await?;
         rows::value(FORCE, &rows)
     }

@@ -108,8 +108,9 @@ impl PostgresQueue {
         by: &Actor,
     ) -> Result<Vec<WorkItemId>> {
         let ids: Vec<Uuid> = ids.iter().map(WorkItemId::as_uuid).collect();
-        let by = by.as_str();
-        let parameters: [Parameter<'_>; 2] = [(&ids, Type::UUID_ARRAY), (&by, Type::TEXT)];
+        let (by, about) = (by.as_str(), by.correlation_id());
+        let parameters: [Parameter<'_>; 3] =
+            [(&ids, Type::UUID_ARRAY), (&by, Type::TEXT), (&about, Type::TEXT)];
         rows::ids(operation, &self.query(operation, sql, &parameters).await?)
     }
 }
@@ -254,8 +255,9 @@ impl OutboxStore for PostgresQueue {
     async fn cancel(&self, ids: &[WorkItemId], by: Option<&Actor>) -> Result<Vec<WorkItemId>> {
         const CANCEL: &str = "outbox.cancel";
         let ids: Vec<Uuid> = ids.iter().map(WorkItemId::as_uuid).collect();
-        let by = by.map(Actor::as_str);
-        let parameters: [Parameter<'_>; 2] = [(&ids, Type::UUID_ARRAY), (&by, Type::TEXT)];
+        let (by, about) = (by.map(Actor::as_str), by.and_then(Actor::correlation_id));
+        let parameters: [Parameter<'_>; 3] =
+            [(&ids, Type::UUID_ARRAY), (&by, Type::TEXT), (&about, Type::TEXT)];
         let rows = self.query(CANCEL, &self.statements.cancel, &parameters).await?;
         joins_counted(&self.identifier, &rows::counted(CANCEL, &rows, 1)?);
         rows::ids(CANCEL, &rows)
@@ -272,8 +274,8 @@ impl OutboxStore for PostgresQueue {
         }
         let reason = filter.reason.map(|reason| reason.as_str());
         let (after, before) = (filter.settled_after.map(Moment), filter.settled_before.map(Moment));
-        let (limit, by) = (whole(limit), by.as_str());
-        let parameters: [Parameter<'_>; 7] = [
+        let (limit, by, about) = (whole(limit), by.as_str(), by.correlation_id());
+        let parameters: [Parameter<'_>; 8] = [
             (&filter.topic, Type::TEXT),
             (&reason, Type::TEXT),
             (&after, Type::TIMESTAMPTZ),
@@ -281,14 +283,15 @@ impl OutboxStore for PostgresQueue {
             (&limit, Type::INT4),
             (&filter.correlation_id, Type::TEXT),
             (&by, Type::TEXT),
+            (&about, Type::TEXT),
         ];
         rows::ids(REQUEUE, &self.query(REQUEUE, &self.statements.requeue_where, &parameters).await?)
     }
 
     async fn release_key(&self, key: &str, by: &Actor) -> Result<bool> {
         const RELEASE: &str = "outbox.release_key";
-        let by = by.as_str();
-        let parameters: [Parameter<'_>; 2] = [(&key, Type::TEXT), (&by, Type::TEXT)];
+        let (by, about) = (by.as_str(), by.correlation_id());
+        let parameters: [Parameter<'_>; 3] = [(&key, Type::TEXT), (&by, Type::TEXT), (&about, Type::TEXT)];
         let rows = self.query(RELEASE, &self.statements.release_key, &parameters).await?;
         rows::value(RELEASE, &rows)
     }
@@ -309,9 +312,15 @@ impl OutboxStore for PostgresQueue {
         const PURGE: &str = "outbox.purge";
         let seconds = |age: Option<Duration>| age.map(|age| age.as_secs_f64());
         let (done, failed) = (seconds(retention.done), seconds(retention.failed));
-        let (batch, by) = (whole(retention.batch), by.map(Actor::as_str));
-        let parameters: [Parameter<'_>; 4] =
-            [(&done, Type::FLOAT8), (&failed, Type::FLOAT8), (&batch, Type::INT4), (&by, Type::TEXT)];
+        let batch = whole(retention.batch);
+        let (by, about) = (by.map(Actor::as_str), by.and_then(Actor::correlation_id));
+        let parameters: [Parameter<'_>; 5] = [
+            (&done, Type::FLOAT8),
+            (&failed, Type::FLOAT8),
+            (&batch, Type::INT4),
+            (&by, Type::TEXT),
+            (&about, Type::TEXT),
+        ];
         let rows = self.query(PURGE, &self.statements.purge, &parameters).await?;
         Ok(u64::from(rows::value::<i32>(PURGE, &rows)?.max(0).unsigned_abs()))
     }

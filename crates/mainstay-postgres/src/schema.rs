@@ -249,13 +249,15 @@ impl PostgresSchema {
         let (before, after) = (json!({ "version": found }), json!({ "version": Self::VERSION }));
         let data =
             bounded(json!({ "before": before, "after": after, "steps": steps, "functions": functions }));
-        let (by, kinds, values) = (by.as_str(), ["schema"], [self.names.schema()]);
-        let parameters: [Parameter<'_>; 5] = [
+        let (by, about) = (by.as_str(), by.correlation_id());
+        let (kinds, values) = (["schema"], [self.names.schema()]);
+        let parameters: [Parameter<'_>; 6] = [
             (&DEPLOY, Type::TEXT),
             (&by, Type::TEXT),
             (&data, Type::TEXT),
             (&kinds.as_slice(), Type::TEXT_ARRAY),
             (&values.as_slice(), Type::TEXT_ARRAY),
+            (&about, Type::TEXT),
         ];
         query(client, &self.audit.note, &parameters).await.map(drop)
     }

@@ -35,9 +35,15 @@ impl TimerStore for PostgresTimers {
             When::At(moment) => (Some(Moment(moment)), None),
             When::In(delay) => (None, Some(delay.as_secs_f64())),
         };
-        let (id, by) = (id.as_uuid(), by.map(Actor::as_str));
-        let parameters: [Parameter<'_>; 4] =
-            [(&id, Type::UUID), (&at, Type::TIMESTAMPTZ), (&within, Type::FLOAT8), (&by, Type::TEXT)];
+        let id = id.as_uuid();
+        let (by, about) = (by.map(Actor::as_str), by.and_then(Actor::correlation_id));
+        let parameters: [Parameter<'_>; 5] = [
+            (&id, Type::UUID),
+            (&at, Type::TIMESTAMPTZ),
+            (&within, Type::FLOAT8),
+            (&by, Type::TEXT),
+            (&about, Type::TEXT),
+        ];
         rows::value(
             RESCHEDULE,
             &self.connections.query(RESCHEDULE, &self.statements.reschedule, &parameters).await?,

@@ -42,13 +42,15 @@ RETURNING json_object('topic', topic, 'work_key', work_key, 'every_seconds', eve
 -- name: request_run
 -- 1 topic, 2 work key. No answer: there is no such fan-out.
 UPDATE "{{schema}}_{{fanout}}" SET run_requested_at = {{now}}, version = version + 1 WHERE topic = ?1 AND work_key = ?2
-RETURNING json_array(1) AS answer;
+RETURNING json_object('topic', topic, 'work_key', work_key, 'every_seconds', every_seconds, 'jitter_seconds', jitter_seconds, 'cron', cron,
+       'time_zone', time_zone, 'enabled', enabled, 'version', version, 'last_run_at', last_run_at, 'run_requested_at', run_requested_at,
+       'since_at', since_at, 'created_at', created_at, 'updated_at', updated_at, 'now', {{now}}) AS answer;
 
 -- name: add_shard
--- 1 topic, 2 work key, 3 shard. No answer: it is there.
+-- 1 topic, 2 work key, 3 shard. Answers with the shard. No answer: it is there.
 INSERT INTO "{{schema}}_{{fanout}}_cursor" (topic, work_key, shard_key, created_at, updated_at) VALUES (?1, ?2, ?3, {{now}}, {{now}})
 ON CONFLICT (topic, work_key, shard_key) DO NOTHING
-RETURNING json_array(1) AS answer;
+RETURNING json_array(shard_key) AS answer;
 
 -- name: forget_shard
 -- 1 topic, 2 work key, 3 shard. No answer: there is none.

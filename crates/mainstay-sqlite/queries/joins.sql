@@ -2,22 +2,31 @@
 -- them. Answers are JSON; ids in them are hexadecimal digits. Lists of ids are one blob, 16 bytes each.
 
 -- name: start
--- 1 id, 2 expected steps, 3 needed, 4 mode, 5 grouping key, 6 deadline at, 7 deadline in microseconds.
+-- 1 id, 2 expected steps, 3 needed, 4 mode, 5 grouping key, 6 deadline at, 7 deadline in microseconds. No answer: the id is taken.
 INSERT INTO "{{schema}}_{{joins}}" (id, created_at, updated_at, deadline_at, expected_steps, needed, mode, grouping_key)
-VALUES (?1, {{now}}, {{now}}, coalesce(?6, {{now}} + ?7), ?2, ?3, ?4, ?5);
+VALUES (?1, {{now}}, {{now}}, coalesce(?6, {{now}} + ?7), ?2, ?3, ?4, ?5)
+ON CONFLICT (id) DO NOTHING
+RETURNING json_array(1) AS answer;
 
 -- name: start_continuation
 -- 1 join, 2 outcome, 3 id, 4 message id, 5 topic, 6 payload, 7 correlation id, 8 headers, 9 priority, 10 ordering key, 11 hold on failure,
--- 12 join as text.
+-- 12 join as text. Nothing, if the statement before this one, the start or another continuation, added nothing: the join is somebody else's.
 INSERT INTO "{{schema}}_{{joins}}_continuation" (
     join_id, outcome, work_item_id, message_id, topic, payload, correlation_id, headers, priority, ordering_key, hold_on_failure)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, json_set(coalesce(?8, '{}'), '$."mainstay-join"', ?12), ?9, ?10, ?11);
+SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, json_set(coalesce(?8, '{}'), '$."mainstay-join"', ?12), ?9, ?10, ?11 WHERE changes() > 0;
 
 -- name: report_before
 -- 1 join, 2 item. No row: there is no such join. The last is null where the item is no member.
 SELECT json_array(j.status, j.completed, j.failed,
                   (SELECT m.state FROM "{{schema}}_{{joins}}_member" m WHERE m.join_id = ?1 AND m.work_item_id = ?2)) AS answer
   FROM "{{schema}}_{{joins}}" j WHERE j.id = ?1;
+
+-- name: report_note
+-- Records a step that is going to be counted: 1 record, 2 name, 3 actor, 4 outcome, 5 correlation id, 6 data, 7 join, 8 item.
+INSERT INTO "{{schema}}_{{audit}}" (id, recorded_at, name, actor, outcome, correlation_id, data)
+SELECT ?1, {{now}}, ?2, ?3, ?4, ?5, ?6
+ WHERE EXISTS (SELECT 1 FROM "{{schema}}_{{joins}}" WHERE id = ?7 AND status = 0)
+   AND EXISTS (SELECT 1 FROM "{{schema}}_{{joins}}_member" WHERE join_id = ?7 AND work_item_id = ?8 AND state = 0);
 
 -- name: report
 -- 1 join, 2 item, 3 state.

@@ -45,7 +45,17 @@ fn bytes(id: AuditId) -> Argument {
 
 /// What writes a record: itself, and what it is about.
 fn steps(sql: &AuditStatements, record: &PreparedAudit) -> Vec<Step> {
-    let insert = vec![
+    steps_if(sql, record, &sql.insert, [])
+}
+
+/// The same by a statement that writes it on a condition. That takes what `insert` does, and then `condition`.
+pub(crate) fn steps_if<const N: usize>(
+    sql: &AuditStatements,
+    record: &PreparedAudit,
+    insert_if: &Arc<str>,
+    condition: [Argument; N],
+) -> Vec<Step> {
+    let mut insert = vec![
         bytes(record.id),
         record.name.as_str().into(),
         record.actor.as_str().into(),
@@ -53,11 +63,12 @@ fn steps(sql: &AuditStatements, record: &PreparedAudit) -> Vec<Step> {
         record.correlation_id.clone().into(),
         record.data.clone().into(),
     ];
+    insert.extend(condition);
     let about = |kind: &str, value: &str| Step {
         sql: Arc::clone(&sql.anchor),
         arguments: vec![bytes(record.id), kind.into(), value.into()],
     };
-    let mut steps = vec![Step { sql: Arc::clone(&sql.insert), arguments: insert }];
+    let mut steps = vec![Step { sql: Arc::clone(insert_if), arguments: insert }];
     steps.extend(record.anchors.iter().map(|anchor| about(&anchor.kind, &anchor.value)));
     steps
 }

@@ -8,13 +8,17 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
+use mainstay_core::audit::{Actor, ITEMS_SHOWN, PreparedAudit};
 use mainstay_core::fanout::{FanoutCursor, FanoutKey, FanoutPolicy, PlannedSlice, PreparedFanout, answer};
 use mainstay_core::store::{Argument, FanoutStore, Step, StoreCall, WaitRequest, Wake};
 use mainstay_core::{OwnerToken, Result};
 use rusqlite::{Connection, OptionalExtension};
+use serde_json::{Value, json};
 
+use crate::audit::note;
 use crate::call;
 use crate::database::{Database, fanout_identifier};
+use crate::error::Fault;
 use crate::statements::{FanoutStatements, Statements};
 use crate::value::micros;
 use crate::wake;
@@ -35,6 +39,22 @@ fn step<const N: usize>(sql: &Arc<str>, key: &FanoutKey, rest: [Argument; N]) ->
 
 fn seconds(duration: Duration) -> Argument {
     i64::try_from(duration.as_secs()).unwrap_or(i64::MAX).into()
+}
+
+/// What can be set of a policy, for a record.
+fn told(policy: &FanoutPolicy) -> Value {
+    json!({
+        "every_seconds": policy.every.as_secs(),
+        "jitter_seconds": policy.jitter.as_secs(),
+        "cron": policy.cron,
+        "time_zone": policy.time_zone,
+        "enabled": policy.enabled,
+    })
+}
+
+/// The record of something that is done to a fan-out.
+fn record(operation: &str, key: &FanoutKey, by: &Actor, data: Value) -> PreparedAudit {
+    PreparedAudit::administrative(operation, by, data).about("fanout", [key.to_string()])
 }
 
 impl SqliteFanout {
@@ -60,10 +80,38 @@ impl SqliteFanout {
         self.database.write_and_wake(ticket, run, wakes).await
     }
 
+    /// The same with a record of what the last of the steps has changed, made of all the answers; nothing is recorded without one.
+    async fn administer<F>(
+        &self,
+        ticket: impl Into<Ticket>,
+        steps: Vec<Step>,
+        tell: F,
+        wakes: fn(&Vec<String>) -> bool,
+    ) -> Result<Vec<String>>
+    where
+        F: Fn(&[String]) -> Result<Option<PreparedAudit>> + Send + 'static,
+    {
+        let audit = Arc::clone(&self.database.audit);
+        let run = move |connection: &Connection, _: &Statements| -> Result<Vec<String>, Fault> {
+            let answers = call::run(connection, &steps)?;
+            if let Some(record) = tell(&answers)? {
+                note(connection, &audit, &record)?;
+            }
+            Ok(answers)
+        };
+        self.database.write_and_wake(ticket, run, wakes).await
+    }
+
     async fn read(&self, operation: &'static str, steps: Vec<Step>) -> Result<Vec<String>> {
         let run = move |connection: &Connection, _: &Statements| call::run(connection, &steps);
         self.database.read(operation, run).await
     }
+}
+
+/// A policy before and after a change. None if there was none, and no second one if it was not changed.
+fn changed(operation: &'static str, answers: &[String]) -> Result<Option<[Option<FanoutPolicy>; 2]>> {
+    let mut policies = answer::policies(operation, answers)?.into_iter().map(|(policy, _)| policy);
+    Ok(policies.next().map(|before| [Some(before), policies.next()]))
 }
 
 #[async_trait]
@@ -102,7 +150,7 @@ impl FanoutStore for SqliteFanout {
         Ok(policies.into_iter().map(|(policy, _)| policy).collect())
     }
 
-    async fn set(&self, policy: &FanoutPolicy) -> Result<Option<FanoutPolicy>> {
+    async fn set(&self, policy: &FanoutPolicy, by: &Actor) -> Result<Option<FanoutPolicy>> {
         const SET: &str = "fanout.set";
         let values = [
             policy.version.into(),
@@ -112,26 +160,69 @@ impl FanoutStore for SqliteFanout {
             policy.time_zone.as_str().into(),
             i64::from(policy.enabled).into(),
         ];
-        let steps = vec![step(&self.statements.set, &policy.key, values)];
-        let answers = self.write(SET, steps, |answers| !answers.is_empty()).await?;
-        Ok(answer::maybe_policy(SET, &answers)?.map(|(policy, _)| policy))
+        let sql = &self.statements;
+        let steps = vec![step(&sql.standing, &policy.key, []), step(&sql.set, &policy.key, values)];
+        let (key, by) = (policy.key.clone(), by.clone());
+        let tell = move |answers: &[String]| {
+            let [before, after] = changed(SET, answers)?.unwrap_or_default();
+            let Some((before, after)) = before.zip(after) else { return Ok(None) };
+            let data = json!({ "before": told(&before), "after": told(&after) });
+            Ok(Some(record(SET, &key, &by, data)))
+        };
+        let answers = self.administer(SET, steps, tell, |answers| answers.len() == 2).await?;
+        Ok(changed(SET, &answers)?.and_then(|[_, after]| after))
     }
 
-    async fn request_run(&self, key: &FanoutKey) -> Result<bool> {
-        let steps = vec![step(&self.statements.request_run, key, [])];
-        Ok(!self.write("fanout.run", steps, |answers| !answers.is_empty()).await?.is_empty())
+    async fn request_run(&self, key: &FanoutKey, by: &Actor) -> Result<bool> {
+        const RUN: &str = "fanout.run";
+        let sql = &self.statements;
+        let steps = vec![step(&sql.standing, key, []), step(&sql.request_run, key, [])];
+        let (key, by) = (key.clone(), by.clone());
+        let tell = move |answers: &[String]| {
+            let [before, after] = changed(RUN, answers)?.unwrap_or_default();
+            let Some((before, after)) = before.zip(after) else { return Ok(None) };
+            let data = json!({
+                "before": { "run_requested_at": before.run_requested_at },
+                "after": { "run_requested_at": after.run_requested_at },
+            });
+            Ok(Some(record(RUN, &key, &by, data)))
+        };
+        Ok(self.administer(RUN, steps, tell, |answers| answers.len() == 2).await?.len() == 2)
     }
 
-    async fn add_shards(&self, key: &FanoutKey, shards: &[String]) -> Result<u64> {
+    async fn add_shards(&self, key: &FanoutKey, shards: &[String], by: &Actor) -> Result<u64> {
+        const ADD: &str = "fanout.add_shards";
         let add = |shard: &String| step(&self.statements.add_shard, key, [shard.as_str().into()]);
-        let ticket = Ticket::new("fanout.add_shards", shards.len());
-        let added = self.write(ticket, shards.iter().map(add).collect(), |_| false).await?;
-        Ok(added.len() as u64)
+        let steps = shards.iter().map(add).collect();
+        let (key, by) = (key.clone(), by.clone());
+        let tell = move |answers: &[String]| {
+            let added = answer::shards(ADD, answers)?;
+            if added.is_empty() {
+                return Ok(None);
+            }
+            let data = json!({ "count": added.len(), "items": &added[..added.len().min(ITEMS_SHOWN)] });
+            let about = added.iter().map(|shard| format!("{key}:{shard}"));
+            Ok(Some(record(ADD, &key, &by, data).about("shard", about)))
+        };
+        let ticket = Ticket::new(ADD, shards.len());
+        Ok(self.administer(ticket, steps, tell, |_| false).await?.len() as u64)
     }
 
-    async fn forget_shard(&self, key: &FanoutKey, shard: &str) -> Result<bool> {
-        let steps = vec![step(&self.statements.forget_shard, key, [shard.into()])];
-        Ok(!self.write("fanout.forget_shard", steps, |_| false).await?.is_empty())
+    async fn forget_shard(&self, key: &FanoutKey, shard: &str, by: &Actor) -> Result<bool> {
+        const FORGET: &str = "fanout.forget_shard";
+        let sql = &self.statements;
+        let steps = vec![step(&sql.look, key, [shard.into()]), step(&sql.forget_shard, key, [shard.into()])];
+        let (key, by, shard) = (key.clone(), by.clone(), shard.to_owned());
+        let tell = move |answers: &[String]| {
+            let Some(looked) = answers.first() else { return Ok(None) };
+            let before = answer::cursors(FORGET, std::slice::from_ref(looked))?.pop();
+            let before = before.map(|cursor| {
+                json!({ "last_completed_at": cursor.last_completed_at, "slice_due_at": cursor.slice_due_at })
+            });
+            let data = json!({ "shard": shard, "before": before, "after": null });
+            Ok(Some(record(FORGET, &key, &by, data).about("shard", [format!("{key}:{shard}")])))
+        };
+        Ok(!self.administer(FORGET, steps, tell, |_| false).await?.is_empty())
     }
 
     async fn look(&self, key: &FanoutKey, shards: &[String]) -> Result<Vec<FanoutCursor>> {

@@ -111,6 +111,7 @@ statements! {
         start,
         start_continuation,
         report_before,
+        report_note,
         report,
         report_after,
         get,

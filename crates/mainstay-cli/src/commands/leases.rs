@@ -9,6 +9,7 @@ use mainstay::lease::{LeaseFilter, LeaseRecord, Leases};
 use mainstay::store::Provider;
 use serde_json::json;
 
+use crate::attempt::Attempt;
 use crate::database::IfMissing;
 use crate::failure::{FAILED, Failure};
 use crate::output;
@@ -87,12 +88,21 @@ pub(super) async fn open(settings: &Settings) -> anyhow::Result<Arc<dyn Provider
 
 pub(crate) async fn run(command: LeasesCommand, settings: &Settings) -> anyhow::Result<ExitCode> {
     let provider = open(settings).await?;
-    let leases = Leases::new(provider.leases());
+    let attempt = match &command {
+        LeasesCommand::Release(arguments) => {
+            Some(Attempt::new("lease.force_release").about("lease", [&arguments.name]))
+        }
+        _ => None,
+    };
+    let leases = Leases::new(provider.leases()).by(&settings.actor);
     let result = match command {
         LeasesCommand::List(arguments) => list(arguments, &leases, settings).await,
         LeasesCommand::Show(arguments) => show(arguments, &leases, settings).await,
         LeasesCommand::Release(arguments) => release(arguments, &leases, settings).await,
     };
+    if let Some(attempt) = attempt {
+        attempt.ended(provider.as_ref(), settings, &result).await;
+    }
     provider.close().await;
     result
 }

@@ -7,8 +7,9 @@ use clap::Args;
 use mainstay::store::{Names, SchemaStatus};
 use serde_json::json;
 
+use crate::attempt::Attempt;
 use crate::database::{Database, IfMissing, connect_postgres};
-use crate::failure::{FAILED, Failure};
+use crate::failure::{self, FAILED, Failure};
 use crate::output;
 use crate::settings::Settings;
 
@@ -47,13 +48,22 @@ pub(crate) async fn run(arguments: MigrateArgs, settings: &Settings) -> anyhow::
     if arguments.print {
         return print(&database, names).await;
     }
+    let schema_name = names.schema().to_owned();
     let missing = if arguments.check { IfMissing::Refuse } else { IfMissing::Create };
     let provider = database.open(names, missing).await?;
     let schema = provider.schema();
     let doing = || format!("could not {} {database}", if arguments.check { "look at" } else { "migrate" });
     let before = schema.status().await.with_context(doing)?;
-    let status = if arguments.check { before.clone() } else { schema.deploy().await.with_context(doing)? };
+    let deployed = if arguments.check { Ok(before.clone()) } else { schema.deploy_by(&settings.actor).await };
+    let deployed = deployed.with_context(doing);
+    if let Err(error) = &deployed {
+        // Where there has been a deployment before, there is a trail to tell it.
+        let (code, text) = failure::in_a_line(error);
+        let attempt = Attempt::new("schema.deploy").about("schema", [schema_name]);
+        attempt.failed(provider.as_ref(), &settings.actor, code, &text).await;
+    }
     provider.close().await;
+    let status = deployed?;
 
     let current = matches!(status, SchemaStatus::Current { .. });
     if settings.json {

@@ -1,5 +1,6 @@
 //! One file per command: its arguments and what it does.
 
+pub(crate) mod audit;
 pub(crate) mod bench;
 #[cfg(target_os = "linux")]
 pub(crate) mod bound;

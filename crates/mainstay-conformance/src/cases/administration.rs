@@ -41,15 +41,15 @@ cases! { $ administration_cases:
     r30_functions_record_what_other_languages_do ["R30"],
 }
 
-const BY: &str = "alice";
+pub(super) const BY: &str = "alice";
 
-async fn records(world: &World<'_>, name: &str) -> Vec<AuditRecord> {
+pub(super) async fn records(world: &World<'_>, name: &str) -> Vec<AuditRecord> {
     let filter = AuditFilter::all().name(name);
     Audit::new(world.provider.audit()).list(&filter, AuditPage::default()).await.unwrap()
 }
 
 /// The only record of that name, by the one who did it.
-async fn only(world: &World<'_>, name: &str) -> AuditRecord {
+pub(super) async fn only(world: &World<'_>, name: &str) -> AuditRecord {
     let mut found = records(world, name).await;
     assert_eq!(found.len(), 1, "{name}: {found:?}");
     let record = found.remove(0);
@@ -58,7 +58,7 @@ async fn only(world: &World<'_>, name: &str) -> AuditRecord {
     record
 }
 
-fn data(record: &AuditRecord) -> &Value {
+pub(super) fn data(record: &AuditRecord) -> &Value {
     record.data.as_ref().expect("the record has data")
 }
 
@@ -68,7 +68,7 @@ fn anchors<'a>(kind: &str, values: impl IntoIterator<Item = &'a WorkItemId>) -> 
     anchors
 }
 
-fn item(id: WorkItemId, topic: &str, before: Value, after: Value) -> Value {
+pub(super) fn item(id: WorkItemId, topic: &str, before: Value, after: Value) -> Value {
     json!({ "id": id, "topic": topic, "before": before, "after": after })
 }
 

@@ -133,12 +133,23 @@ async fn join_004_a_grouping_key_has_at_most_255_characters(fx: &dyn Fixture) {
 }
 
 async fn join_005_an_id_can_be_given_and_is_used_once(fx: &dyn Fixture) {
-    let joins = World::open(fx).await.joins();
+    let world = World::open(fx).await;
+    let joins = world.joins();
     let id = JoinId::new();
     assert_eq!(joins.start(NewJoin::new(1).id(id).grouping_key("first")).await.unwrap(), id);
     let error = joins.start(NewJoin::new(2).id(id)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+    assert!(error.message().contains("must be new") && error.message().contains(&id.to_string()), "{error}");
     assert_eq!(of(&joins, id).await.grouping_key.as_deref(), Some("first"));
+    // And it has got nothing of the one that was refused.
+    let follows = || Message::new("follows", "");
+    let refused = joins.start(NewJoin::new(1).id(id).on_completed(follows()).on_failed(follows())).await;
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::InvalidArgument);
+    let step = WorkItemId::new();
+    joins.attach(id, &[step]).await.unwrap();
+    joins.report(id, step, Step::Completed).await.unwrap();
+    assert_eq!(counts(&of(&joins, id).await), (1, 0, JoinState::Completed));
+    assert_eq!(world.total().await, 0);
 }
 
 async fn join_006_a_start_in_the_caller_s_transaction_shares_its_fate(fx: &dyn Fixture) {

@@ -49,6 +49,7 @@ mod observability;
 mod ordering;
 mod reap;
 mod receive;
+mod recording;
 mod replay;
 mod retention;
 mod retry;
@@ -70,6 +71,7 @@ pub fn all() -> Vec<Case> {
         ack::CASES,
         assignment::CASES,
         administration::CASES,
+        recording::CASES,
         audit::CASES,
         claim::CASES,
         concurrency::CASES,

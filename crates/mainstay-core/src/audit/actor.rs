@@ -1,4 +1,4 @@
-//! Who does something.
+//! Who does something, and what it belongs to.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,8 +9,19 @@ use crate::text::validate_name;
 /// Who does something: a person, a program, a part of one. 1 to 255 characters, checked when it is used.
 ///
 /// Handles of the library have the actor `library:` and the name of the program, unless told otherwise with `by`.
+///
+/// An actor may carry a correlation id, which the records of what is done then have: the number of a ticket, say.
+///
+/// ```
+/// # use mainstay_core::audit::Actor;
+/// let actor = Actor::from("alice").correlated("TICKET-42");
+/// assert_eq!((actor.as_str(), actor.correlation_id()), ("alice", Some("TICKET-42")));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Actor(Arc<str>);
+pub struct Actor {
+    name: Arc<str>,
+    correlation_id: Option<Arc<str>>,
+}
 
 impl Actor {
     /// This program, for whoever has not said who acts.
@@ -24,24 +35,40 @@ impl Actor {
 
     /// The name.
     pub fn as_str(&self) -> &str {
-        &self.0
+        &self.name
     }
 
-    /// Refuses one that is empty, over-long or has a NUL character.
+    /// The same one, and what is done belongs to this: 1 to 255 characters, checked when it is used. An empty one is none.
+    #[must_use]
+    pub fn correlated(&self, id: impl AsRef<str>) -> Self {
+        let id = Some(id.as_ref()).filter(|id| !id.is_empty());
+        Self { name: Arc::clone(&self.name), correlation_id: id.map(Arc::from) }
+    }
+
+    /// What is done belongs to this, if anything.
+    pub fn correlation_id(&self) -> Option<&str> {
+        self.correlation_id.as_deref()
+    }
+
+    /// Refuses a name or a correlation id that is empty, over-long or has a NUL character.
     pub fn validate(&self, operation: &'static str) -> Result<()> {
-        validate_name(operation, "actor", &self.0)
+        validate_name(operation, "actor", &self.name)?;
+        match &self.correlation_id {
+            Some(id) => validate_name(operation, "correlation_id", id),
+            None => Ok(()),
+        }
     }
 }
 
 impl From<&str> for Actor {
     fn from(name: &str) -> Self {
-        Self(name.into())
+        Self { name: name.into(), correlation_id: None }
     }
 }
 
 impl From<String> for Actor {
     fn from(name: String) -> Self {
-        Self(name.into())
+        Self { name: name.into(), correlation_id: None }
     }
 }
 
@@ -53,7 +80,7 @@ impl From<&Actor> for Actor {
 
 impl fmt::Display for Actor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.name)
     }
 }
 
@@ -73,5 +100,16 @@ mod tests {
         for wrong in ["", "a\0b", &"x".repeat(256)] {
             assert_eq!(Actor::from(wrong).validate("t").unwrap_err().field(), Some("actor"));
         }
+    }
+
+    #[test]
+    fn a_correlation_id_is_checked_when_it_is_used() {
+        let alice = Actor::from("alice");
+        for wrong in ["a\0b", &"x".repeat(256)] {
+            let error = alice.correlated(wrong).validate("t").unwrap_err();
+            assert_eq!(error.field(), Some("correlation_id"));
+        }
+        alice.correlated("x".repeat(255)).validate("t").unwrap();
+        assert_eq!(alice.correlated("a").correlated(""), alice);
     }
 }

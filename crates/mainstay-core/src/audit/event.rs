@@ -44,7 +44,7 @@ impl AuditEvent {
         self
     }
 
-    /// What it belongs to. Defaults to none; an empty one is none.
+    /// What it belongs to. Defaults to what the actor's doing belongs to; an empty one is none of its own.
     pub fn correlation_id(mut self, id: impl Into<String>) -> Self {
         self.correlation_id = Some(id.into()).filter(|id: &String| !id.is_empty());
         self
@@ -67,7 +67,9 @@ impl AuditEvent {
     pub fn prepare(self, actor: &Actor) -> Result<PreparedAudit> {
         validate_name(WRITE, "name", &self.name)?;
         actor.validate(WRITE)?;
-        if let Some(id) = &self.correlation_id {
+        // Its own, or what the actor's doing belongs to.
+        let correlation_id = self.correlation_id.or_else(|| actor.correlation_id().map(str::to_owned));
+        if let Some(id) = &correlation_id {
             validate_name(WRITE, "correlation_id", id)?;
         }
         let data = self.data.map(|data| data.to_string());
@@ -88,7 +90,7 @@ impl AuditEvent {
             name: self.name,
             actor: actor.clone(),
             outcome: self.outcome,
-            correlation_id: self.correlation_id,
+            correlation_id,
             data,
             anchors,
         })
@@ -122,7 +124,7 @@ impl PreparedAudit {
             name: name.into(),
             actor: actor.clone(),
             outcome: AuditOutcome::Succeeded,
-            correlation_id: None,
+            correlation_id: actor.correlation_id().map(str::to_owned),
             data: Some(super::bounded(data)),
             anchors: Vec::new(),
         }
@@ -175,5 +177,15 @@ mod tests {
         assert_eq!((prepared.correlation_id, prepared.outcome), (None, AuditOutcome::Succeeded));
         assert_eq!(prepared.anchors, [Anchor::new("k", "1"), Anchor::new("k", "2")]);
         assert_eq!(prepared.data.map(|data| data.len()), Some(AuditEvent::DATA_MAX));
+    }
+
+    #[test]
+    fn an_event_belongs_to_what_it_says_or_else_to_what_its_actor_says() {
+        let actor = Actor::from("bob").correlated("T-1");
+        let of = |event: AuditEvent| event.prepare(&actor).unwrap().correlation_id;
+        assert_eq!(of(AuditEvent::new("a")).as_deref(), Some("T-1"));
+        assert_eq!(of(AuditEvent::new("a").correlation_id("T-2")).as_deref(), Some("T-2"));
+        let record = PreparedAudit::administrative("a", &actor, json!({}));
+        assert_eq!(record.correlation_id.as_deref(), Some("T-1"));
     }
 }

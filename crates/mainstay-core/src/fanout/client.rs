@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
+use crate::audit::Actor;
 use crate::bell::Bell;
 use crate::error::{Error, ErrorKind, Result};
 use crate::lease::Leases;
@@ -28,6 +29,7 @@ pub struct Fanout {
     /// For runs that have a continuation.
     pub(super) joins: Arc<dyn JoinStore>,
     bell: Bell,
+    actor: Actor,
 }
 
 impl Fanout {
@@ -39,6 +41,7 @@ impl Fanout {
             leases: Leases::new(provider.leases()),
             joins: provider.joins(),
             bell: Bell::default(),
+            actor: Actor::library(),
         }
     }
 
@@ -53,6 +56,13 @@ impl Fanout {
     pub(crate) fn with_bell(mut self, bell: Bell) -> Self {
         self.bell = bell;
         self
+    }
+
+    /// The same handle for somebody: policies that it sets, runs it asks for and shards it adds and forgets are recorded in the audit
+    /// trail as theirs. Defaults to [`Actor::library`].
+    #[must_use]
+    pub fn by(&self, actor: impl Into<Actor>) -> Self {
+        Self { actor: actor.into(), ..self.clone() }
     }
 
     /// The provider's store.
@@ -84,13 +94,14 @@ impl Fanout {
     pub async fn set(&self, topic: &str, work_key: &str, change: &FanoutChange) -> Result<FanoutPolicy> {
         const SET: &str = "fanout.set";
         let key = FanoutKey::new(topic, work_key)?;
+        self.actor.validate(SET)?;
         for _ in 0..ATTEMPTS {
             let Some((before, _)) = self.store.standing(&key).await? else { return Err(unknown(SET, &key)) };
             let wanted = change.applied_to(&before)?;
             if wanted == before {
                 return Ok(before);
             }
-            if let Some(policy) = self.store.set(&wanted).await? {
+            if let Some(policy) = self.store.set(&wanted, &self.actor).await? {
                 telemetry::fanout_administered(self.store.identifier(), "set", &key);
                 self.bell.ring();
                 return Ok(policy);
@@ -106,9 +117,11 @@ impl Fanout {
     /// Asks for a run now: a slice of every shard that has none in flight, whatever the cadence, also where the fan-out is disabled. Its
     /// coordinator makes it. `NotFound` if there is no such fan-out.
     pub async fn run_now(&self, topic: &str, work_key: &str) -> Result<()> {
+        const RUN: &str = "fanout.run";
         let key = FanoutKey::new(topic, work_key)?;
-        if !self.store.request_run(&key).await? {
-            return Err(unknown("fanout.run", &key));
+        self.actor.validate(RUN)?;
+        if !self.store.request_run(&key, &self.actor).await? {
+            return Err(unknown(RUN, &key));
         }
         telemetry::fanout_administered(self.store.identifier(), "run", &key);
         self.bell.ring();
@@ -125,20 +138,24 @@ impl Fanout {
     where
         S: Into<String>,
     {
+        const ADD: &str = "fanout.add_shards";
         let key = FanoutKey::new(topic, work_key)?;
         let shards: Vec<String> = shards.into_iter().map(Into::into).collect();
-        shards.iter().try_for_each(|shard| FanoutKey::validate_shard("fanout.add_shards", shard))?;
+        shards.iter().try_for_each(|shard| FanoutKey::validate_shard(ADD, shard))?;
+        self.actor.validate(ADD)?;
         let mut added = 0;
         for page in shards.chunks(500) {
-            added += self.store.add_shards(&key, page).await?;
+            added += self.store.add_shards(&key, page, &self.actor).await?;
         }
         Ok(added)
     }
 
     /// Forgets a shard with its cursor. If a planner names it again, it begins anew. False if it was not known.
     pub async fn forget_shard(&self, topic: &str, work_key: &str, shard_key: &str) -> Result<bool> {
-        FanoutKey::validate_shard("fanout.forget_shard", shard_key)?;
-        self.store.forget_shard(&FanoutKey::new(topic, work_key)?, shard_key).await
+        const FORGET: &str = "fanout.forget_shard";
+        FanoutKey::validate_shard(FORGET, shard_key)?;
+        self.actor.validate(FORGET)?;
+        self.store.forget_shard(&FanoutKey::new(topic, work_key)?, shard_key, &self.actor).await
     }
 
     /// How far a shard has come.

@@ -264,7 +264,8 @@ impl Run<'_> {
         // More than can be expected of a join are refused by it.
         let slices = u32::try_from(made.len()).unwrap_or(u32::MAX);
         let join = self.continuation.join(self.key, slices, self.fanout.outbox.limits())?;
-        tx.call(&self.fanout.joins.starting(&join)).await?;
+        let answers = tx.call(&self.fanout.joins.starting(&join)).await?;
+        self.fanout.joins.started(join.id(), &answers)?;
         Ok(Some(join))
     }
 

@@ -13,7 +13,8 @@ pub(crate) const MESSAGE_ID: &str = "message-id";
 
 /// A message that came from elsewhere, to be put into the inbox.
 ///
-/// What a message may have in the outbox it may have here, but for an idempotency key: source and message id are that.
+/// What a message may have in the outbox it may have here, but for an idempotency key, since source and message id are that, and for
+/// joins, whose steps are messages of the outbox.
 ///
 /// ```
 /// # use mainstay_core::{inbox::Incoming, outbox::Message};
@@ -48,6 +49,7 @@ impl Incoming {
             let reason = "must not be set: source and message id are what tells messages apart";
             return Err(Error::invalid("inbox.enqueue", "idempotency_key", reason));
         }
+        self.message.refuse_joins("inbox.enqueue")?;
         let hash = self.hash.unwrap_or_else(|| ContentHash::of(&self.message.payload));
         let message = self
             .message
@@ -98,6 +100,12 @@ impl PreparedIncoming {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_message_of_the_inbox_is_no_step_of_a_join() {
+        let step = Incoming::new("s", "m", Message::new("t", "").join(crate::JoinId::new()));
+        assert_eq!(step.prepare(&Limits::default()).unwrap_err().field(), Some("joins"));
+    }
 
     #[test]
     fn a_key_of_the_outbox_has_no_meaning_here() {

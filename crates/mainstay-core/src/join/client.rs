@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use tokio::sync::Notify;
 
+use crate::audit::Actor;
 use crate::bell::Bell;
 use crate::error::{Error, Result};
 use crate::id::{JoinId, WorkItemId};
 use crate::outbox::Limits;
-use crate::store::{CallIn, CallInBlocking, JoinStore};
+use crate::store::{CallIn, CallInBlocking, JoinStore, StoreCall};
 use crate::telemetry;
 
 use super::{
@@ -28,13 +29,15 @@ pub struct Joins {
     /// Rung when this process has started a join that has a deadline.
     nearer: Arc<Notify>,
     bell: Bell,
+    /// Who changes joins by hand. None for an application that goes about its business.
+    actor: Option<Actor>,
 }
 
 impl Joins {
     /// Joins over a provider's store.
     pub fn new(store: Arc<dyn JoinStore>) -> Self {
         let limits = Limits { nul_in_payload: store.capabilities().nul_in_payload, ..Limits::default() };
-        Self { store, limits, nearer: Arc::default(), bell: Bell::default() }
+        Self { store, limits, nearer: Arc::default(), bell: Bell::default(), actor: None }
     }
 
     /// Bounds payloads of continuations to this many bytes. Defaults to 64 MiB.
@@ -50,16 +53,24 @@ impl Joins {
         self
     }
 
+    /// The same handle for somebody who changes joins by hand: what it cancels and reports is recorded in the audit trail as theirs.
+    /// Defaults to nobody: then reporting, which applications do all the time, leaves no record, and cancelling is
+    /// [`Actor::library`]'s.
+    #[must_use]
+    pub fn by(&self, actor: impl Into<Actor>) -> Self {
+        Self { actor: Some(actor.into()), ..self.clone() }
+    }
+
     /// The provider's store.
     pub fn store(&self) -> &Arc<dyn JoinStore> {
         &self.store
     }
 
-    /// Starts a join. It is durable when this returns.
+    /// Starts a join. It is durable when this returns. `InvalidArgument` if it was given an id that is taken.
     pub async fn start(&self, join: NewJoin) -> Result<JoinId> {
         let join = join.prepare(&self.limits)?;
-        self.store.run(self.store.starting(&join)).await?;
-        Ok(self.started(&join))
+        let answers = self.store.run(self.store.starting(&join)).await?;
+        self.started(&join, &answers)
     }
 
     /// Starts a join in the caller's transaction: it is there if and only if the caller commits.
@@ -68,8 +79,8 @@ impl Joins {
         Tx: CallIn<Marker>,
     {
         let join = join.prepare(&self.limits)?;
-        tx.call_in(&self.store.starting(&join)).await?;
-        Ok(self.started(&join))
+        let answers = tx.call_in(&self.store.starting(&join)).await?;
+        self.started(&join, &answers)
     }
 
     /// The same on a driver that blocks.
@@ -78,17 +89,18 @@ impl Joins {
         Tx: CallInBlocking<Marker>,
     {
         let join = join.prepare(&self.limits)?;
-        tx.call_in(&self.store.starting(&join))?;
-        Ok(self.started(&join))
+        let answers = tx.call_in(&self.store.starting(&join))?;
+        self.started(&join, &answers)
     }
 
-    fn started(&self, join: &PreparedJoin) -> JoinId {
+    fn started(&self, join: &PreparedJoin, answers: &[String]) -> Result<JoinId> {
+        self.store.started(join.id(), answers)?;
         telemetry::join_started(self.store.identifier(), join);
         if join.deadline().is_some() {
             self.nearer.notify_one();
             self.bell.ring();
         }
-        join.id()
+        Ok(join.id())
     }
 
     /// Ends when this process has started a join that has a deadline.
@@ -151,7 +163,7 @@ impl Joins {
     ///
     /// `NotFound` if there is no such join, or the item is no member of it.
     pub async fn report(&self, join: JoinId, item: WorkItemId, step: Step) -> Result<Reported> {
-        let answers = self.store.run(self.store.reporting(join, item, step)).await?;
+        let answers = self.store.run(self.reporting(join, item, step)?).await?;
         self.reported(join, item, &answers)
     }
 
@@ -166,7 +178,7 @@ impl Joins {
     where
         Tx: CallIn<Marker>,
     {
-        let answers = tx.call_in(&self.store.reporting(join, item, step)).await?;
+        let answers = tx.call_in(&self.reporting(join, item, step)?).await?;
         self.reported(join, item, &answers)
     }
 
@@ -181,8 +193,13 @@ impl Joins {
     where
         Tx: CallInBlocking<Marker>,
     {
-        let answers = tx.call_in(&self.store.reporting(join, item, step))?;
+        let answers = tx.call_in(&self.reporting(join, item, step)?)?;
         self.reported(join, item, &answers)
+    }
+
+    fn reporting(&self, join: JoinId, item: WorkItemId, step: Step) -> Result<StoreCall> {
+        self.actor.as_ref().map(|actor| actor.validate("join.report")).transpose()?;
+        Ok(self.store.reporting(join, item, step, self.actor.as_ref()))
     }
 
     fn reported(&self, join: JoinId, item: WorkItemId, answers: &[String]) -> Result<Reported> {
@@ -221,7 +238,9 @@ impl Joins {
     ///
     /// `NotFound` if there is no such join.
     pub async fn cancel(&self, id: JoinId) -> Result<CancelledJoin> {
-        let cancelled = self.store.cancel(id).await?;
+        let by = self.actor.clone().unwrap_or_else(Actor::library);
+        by.validate("join.cancel")?;
+        let cancelled = self.store.cancel(id, &by).await?;
         telemetry::join_cancelled(self.store.identifier(), id, &cancelled);
         self.counted(&cancelled.counted);
         Ok(cancelled)

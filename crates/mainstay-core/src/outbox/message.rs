@@ -240,6 +240,19 @@ impl Message {
         self
     }
 
+    /// For what is not put into the outbox, whose messages alone are steps of joins.
+    pub(crate) fn refuse_joins(&self, operation: &'static str) -> Result<()> {
+        match self.joins.first() {
+            None => Ok(()),
+            Some(join) => {
+                let reason = format_args!(
+                    "must not be set: only a message of the outbox can be a step of a join ({join})"
+                );
+                Err(Error::invalid(operation, "joins", reason))
+            }
+        }
+    }
+
     /// Adds a header that only Mainstay sets. `name` is what follows [`RESERVED_HEADER`].
     pub(crate) fn reserved_header(mut self, name: &str, value: impl Into<String>) -> Self {
         self.reserved.insert(format!("{RESERVED_HEADER}{name}"), value.into());

@@ -5,6 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use jiff::Timestamp;
 
+use crate::audit::Actor;
 use crate::error::Result;
 use crate::fanout::{FanoutCursor, FanoutKey, FanoutPolicy, PlannedSlice, PreparedFanout};
 
@@ -27,16 +28,17 @@ pub trait FanoutStore: Send + Sync + 'static {
     async fn list(&self, after: Option<&FanoutKey>, limit: u32) -> Result<Vec<FanoutPolicy>>;
 
     /// Replaces what can be set of a policy, if it is still of this version, and wakes coordinators. None if it is not.
-    async fn set(&self, policy: &FanoutPolicy) -> Result<Option<FanoutPolicy>>;
+    /// Recorded in the audit trail.
+    async fn set(&self, policy: &FanoutPolicy, by: &Actor) -> Result<Option<FanoutPolicy>>;
 
-    /// Asks for a run now, and wakes coordinators. False if there is no such fan-out.
-    async fn request_run(&self, key: &FanoutKey) -> Result<bool>;
+    /// Asks for a run now, and wakes coordinators. False if there is no such fan-out. Recorded in the audit trail.
+    async fn request_run(&self, key: &FanoutKey, by: &Actor) -> Result<bool>;
 
-    /// Makes cursors for shards that have none. How many.
-    async fn add_shards(&self, key: &FanoutKey, shards: &[String]) -> Result<u64>;
+    /// Makes cursors for shards that have none. How many. Recorded in the audit trail, if there are any.
+    async fn add_shards(&self, key: &FanoutKey, shards: &[String], by: &Actor) -> Result<u64>;
 
-    /// Deletes a shard's cursor. False if there is none.
-    async fn forget_shard(&self, key: &FanoutKey, shard: &str) -> Result<bool>;
+    /// Deletes a shard's cursor. False if there is none. Recorded in the audit trail.
+    async fn forget_shard(&self, key: &FanoutKey, shard: &str, by: &Actor) -> Result<bool>;
 
     /// The cursors of those of these shards that have one.
     async fn look(&self, key: &FanoutKey, shards: &[String]) -> Result<Vec<FanoutCursor>>;

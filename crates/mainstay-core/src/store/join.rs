@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
+use crate::audit::Actor;
 use crate::error::Result;
 use crate::id::{JoinId, WorkItemId};
 use crate::join::{
@@ -25,8 +26,11 @@ pub trait JoinStore: Send + Sync + 'static {
     /// What the provider can do.
     fn capabilities(&self) -> Capabilities;
 
-    /// What starts a join. An id that is taken is refused.
+    /// What starts a join.
     fn starting(&self, join: &PreparedJoin) -> StoreCall;
+
+    /// What its answers say. `InvalidArgument` if the id was taken: then nothing was changed.
+    fn started(&self, join: JoinId, answers: &[String]) -> Result<()>;
 
     /// What makes items members of a join. Those that have ended in the outbox are counted at once. Items need not be messages.
     fn attaching(&self, join: JoinId, items: &[WorkItemId]) -> StoreCall;
@@ -34,8 +38,8 @@ pub trait JoinStore: Send + Sync + 'static {
     /// What its answers say. `NotFound` if there is no such join; an error if it had ended and there was something to add.
     fn attached(&self, join: JoinId, answers: &[String]) -> Result<Attached>;
 
-    /// What counts a step by hand.
-    fn reporting(&self, join: JoinId, item: WorkItemId, step: Step) -> StoreCall;
+    /// What counts a step by hand. With an actor it is recorded in the audit trail, if it is counted.
+    fn reporting(&self, join: JoinId, item: WorkItemId, step: Step, by: Option<&Actor>) -> StoreCall;
 
     /// What its answers say. `NotFound` if there is no such join, or the item is no member of it.
     fn reported(&self, join: JoinId, item: WorkItemId, answers: &[String]) -> Result<Reported>;
@@ -57,8 +61,8 @@ pub trait JoinStore: Send + Sync + 'static {
     async fn of_item(&self, item: WorkItemId) -> Result<Vec<JoinId>>;
 
     /// Ends a join without a continuation, and cancels those of its messages that wait and that nobody else has in hand.
-    /// `NotFound` if there is no such join.
-    async fn cancel(&self, id: JoinId) -> Result<CancelledJoin>;
+    /// `NotFound` if there is no such join. Recorded in the audit trail.
+    async fn cancel(&self, id: JoinId, by: &Actor) -> Result<CancelledJoin>;
 
     /// Ends up to `limit` joins whose deadline has passed. Returns those.
     async fn expire(&self, limit: u32) -> Result<Vec<Counted>>;

@@ -55,7 +55,8 @@ impl NewTimer {
         Ok(Self::from_message(Message::json(topic, value)?, due))
     }
 
-    /// A timer that sends `message`, with all that it has, at `due` instead of its own due time.
+    /// A timer that sends `message`, with all that it has, at `due` instead of its own due time. One that is a step of a join is
+    /// refused when it is scheduled: a timer is no step, and its message is attached once it is in the outbox.
     pub fn from_message(mut message: Message, due: impl Into<When>) -> Self {
         message.due = Some(due.into());
         let ordering_key = message.ordering_key.take();
@@ -131,6 +132,7 @@ impl NewTimer {
     /// Makes the timer ready for a provider: checks every rule.
     pub fn prepare(self, limits: &Limits) -> Result<PreparedMessage> {
         let mut message = self.message;
+        message.refuse_joins(SCHEDULE)?;
         if let Some(key) = self.ordering_key {
             validate_name(SCHEDULE, "ordering_key", &key)?;
             message = message.reserved_header(ORDERING_KEY, key);
@@ -165,6 +167,8 @@ mod tests {
         assert_eq!(refused(NewTimer::new("t", "", Duration::MAX)), (SCHEDULE, "due"));
         assert_eq!(refused(fine().ordering_key("")), (SCHEDULE, "ordering_key"));
         assert_eq!(refused(fine().idempotency_key("k".repeat(256))), (SCHEDULE, "idempotency_key"));
+        let step = Message::new("t", "").join(crate::JoinId::new());
+        assert_eq!(refused(NewTimer::from_message(step, Duration::ZERO)), (SCHEDULE, "joins"));
         assert_eq!(refused(fine().header("mainstay-ordering-key", "k")), (SCHEDULE, "headers (a name)"));
     }
 

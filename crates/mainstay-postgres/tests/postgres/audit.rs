@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use mainstay_core::audit::{Audit, AuditEvent, AuditFilter, AuditPage};
+use mainstay_core::fanout::{Fanout, FanoutDefinition};
 use mainstay_core::inbox::Inbox;
 use mainstay_core::job::{JobDefinition, Jobs};
+use mainstay_core::join::{Joins, NewJoin};
 use mainstay_core::lease::Leases;
 use mainstay_core::outbox::{Message, OnFailure};
 use mainstay_core::queue::ClaimRequest;
@@ -36,6 +38,13 @@ async fn an_action_that_is_rolled_back_leaves_no_record() {
     let _lease = Leases::new(postgres.leases()).acquire("reports").await.unwrap();
     let audit = Audit::new(postgres.audit());
     Jobs::new(postgres.jobs()).create_or_update(JobDefinition::new("old", "t", "0 3 * * *")).await.unwrap();
+    let joins = Joins::new(postgres.joins());
+    let (join, step) = (joins.start(NewJoin::new(2)).await.unwrap(), WorkItemId::new());
+    joins.attach(join, &[step, ready]).await.unwrap();
+    Fanout::new(postgres).register(FanoutDefinition::new("etl", "a").every(hour)).await.unwrap();
+    let mut client = fixture.database.client().await;
+    let shard = "insert into infra.fanout_cursor (topic, work_key, shard_key) values ('etl', 'a', 's')";
+    client.batch_execute(shard).await.unwrap();
     let before = told(&audit).await;
     assert_eq!(before, ["job.create_or_update"]);
 
@@ -64,9 +73,14 @@ async fn an_action_that_is_rolled_back_leaves_no_record() {
         ("infra.jobs_trigger('old', 'alice')".to_owned(), "job.trigger"),
         ("infra.jobs_delete('old', 'alice')".to_owned(), "job.delete"),
         ("infra.lease_force_release('reports', 'alice')".to_owned(), "lease.force_release"),
+        (format!("infra.joins_report('{join}', '{step}', 'failed', 'alice')"), "join.report"),
+        (format!("infra.joins_cancel('{join}', 'alice')"), "join.cancel"),
+        ("infra.fanout_set('etl', 'a', enabled => false, actor => 'alice')".to_owned(), "fanout.set"),
+        ("infra.fanout_run('etl', 'a', 'alice')".to_owned(), "fanout.run"),
+        ("infra.fanout_add_shards('etl', 'a', '{t}', 'alice')".to_owned(), "fanout.add_shards"),
+        ("infra.fanout_forget_shard('etl', 'a', 's', 'alice')".to_owned(), "fanout.forget_shard"),
         ("infra.audit_purge(0, actor => 'alice')".to_owned(), "audit.purge"),
     ];
-    let mut client = fixture.database.client().await;
     for (action, name) in &actions {
         let transaction = client.transaction().await.unwrap();
         transaction.batch_execute(&format!("select {action}")).await.unwrap();
@@ -82,6 +96,37 @@ async fn an_action_that_is_rolled_back_leaves_no_record() {
         client.batch_execute(&format!("select {action}")).await.unwrap();
         assert_eq!(told(&audit).await.len(), before.len() + number + 1);
     }
+    fixture.end().await;
+}
+
+#[tokio::test]
+async fn an_actor_says_what_belongs_to_what_until_the_transaction_ends() {
+    let fixture = Fixture::new().await;
+    let mut ids = Vec::new();
+    for _ in 0..4 {
+        ids.push(fixture.outbox.enqueue(Message::new("t", "")).await.unwrap().work_item);
+    }
+    let cancel = |id: WorkItemId, actor: &str| format!("select infra.outbox_cancel('{{{id}}}', {actor})");
+    let mut client = fixture.database.client().await;
+    let transaction = client.transaction().await.unwrap();
+    for (id, actor) in [
+        (ids[0], "infra.audit_as('alice', 'TICKET-42')"),
+        // It goes on, and ends when it is taken away.
+        (ids[1], "'bob'"),
+        (ids[2], "infra.audit_as('carol')"),
+    ] {
+        transaction.batch_execute(&cancel(id, actor)).await.unwrap();
+    }
+    transaction.batch_execute("select infra.audit_as('alice', 'TICKET-43')").await.unwrap();
+    transaction.commit().await.unwrap();
+    client.batch_execute(&cancel(ids[3], "'dave'")).await.unwrap();
+    let audit = Audit::new(fixture.postgres.audit());
+    let of_outbox = AuditFilter::all().name("outbox.");
+    let told = audit.list(&of_outbox, AuditPage::default()).await.unwrap();
+    let told: Vec<_> =
+        told.iter().rev().map(|record| (record.actor.as_str(), record.correlation_id.as_deref())).collect();
+    let ticket = Some("TICKET-42");
+    assert_eq!(told, [("alice", ticket), ("bob", ticket), ("carol", None), ("dave", None)]);
     fixture.end().await;
 }
 

@@ -8,19 +8,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use mainstay_core::audit::{Actor, ITEMS_SHOWN, PreparedAudit};
 use mainstay_core::join::{
-    Attached, CancelledJoin, Counted, Join, JoinFilter, JoinMember, JoinPage, JoinStats, MemberPage,
-    PreparedJoin, Reported, Step as Outcome, answer,
+    Attached, CancelledJoin, Counted, Join, JoinFilter, JoinMember, JoinPage, JoinState, JoinStats,
+    MemberPage, PreparedJoin, Reported, Step as Outcome, answer,
 };
 use mainstay_core::store::{Argument, Capabilities, JoinStore, Names, Step, StoreCall};
 use mainstay_core::{JoinId, Result, WorkItemId};
 use rusqlite::{Connection, params};
+use serde_json::json;
 
+use crate::audit::note;
 use crate::call;
 use crate::database::Database;
 use crate::error::Fault;
 use crate::queue;
-use crate::statements::{JoinStatements, Statements};
+use crate::statements::{AuditStatements, JoinStatements, Statements};
 use crate::value::{span, uuid_at};
 use crate::writer::Ticket;
 
@@ -66,14 +69,14 @@ impl SqliteJoins {
 fn cancel(
     connection: &Connection,
     outbox: &Statements,
-    sql: &JoinStatements,
+    (sql, audit): (&JoinStatements, &AuditStatements),
     join: JoinId,
+    by: &Actor,
 ) -> Result<CancelledJoin, Fault> {
+    const CANCEL: &str = "join.cancel";
     let id = join.as_uuid();
-    let known = connection.prepare_cached(&outbox.joins_standing)?.exists([id.as_bytes()])?;
-    if !known {
-        return Err(answer::unknown("join.cancel", join).into());
-    }
+    let before = call::run(connection, &[step(&sql.get, [bytes(id)])])?;
+    let before = answer::joins(CANCEL, &before)?.pop().ok_or_else(|| answer::unknown(CANCEL, join))?;
     if connection.prepare_cached(&sql.cancel)?.execute([id.as_bytes()])? == 0 {
         return Ok(CancelledJoin::default());
     }
@@ -87,6 +90,18 @@ fn cancel(
         let item = message.as_uuid();
         connection.prepare_cached(&sql.cancel_member)?.execute([id.as_bytes(), item.as_bytes()])?;
     }
+    let items: Vec<_> =
+        cancelled.iter().take(ITEMS_SHOWN).map(|message| message.told(queue::Verb::Cancel)).collect();
+    let data = json!({
+        "before": { "state": before.state.as_str(), "completed": before.completed, "failed": before.failed },
+        "after": { "state": JoinState::Cancelled.as_str() },
+        "count": messages.len(),
+        "items": items,
+    });
+    let record = PreparedAudit::administrative(CANCEL, by, data)
+        .about("join", [join.to_string()])
+        .about("outbox", messages.iter().map(WorkItemId::to_string));
+    note(connection, audit, &record)?;
     Ok(CancelledJoin { changed: true, messages, counted })
 }
 
@@ -127,6 +142,10 @@ impl JoinStore for SqliteJoins {
         self.call("join.start", steps::start(&self.statements, join))
     }
 
+    fn started(&self, join: JoinId, answers: &[String]) -> Result<()> {
+        steps::started(join, answers)
+    }
+
     fn attaching(&self, join: JoinId, items: &[WorkItemId]) -> StoreCall {
         self.call(ATTACH, attach(&self.database.statements, join, items))
     }
@@ -135,8 +154,11 @@ impl JoinStore for SqliteJoins {
         attached(join, answers)
     }
 
-    fn reporting(&self, join: JoinId, item: WorkItemId, step: Outcome) -> StoreCall {
-        self.call(steps::REPORT, steps::report(&self.database.statements, &self.statements, join, item, step))
+    fn reporting(&self, join: JoinId, item: WorkItemId, step: Outcome, by: Option<&Actor>) -> StoreCall {
+        let (sql, what) = (&self.statements, (join, item));
+        let note = by.map(|by| steps::report_note(&self.database.audit, sql, what, step, by));
+        let steps = steps::report(&self.database.statements, sql, what, step, note.unwrap_or_default());
+        self.call(steps::REPORT, steps)
     }
 
     fn reported(&self, join: JoinId, item: WorkItemId, answers: &[String]) -> Result<Reported> {
@@ -179,9 +201,12 @@ impl JoinStore for SqliteJoins {
         answer::ids(OF, &self.read(OF, step(&self.statements.of_item, [bytes(item.as_uuid())])).await?)
     }
 
-    async fn cancel(&self, id: JoinId) -> Result<CancelledJoin> {
-        let joins = Arc::clone(&self.statements);
-        let cancel = move |connection: &Connection, sql: &Statements| cancel(connection, sql, &joins, id);
+    async fn cancel(&self, id: JoinId, by: &Actor) -> Result<CancelledJoin> {
+        let (joins, audit) = (Arc::clone(&self.statements), Arc::clone(&self.database.audit));
+        let by = by.clone();
+        let cancel = move |connection: &Connection, sql: &Statements| {
+            cancel(connection, sql, (&joins, &audit), id, &by)
+        };
         self.database.write_and_wake("join.cancel", cancel, |cancelled| cancelled.changed).await
     }
 

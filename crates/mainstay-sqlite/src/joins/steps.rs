@@ -2,14 +2,19 @@
 
 use std::sync::Arc;
 
+use mainstay_core::audit::{Actor, PreparedAudit};
 use mainstay_core::inbox::answer::read;
-use mainstay_core::join::{Attached, Counted, JoinState, PreparedJoin, Reported, Step as Outcome, answer};
+use mainstay_core::join::{
+    Attached, Counted, JoinState, MemberState, PreparedJoin, Reported, Step as Outcome, answer,
+};
 use mainstay_core::store::{Argument, Step};
 use mainstay_core::{JoinId, Result, WorkItemId};
+use serde_json::json;
 use uuid::Uuid;
 
+use crate::audit::steps_if;
 use crate::queue::when;
-use crate::statements::{JoinStatements, Statements};
+use crate::statements::{AuditStatements, JoinStatements, Statements};
 
 pub(crate) const ATTACH: &str = "join.attach";
 pub(crate) const REPORT: &str = "join.report";
@@ -91,20 +96,44 @@ pub(crate) fn attached(join: JoinId, answers: &[String]) -> Result<Attached> {
     Ok(Attached { added: if was == JoinState::Pending.code() { added } else { 0 }, counted })
 }
 
+/// What the answers of [`start`] say.
+pub(super) fn started(join: JoinId, answers: &[String]) -> Result<()> {
+    if answers.is_empty() { Err(answer::taken(join)) } else { Ok(()) }
+}
+
 pub(super) fn report(
     outbox: &Statements,
     sql: &JoinStatements,
-    join: JoinId,
-    item: WorkItemId,
+    (join, item): (JoinId, WorkItemId),
     outcome: Outcome,
+    note: Vec<Step>,
 ) -> Vec<Step> {
     let (join, item) = (|| bytes(join.as_uuid()), || bytes(item.as_uuid()));
-    vec![
-        step(&outbox.joins_lapse_one, [join()]),
-        step(&sql.report_before, [join(), item()]),
-        step(&sql.report, [join(), item(), i64::from(outcome.code()).into()]),
-        step(&sql.report_after, [join()]),
-    ]
+    let mut steps = vec![step(&outbox.joins_lapse_one, [join()]), step(&sql.report_before, [join(), item()])];
+    steps.extend(note);
+    steps.push(step(&sql.report, [join(), item(), i64::from(outcome.code()).into()]));
+    steps.push(step(&sql.report_after, [join()]));
+    steps
+}
+
+/// What records a report, if the step is going to be counted by it.
+pub(super) fn report_note(
+    audit: &AuditStatements,
+    sql: &JoinStatements,
+    (join, item): (JoinId, WorkItemId),
+    outcome: Outcome,
+    by: &Actor,
+) -> Vec<Step> {
+    let data = json!({
+        "step": item,
+        "before": { "state": MemberState::Pending.as_str() },
+        "after": { "state": outcome.as_str() },
+    });
+    let record = PreparedAudit::administrative(REPORT, by, data)
+        .about("join", [join.to_string()])
+        .about("step", [item.to_string()]);
+    let condition = [bytes(join.as_uuid()), bytes(item.as_uuid())];
+    steps_if(audit, &record, &sql.report_note, condition)
 }
 
 /// What the answers of [`report`] say.

@@ -34,7 +34,7 @@ pub(crate) struct Changed {
 }
 
 impl Changed {
-    fn told(&self, verb: Verb) -> Value {
+    pub(crate) fn told(&self, verb: Verb) -> Value {
         let Self { id, topic, reason, attempts } = self;
         let (before, after) = match verb {
             Verb::Cancel => {

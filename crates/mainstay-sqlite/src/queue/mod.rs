@@ -27,9 +27,9 @@ use crate::database::Database;
 use crate::transaction::SqliteTransaction;
 use crate::wake;
 use crate::writer::Ticket;
-use admin::{Recorder, Verb};
+use admin::Recorder;
 
-pub(crate) use admin::{cancel, purge_told, requeue};
+pub(crate) use admin::{Verb, cancel, purge_told, requeue};
 pub(crate) use claim::Topics;
 #[cfg(feature = "sqlx")]
 pub(crate) use enqueue::{ENQUEUE, id_taken, known_as, steps_of_joins};

@@ -63,6 +63,10 @@ pub(crate) struct SetArgs {
 }
 
 impl SetArgs {
+    pub(super) fn key(&self) -> &KeyArgs {
+        &self.key
+    }
+
     fn change(&self) -> FanoutChange {
         let mut change = FanoutChange::default();
         if let Some(every) = self.every {
@@ -101,6 +105,12 @@ impl SetArgs {
 pub(crate) struct RunArgs {
     #[command(flatten)]
     key: KeyArgs,
+}
+
+impl RunArgs {
+    pub(super) fn key(&self) -> &KeyArgs {
+        &self.key
+    }
 }
 
 /// A failure that says what to do where there is no such fan-out.

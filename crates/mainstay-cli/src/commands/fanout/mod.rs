@@ -13,6 +13,7 @@ use jiff::SignedDuration;
 use mainstay::Leases;
 use mainstay::fanout::Fanout;
 
+use crate::attempt::Attempt;
 use crate::failure::Failure;
 use crate::settings::Settings;
 use crate::text::harmless;
@@ -44,9 +45,14 @@ pub(crate) struct KeyArgs {
 }
 
 impl KeyArgs {
+    /// As it is known.
+    fn plain(&self) -> String {
+        format!("{}:{}", self.topic, self.work_key)
+    }
+
     /// As a terminal may show it.
     fn shown(&self) -> String {
-        harmless(&format!("{}:{}", self.topic, self.work_key))
+        harmless(&self.plain())
     }
 
     /// The failure for a key that no fan-out has.
@@ -67,8 +73,14 @@ pub(crate) async fn run(command: FanoutCommand, settings: &Settings) -> anyhow::
     if let FanoutCommand::Set(arguments) = &command {
         arguments.check()?;
     }
+    let attempt = match &command {
+        FanoutCommand::Set(arguments) => Some(("fanout.set", arguments.key())),
+        FanoutCommand::Run(arguments) => Some(("fanout.run", arguments.key())),
+        _ => None,
+    };
+    let attempt = attempt.map(|(name, key)| Attempt::new(name).about("fanout", [key.plain()]));
     let opened = Opened::open(settings).await?;
-    let fanout = Fanout::new(opened.provider.as_ref());
+    let fanout = Fanout::new(opened.provider.as_ref()).by(&settings.actor);
     let result = match command {
         FanoutCommand::List => list::run(&fanout, settings).await,
         FanoutCommand::Show(key) => {
@@ -78,6 +90,9 @@ pub(crate) async fn run(command: FanoutCommand, settings: &Settings) -> anyhow::
         FanoutCommand::Run(arguments) => change::run(&arguments, &fanout, settings).await,
         FanoutCommand::Cursors(arguments) => cursors::run(&arguments, &fanout, settings).await,
     };
+    if let Some(attempt) = attempt {
+        attempt.ended(opened.provider.as_ref(), settings, &result).await;
+    }
     opened.provider.close().await;
     result
 }

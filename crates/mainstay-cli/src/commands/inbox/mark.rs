@@ -7,6 +7,7 @@ use clap::{Args, ValueEnum};
 use mainstay::Inbox;
 
 use super::KeyArgs;
+use crate::attempt::Attempt;
 use crate::settings::Settings;
 
 const EXAMPLES: &str = "\
@@ -37,6 +38,17 @@ enum MarkAs {
     Processed,
     /// It is given up
     Dead,
+}
+
+impl MarkArgs {
+    pub(super) fn attempt(&self) -> Attempt {
+        let name = match self.mark {
+            MarkAs::Processed => "inbox.mark_processed",
+            MarkAs::Dead => "inbox.mark_dead",
+        };
+        let KeyArgs { source, message_id } = &self.key;
+        Attempt::new(name).about("inbox", [message_id]).about("source", [source])
+    }
 }
 
 pub(super) async fn run(arguments: MarkArgs, inbox: &Inbox, settings: &Settings) -> anyhow::Result<ExitCode> {

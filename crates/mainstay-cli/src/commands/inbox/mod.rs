@@ -57,8 +57,13 @@ pub(crate) async fn run(command: InboxCommand, settings: &Settings) -> anyhow::R
         InboxCommand::Enqueue(arguments) => Some(arguments.incoming()?),
         _ => None,
     };
+    let attempt = match &command {
+        InboxCommand::Requeue(arguments) => Some(arguments.attempt()),
+        InboxCommand::Mark(arguments) => Some(arguments.attempt()),
+        _ => None,
+    };
     let provider = Opened::open(settings).await?.provider;
-    let inbox = &Inbox::new(provider.as_ref());
+    let inbox = &Inbox::new(provider.as_ref()).by(&settings.actor);
     let result = match command {
         InboxCommand::Enqueue(_) => enqueue::run(incoming, inbox, settings).await,
         InboxCommand::List(arguments) => list::run(arguments, inbox, settings).await,
@@ -67,6 +72,9 @@ pub(crate) async fn run(command: InboxCommand, settings: &Settings) -> anyhow::R
         InboxCommand::Mark(arguments) => mark::run(arguments, inbox, settings).await,
         InboxCommand::Stats => stats::run(inbox, settings).await,
     };
+    if let Some(attempt) = attempt {
+        attempt.ended(provider.as_ref(), settings, &result).await;
+    }
     provider.close().await;
     result
 }

@@ -8,6 +8,7 @@ use mainstay::Inbox;
 use mainstay::inbox::{InboxFilter, InboxKey};
 use serde_json::json;
 
+use crate::attempt::Attempt;
 use crate::failure::Failure;
 use crate::output;
 use crate::settings::Settings;
@@ -41,6 +42,16 @@ pub(crate) struct RequeueArgs {
     /// Messages at most [default: all that match]
     #[arg(long, value_name = "ROWS", value_parser = clap::value_parser!(u32).range(1..))]
     limit: Option<u32>,
+}
+
+impl RequeueArgs {
+    pub(super) fn attempt(&self) -> Attempt {
+        let attempt = Attempt::new("inbox.requeue");
+        match self.messages.split_first() {
+            Some((source, ids)) => attempt.about("inbox", ids).about("source", [source]),
+            None => attempt.about("source", &self.from),
+        }
+    }
 }
 
 pub(super) async fn run(

@@ -46,6 +46,18 @@ struct Switched<'a> {
     changed: bool,
 }
 
+impl DeleteArgs {
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl NameArgs {
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+}
+
 pub(super) async fn delete(
     arguments: &DeleteArgs,
     jobs: &Jobs,

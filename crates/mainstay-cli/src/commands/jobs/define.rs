@@ -152,6 +152,10 @@ pub(crate) struct CreateArgs {
 }
 
 impl CreateArgs {
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
     fn definition(&self) -> anyhow::Result<JobDefinition> {
         let job = JobDefinition::new(&self.name, &self.name, &self.cron).enabled(!self.disabled);
         self.rest.apply(job, Misfire::default())
@@ -180,6 +184,10 @@ pub(crate) struct UpdateArgs {
 }
 
 impl UpdateArgs {
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
     pub(super) fn check(&self) -> anyhow::Result<()> {
         if let Some(cron) = &self.cron {
             mainstay::job::Schedule::parse(cron, "UTC").context("the job can't be changed")?;

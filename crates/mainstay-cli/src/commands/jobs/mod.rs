@@ -13,6 +13,7 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use mainstay::Jobs;
 
+use crate::attempt::Attempt;
 use crate::failure::Failure;
 use crate::settings::Settings;
 
@@ -51,8 +52,19 @@ pub(crate) async fn run(command: JobsCommand, settings: &Settings) -> anyhow::Re
         JobsCommand::Update(arguments) => arguments.check()?,
         _ => {}
     }
+    let (attempt, tells_itself) = match &command {
+        JobsCommand::Create(arguments) => (Some(("job.create_or_update", arguments.name())), false),
+        JobsCommand::Update(arguments) => (Some(("job.create_or_update", arguments.name())), false),
+        JobsCommand::Delete(arguments) => (Some(("job.delete", arguments.name())), false),
+        JobsCommand::Enable(arguments) => (Some(("job.enable", arguments.name())), false),
+        JobsCommand::Disable(arguments) => (Some(("job.disable", arguments.name())), false),
+        // A run that is skipped is there, and recorded as that.
+        JobsCommand::Trigger(arguments) => (Some(("job.trigger", arguments.name())), true),
+        _ => (None, false),
+    };
+    let attempt = attempt.map(|(name, job)| Attempt::new(name).about("job", [job]));
     let opened = Opened::open(settings).await?;
-    let jobs = Jobs::new(opened.provider.jobs());
+    let jobs = Jobs::new(opened.provider.jobs()).by(&settings.actor);
     let result = match command {
         JobsCommand::Create(arguments) => define::create(&arguments, &jobs, settings).await,
         JobsCommand::Update(arguments) => define::update(&arguments, &jobs, settings).await,
@@ -65,6 +77,9 @@ pub(crate) async fn run(command: JobsCommand, settings: &Settings) -> anyhow::Re
         JobsCommand::Runs(arguments) => runs::run(&arguments, &jobs, settings).await,
         JobsCommand::Explain(_) => Ok(ExitCode::SUCCESS),
     };
+    if let Some(attempt) = attempt.filter(|_| result.is_err() || !tells_itself) {
+        attempt.ended(opened.provider.as_ref(), settings, &result).await;
+    }
     opened.provider.close().await;
     result
 }

@@ -26,6 +26,12 @@ pub(crate) struct TriggerArgs {
     name: String,
 }
 
+impl TriggerArgs {
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+}
+
 pub(super) async fn run(
     arguments: &TriggerArgs,
     jobs: &Jobs,

@@ -28,6 +28,12 @@ pub(crate) struct CancelArgs {
     id: JoinId,
 }
 
+impl CancelArgs {
+    pub(super) fn id(&self) -> JoinId {
+        self.id
+    }
+}
+
 pub(super) async fn run(
     arguments: &CancelArgs,
     joins: &Joins,

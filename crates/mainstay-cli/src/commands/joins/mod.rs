@@ -14,6 +14,7 @@ use mainstay::join::{Counted, Join};
 use mainstay::{ErrorKind, JoinId, Joins};
 use serde_json::{Value, json};
 
+use crate::attempt::Attempt;
 use crate::failure::Failure;
 use crate::settings::Settings;
 
@@ -41,8 +42,13 @@ pub(crate) async fn run(command: JoinsCommand, settings: &Settings) -> anyhow::R
     if let JoinsCommand::Start(arguments) = &command {
         arguments.check()?;
     }
+    let attempt = match &command {
+        JoinsCommand::Report(arguments) => Some(arguments.attempt()),
+        JoinsCommand::Cancel(arguments) => Some(Attempt::new("join.cancel").about("join", [arguments.id()])),
+        _ => None,
+    };
     let opened = Opened::open(settings).await?;
-    let joins = Joins::new(opened.provider.joins());
+    let joins = Joins::new(opened.provider.joins()).by(&settings.actor);
     let result = match command {
         JoinsCommand::List(arguments) => list::run(&arguments, &joins, settings).await,
         JoinsCommand::Show(arguments) => show::run(&arguments, &joins, settings).await,
@@ -51,6 +57,9 @@ pub(crate) async fn run(command: JoinsCommand, settings: &Settings) -> anyhow::R
         JoinsCommand::Report(arguments) => report::run(&arguments, &joins, settings).await,
         JoinsCommand::Cancel(arguments) => cancel::run(&arguments, &joins, settings).await,
     };
+    if let Some(attempt) = attempt {
+        attempt.ended(opened.provider.as_ref(), settings, &result).await;
+    }
     opened.provider.close().await;
     result
 }

@@ -7,6 +7,7 @@ use mainstay::join::{Reported, Step};
 use mainstay::{JoinId, Joins, WorkItemId};
 use serde_json::json;
 
+use crate::attempt::Attempt;
 use crate::commands::outbox;
 use crate::failure::FAILED;
 use crate::output;
@@ -41,6 +42,12 @@ enum Outcome {
     Completed,
     /// Not well
     Failed,
+}
+
+impl ReportArgs {
+    pub(super) fn attempt(&self) -> Attempt {
+        Attempt::new("join.report").about("join", [self.join]).about("step", [self.item])
+    }
 }
 
 pub(super) async fn run(

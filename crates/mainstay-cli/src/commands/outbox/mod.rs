@@ -16,6 +16,7 @@ use clap::Subcommand;
 use mainstay::store::Provider;
 use mainstay::{Outbox, WorkItemId};
 
+use crate::attempt::Attempt;
 use crate::commands::verdicts;
 use crate::database::IfMissing;
 use crate::settings::Settings;
@@ -46,19 +47,34 @@ pub(crate) async fn run(command: OutboxCommand, settings: &Settings) -> anyhow::
         OutboxCommand::Enqueue(arguments) => Some(arguments.message()?),
         _ => None,
     };
+    let attempt = match &command {
+        OutboxCommand::Requeue(arguments) => {
+            Some(Attempt::new("outbox.requeue").about("outbox", arguments.ids()))
+        }
+        OutboxCommand::Cancel(arguments) => {
+            Some(Attempt::new("outbox.cancel").about("outbox", &arguments.ids))
+        }
+        OutboxCommand::ReleaseKey(arguments) => {
+            Some(Attempt::new("outbox.release_key").about("ordering_key", [arguments.key()]))
+        }
+        _ => None,
+    };
     let store = Opened::open(settings).await?;
     let result = match command {
         OutboxCommand::Enqueue(_) => enqueue::run(message, &store.outbox, settings).await,
         OutboxCommand::List(arguments) => list::run(arguments, &store.outbox, settings).await,
         OutboxCommand::Show(arguments) => show::run(arguments, &store.outbox, settings).await,
-        OutboxCommand::Requeue(arguments) => {
-            let now = store.provider.now().await?;
-            requeue::run(arguments, &store.outbox, now, settings).await
-        }
+        OutboxCommand::Requeue(arguments) => match store.provider.now().await {
+            Ok(now) => requeue::run(arguments, &store.outbox, now, settings).await,
+            Err(error) => Err(error.into()),
+        },
         OutboxCommand::Cancel(arguments) => cancel::run(arguments, &store.outbox, settings).await,
         OutboxCommand::ReleaseKey(arguments) => release_key::run(arguments, &store.outbox, settings).await,
         OutboxCommand::Stats => stats::run(&store.outbox, settings).await,
     };
+    if let Some(attempt) = attempt {
+        attempt.ended(store.provider.as_ref(), settings, &result).await;
+    }
     store.provider.close().await;
     result
 }
@@ -75,7 +91,7 @@ impl Opened {
         let provider = database.open(settings.names()?, IfMissing::Refuse).await?;
         let current = provider.schema().require().await;
         current.with_context(|| format!("{database} can't be used"))?;
-        let outbox = Outbox::new(provider.outbox());
+        let outbox = Outbox::new(provider.outbox()).by(&settings.actor);
         Ok(Self { provider, outbox })
     }
 }

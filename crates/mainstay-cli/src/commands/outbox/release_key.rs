@@ -27,6 +27,12 @@ pub(crate) struct ReleaseKeyArgs {
     key: String,
 }
 
+impl ReleaseKeyArgs {
+    pub(super) fn key(&self) -> &str {
+        &self.key
+    }
+}
+
 pub(super) async fn run(
     arguments: ReleaseKeyArgs,
     outbox: &Outbox,

@@ -46,6 +46,13 @@ pub(crate) struct RequeueArgs {
     limit: Option<u32>,
 }
 
+impl RequeueArgs {
+    /// Those that are named, if any.
+    pub(super) fn ids(&self) -> &[WorkItemId] {
+        &self.ids
+    }
+}
+
 pub(super) async fn run(
     arguments: RequeueArgs,
     outbox: &Outbox,

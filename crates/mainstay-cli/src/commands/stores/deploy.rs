@@ -4,11 +4,14 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use mainstay::audit::Actor;
 use mainstay::store::{Provider, SchemaStatus};
 use serde_json::json;
 
+use crate::attempt::Attempt;
 use crate::commands::migrate::{found, word};
 use crate::database::IfMissing;
+use crate::failure;
 use crate::output;
 use crate::settings::Settings;
 use crate::text::{count, counted, harmless, shorten};
@@ -28,7 +31,9 @@ pub(super) async fn run(
     at_once: u32,
     settings: &Settings,
 ) -> anyhow::Result<ExitCode> {
-    let deployed = each(stores, (timeout, at_once), IfMissing::Create, deploy).await;
+    let actor = settings.actor.clone();
+    let work = move |provider: Arc<dyn Provider>| deploy(provider, actor.clone());
+    let deployed = each(stores, (timeout, at_once), IfMissing::Create, work).await;
     if settings.json {
         let rows: Vec<_> = deployed
             .iter()
@@ -66,9 +71,17 @@ pub(super) async fn run(
     Ok(verdict(troubles().map(|trouble| trouble.code)))
 }
 
-async fn deploy(provider: Arc<dyn Provider>) -> anyhow::Result<Deployed> {
+async fn deploy(provider: Arc<dyn Provider>, actor: Actor) -> anyhow::Result<Deployed> {
     let schema = provider.schema();
     let before = schema.status().await?;
-    let status = schema.deploy().await?;
+    let status = match schema.deploy_by(&actor).await {
+        Ok(status) => status,
+        Err(error) => {
+            let error = error.into();
+            let (code, text) = failure::in_a_line(&error);
+            Attempt::new("schema.deploy").failed(provider.as_ref(), &actor, code, &text).await;
+            return Err(error);
+        }
+    };
     Ok(Deployed { changed: before != status, status })
 }

@@ -10,6 +10,7 @@ use anyhow::Context;
 use clap::Subcommand;
 use mainstay::Timers;
 
+use crate::attempt::Attempt;
 use crate::settings::Settings;
 
 use super::outbox::{Opened, cancel, list, show, tell_verdicts};
@@ -59,27 +60,50 @@ pub(crate) async fn run(command: TimersCommand, settings: &Settings) -> anyhow::
         TimersCommand::Schedule(arguments) => Some(arguments.timer()?),
         _ => None,
     };
+    let attempt = match &command {
+        TimersCommand::Cancel(arguments) => {
+            Some(Attempt::new("timers.cancel").about("timers", &arguments.ids))
+        }
+        TimersCommand::Reschedule(arguments) => {
+            Some(Attempt::new("timers.reschedule").about("timers", [arguments.id()]))
+        }
+        _ => None,
+    };
     let opened = Opened::open(settings).await?;
-    let timers = Timers::new(opened.provider.as_ref());
+    let timers = Timers::new(opened.provider.as_ref()).by(&settings.actor);
     let result = match command {
         TimersCommand::Schedule(_) => schedule::run(timer, &timers, settings).await,
         TimersCommand::List(arguments) => list_timers(&arguments, &timers, settings).await,
-        TimersCommand::Show(arguments) => {
-            let found = timers.get(arguments.id).await.context("the timer can't be read")?;
-            let words = ("timer", "`mainstay timers list` shows the ids");
-            show::tell(found.as_ref().map(|timer| timer.record()), &arguments, words, settings)
-        }
-        TimersCommand::Cancel(arguments) => {
-            let changed =
-                timers.cancel_many(&arguments.ids).await.context("the timers can't be cancelled")?;
-            let words = ("timer", "cancelled");
-            tell_verdicts(timers.queue(), &arguments.ids, &changed, words, settings).await
-        }
+        TimersCommand::Show(arguments) => show_timer(&arguments, &timers, settings).await,
+        TimersCommand::Cancel(arguments) => cancel_timers(&arguments, &timers, settings).await,
         TimersCommand::Reschedule(arguments) => reschedule::run(&arguments, &timers, settings).await,
         TimersCommand::Stats => stats::run(&timers, settings).await,
     };
+    if let Some(attempt) = attempt {
+        attempt.ended(opened.provider.as_ref(), settings, &result).await;
+    }
     opened.provider.close().await;
     result
+}
+
+async fn show_timer(
+    arguments: &show::ShowArgs,
+    timers: &Timers,
+    settings: &Settings,
+) -> anyhow::Result<ExitCode> {
+    let found = timers.get(arguments.id).await.context("the timer can't be read")?;
+    let words = ("timer", "`mainstay timers list` shows the ids");
+    show::tell(found.as_ref().map(|timer| timer.record()), arguments, words, settings)
+}
+
+async fn cancel_timers(
+    arguments: &cancel::CancelArgs,
+    timers: &Timers,
+    settings: &Settings,
+) -> anyhow::Result<ExitCode> {
+    let changed = timers.cancel_many(&arguments.ids).await.context("the timers can't be cancelled")?;
+    let words = ("timer", "cancelled");
+    tell_verdicts(timers.queue(), &arguments.ids, &changed, words, settings).await
 }
 
 async fn list_timers(

@@ -29,6 +29,12 @@ pub(crate) struct RescheduleArgs {
     due: DueArgs,
 }
 
+impl RescheduleArgs {
+    pub(super) fn id(&self) -> WorkItemId {
+        self.id
+    }
+}
+
 pub(super) async fn run(
     arguments: &RescheduleArgs,
     timers: &Timers,

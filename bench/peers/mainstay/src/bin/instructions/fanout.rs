@@ -5,6 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use jiff::Timestamp;
 use mainstay::Result;
+use mainstay::audit::Actor;
 use mainstay::fanout::{FanoutCursor, FanoutKey, FanoutPolicy, PlannedSlice, PreparedFanout};
 use mainstay::store::{FanoutStore, StoreCall, Wake};
 
@@ -35,16 +36,16 @@ impl FanoutStore for NoFanout {
     async fn list(&self, _: Option<&FanoutKey>, _: u32) -> Result<Vec<FanoutPolicy>> {
         unsupported()
     }
-    async fn set(&self, _: &FanoutPolicy) -> Result<Option<FanoutPolicy>> {
+    async fn set(&self, _: &FanoutPolicy, _: &Actor) -> Result<Option<FanoutPolicy>> {
         unsupported()
     }
-    async fn request_run(&self, _: &FanoutKey) -> Result<bool> {
+    async fn request_run(&self, _: &FanoutKey, _: &Actor) -> Result<bool> {
         unsupported()
     }
-    async fn add_shards(&self, _: &FanoutKey, _: &[String]) -> Result<u64> {
+    async fn add_shards(&self, _: &FanoutKey, _: &[String], _: &Actor) -> Result<u64> {
         unsupported()
     }
-    async fn forget_shard(&self, _: &FanoutKey, _: &str) -> Result<bool> {
+    async fn forget_shard(&self, _: &FanoutKey, _: &str, _: &Actor) -> Result<bool> {
         unsupported()
     }
     async fn look(&self, _: &FanoutKey, _: &[String]) -> Result<Vec<FanoutCursor>> {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use mainstay::audit::Actor;
 use mainstay::join::{
     Attached, CancelledJoin, Counted, Join, JoinFilter, JoinMember, JoinPage, JoinStats, MemberPage,
     PreparedJoin, Reported, Step,
@@ -30,13 +31,16 @@ impl JoinStore for NoJoins {
     fn starting(&self, _: &PreparedJoin) -> StoreCall {
         no_call()
     }
+    fn started(&self, _: JoinId, _: &[String]) -> Result<()> {
+        unsupported()
+    }
     fn attaching(&self, _: JoinId, _: &[WorkItemId]) -> StoreCall {
         no_call()
     }
     fn attached(&self, _: JoinId, _: &[String]) -> Result<Attached> {
         unsupported()
     }
-    fn reporting(&self, _: JoinId, _: WorkItemId, _: Step) -> StoreCall {
+    fn reporting(&self, _: JoinId, _: WorkItemId, _: Step, _: Option<&Actor>) -> StoreCall {
         no_call()
     }
     fn reported(&self, _: JoinId, _: WorkItemId, _: &[String]) -> Result<Reported> {
@@ -57,7 +61,7 @@ impl JoinStore for NoJoins {
     async fn of_item(&self, _: WorkItemId) -> Result<Vec<JoinId>> {
         unsupported()
     }
-    async fn cancel(&self, _: JoinId) -> Result<CancelledJoin> {
+    async fn cancel(&self, _: JoinId, _: &Actor) -> Result<CancelledJoin> {
         unsupported()
     }
     async fn expire(&self, _: u32) -> Result<Vec<Counted>> {
