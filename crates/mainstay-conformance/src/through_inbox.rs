@@ -22,7 +22,8 @@ use mainstay_core::outbox::{
 use mainstay_core::queue::{ClaimBatch, ClaimHandle, ClaimRequest, Context, Settled, Settlement};
 use mainstay_core::store::{
     Agenda, AuditStore, Capabilities, FanoutStore, InboxStore, JobStore, JoinStore, LeaseStore, Names,
-    OutboxStore, Provider, Queue, QueueStore, SchemaStore, StoreTransaction, TimerStore, WaitRequest, Wake,
+    OperationStore, OutboxStore, Provider, Queue, QueueStore, SchemaStore, StoreTransaction, TimerStore,
+    WaitRequest, Wake,
 };
 use mainstay_core::timer::{NewTimer, Timers};
 use mainstay_core::{JoinId, OwnerToken, Result, WorkItemId};
@@ -261,6 +262,10 @@ impl Provider for InboxProvider {
 
     fn audit(&self) -> Arc<dyn AuditStore> {
         self.0.audit()
+    }
+
+    fn operations(&self) -> Arc<dyn OperationStore> {
+        self.0.operations()
     }
 
     fn schema(&self) -> Arc<dyn SchemaStore> {
