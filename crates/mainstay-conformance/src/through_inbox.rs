@@ -16,6 +16,7 @@ use mainstay_core::fleet::Connect;
 use mainstay_core::inbox::{ContentHash, Guard, Inbox, InboxKey, Incoming, PreparedIncoming, Received};
 use mainstay_core::join::{Joins, NewJoin};
 use mainstay_core::lease::Lease;
+use mainstay_core::operation::{NewOperation, OperationId, Operations};
 use mainstay_core::outbox::{
     Enqueued, Message, MessageFilter, Outbox, OutboxMessage, OutboxStats, Page, PreparedMessage, Retention,
 };
@@ -162,6 +163,16 @@ impl Fixture for ThroughInbox<'_> {
 
     async fn record(&self, audit: &Audit, note: &str, event: AuditEvent, end: End) -> Result<AuditId> {
         self.0.record(audit, note, event, end).await
+    }
+
+    async fn track(
+        &self,
+        operations: &Operations,
+        note: &str,
+        new: NewOperation,
+        end: End,
+    ) -> Result<OperationId> {
+        self.0.track(operations, note, new, end).await
     }
 
     async fn tamper_with_audit(&self, names: &Names) -> Vec<Option<String>> {
