@@ -55,6 +55,8 @@ mod guides {
     struct Joins;
     #[doc = include_str!("../../../docs/guides/timers.md")]
     struct Timers;
+    #[doc = include_str!("../../../docs/guides/audit-and-operations.md")]
+    struct AuditAndOperations;
     #[doc = include_str!("../../../docs/guides/fleet.md")]
     struct Fleet;
     #[doc = include_str!("../../../docs/guides/inbox.md")]
