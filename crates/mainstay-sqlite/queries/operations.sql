@@ -5,7 +5,7 @@
 -- name: start
 -- 1 id, 2 name, 3 parent, 4 total, 5 message, 6 actor, 7 correlation id. Nothing where the parent is not there.
 INSERT INTO "{{schema}}_{{operations}}" (id, name, parent_id, total, message, actor, correlation_id, started_at, updated_at)
-SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, n.now, n.now FROM (SELECT {{now}} AS now) n
+SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, {{now}}, {{now}}
  WHERE ?3 IS NULL OR EXISTS (SELECT 1 FROM "{{schema}}_{{operations}}" p WHERE p.id = ?3)
 RETURNING json_array(lower(hex(id))) AS answer;
 
@@ -90,20 +90,21 @@ SELECT json_array(e.seq, e.recorded_at, e.kind, e.message, e.data) AS answer
  LIMIT ?3;
 
 -- name: stalled
--- 1 microseconds of silence, 2 rows at most.
+-- 1 microseconds of silence, 2 rows at most. Without being told, the planner goes by the state and sorts.
 SELECT json_object(
            'id', lower(hex(o.id)), 'name', o.name, 'parent', CASE WHEN o.parent_id IS NOT NULL THEN lower(hex(o.parent_id)) END, 'state', o.state, 'done', o.done, 'total', o.total,
            'message', o.message, 'error', o.error, 'actor', o.actor, 'correlation_id', o.correlation_id, 'events', o.events,
            'started_at', o.started_at, 'updated_at', o.updated_at, 'ended_at', o.ended_at,
            'tags', (SELECT json_group_object(t.key, t.value) FROM "{{schema}}_{{operations}}_tag" t WHERE t.operation_id = o.id)) AS answer
-  FROM "{{schema}}_{{operations}}" o
+  FROM "{{schema}}_{{operations}}" o INDEXED BY "{{schema}}_{{operations}}_alive"
  WHERE o.state = 0 AND o.updated_at <= {{now}} - ?1
  ORDER BY o.updated_at, o.id
  LIMIT ?2;
 
 -- name: stalled_ids
 -- 1 silent since, 2 rows at most.
-SELECT o.id, o.name FROM "{{schema}}_{{operations}}" o WHERE o.state = 0 AND o.updated_at <= ?1 ORDER BY o.updated_at, o.id LIMIT ?2;
+SELECT o.id, o.name FROM "{{schema}}_{{operations}}" o INDEXED BY "{{schema}}_{{operations}}_alive"
+ WHERE o.state = 0 AND o.updated_at <= ?1 ORDER BY o.updated_at, o.id LIMIT ?2;
 
 -- name: mark_stalled
 -- 1 id, 2 now. The last sign of life stays.
