@@ -6,7 +6,8 @@ use async_trait::async_trait;
 use mainstay::Result;
 use mainstay::audit::Actor;
 use mainstay::operation::{
-    EventPage, Operation, OperationEnd, OperationEvent, OperationFilter, OperationId, OperationPage, PreparedEvent, PreparedOperation, Progress,
+    EventPage, Operation, OperationEnd, OperationEvent, OperationFilter, OperationId, OperationPage,
+    PreparedEvent, PreparedOperation, Progress,
 };
 use mainstay::store::{OperationStore, StoreCall};
 

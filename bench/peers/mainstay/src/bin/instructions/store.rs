@@ -16,8 +16,9 @@ use mainstay::outbox::{
 };
 use mainstay::queue::{ClaimBatch, ClaimHandle, ClaimRequest, Claimed, Settled, Settlement};
 use mainstay::store::{
-    Agenda, AuditStore, Capabilities, FanoutStore, InboxStore, JobStore, JoinStore, LeaseStore, OperationStore,
-    OutboxStore, Provider, Queue, QueueStore, SchemaStatus, SchemaStore, StoreTransaction, TimerStore, WaitRequest, Wake,
+    Agenda, AuditStore, Capabilities, FanoutStore, InboxStore, JobStore, JoinStore, LeaseStore,
+    OperationStore, OutboxStore, Provider, Queue, QueueStore, SchemaStatus, SchemaStore, StoreTransaction,
+    TimerStore, WaitRequest, Wake,
 };
 use mainstay::{Error, ErrorKind, MessageId, OwnerToken, Result, WorkItemId};
 use tokio::sync::Notify;
