@@ -133,8 +133,8 @@ async fn r30_a_beginning_that_is_dropped_leaves_nothing_that_lives(fx: &dyn Fixt
         drop(interrupted(polls, operations.begin(NewOperation::new("import"))).await);
     }
     // What was started all the same ends as failed, or is given up, for it shows no sign of life.
-    world.advance(10 * MINUTE).await;
     eventually(PATIENCE, "nothing to run", async || {
+        world.advance(10 * MINUTE).await;
         operations.mark_stalled(5 * MINUTE).await.unwrap();
         let running = OperationFilter::all().state(OperationState::Running);
         operations.list(&running, OperationPage::default()).await.unwrap().is_empty()

@@ -11,7 +11,7 @@ use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::telemetry;
 
 use super::answer::is_over;
@@ -23,6 +23,9 @@ const RETRY: Duration = Duration::from_millis(100);
 /// How often that is tried, which takes some 100 seconds.
 const ATTEMPTS: u32 = 10;
 
+/// How often an operation is looked for whose start may still be on its way, which takes some 3 seconds.
+const LOOKS: u32 = 5;
+
 /// An operation for as long as a piece of code works on it. It shows signs of life in the background.
 ///
 /// End it with [`Self::succeed`], [`Self::fail`] or [`Self::cancel`]. Dropped without, because of an error, a panic or a future that
@@ -33,6 +36,8 @@ pub struct OperationScope {
     id: OperationId,
     /// None outside a runtime, and once there is nothing left to do.
     runtime: Option<Handle>,
+    /// Whether it is known to have been started.
+    started: bool,
     /// How it ends if it is dropped now.
     end: OperationEnd,
     heartbeat: Option<AbortHandle>,
@@ -45,6 +50,7 @@ impl OperationScope {
             operations,
             id,
             runtime: Handle::try_current().ok(),
+            started: false,
             end: OperationEnd::failed("dropped before its start was known"),
             heartbeat: None,
             over: CancellationToken::new(),
@@ -53,6 +59,7 @@ impl OperationScope {
 
     /// It was started.
     pub(super) fn live(&mut self) {
+        self.started = true;
         self.end = OperationEnd::failed("dropped without an end");
         let (operations, id, over) = (self.operations.clone(), self.id, self.over.clone());
         let beat = async move { beat(&operations, id, &over).await };
@@ -146,8 +153,8 @@ impl Drop for OperationScope {
         let Some(runtime) = self.runtime.take() else { return };
         let panicked = std::thread::panicking() && matches!(self.end, OperationEnd::Failed(_));
         let end = if panicked { OperationEnd::failed("panicked") } else { self.end.clone() };
-        let (operations, id) = (self.operations.clone(), self.id);
-        drop(runtime.spawn(async move { settle(&operations, id, end).await }));
+        let (operations, id, started) = (self.operations.clone(), self.id, self.started);
+        drop(runtime.spawn(async move { settle(&operations, id, end, started).await }));
     }
 }
 
@@ -170,17 +177,19 @@ async fn beat(operations: &Operations, id: OperationId, over: &CancellationToken
 }
 
 /// Ends the operation of a scope that is gone, as well as that can be done.
-async fn settle(operations: &Operations, id: OperationId, end: OperationEnd) {
+async fn settle(operations: &Operations, id: OperationId, end: OperationEnd, started: bool) {
     let mut pause = RETRY;
-    for _ in 0..ATTEMPTS {
+    for attempt in 0..ATTEMPTS {
         match operations.end(id, end.clone()).await {
             Err(error) if error.is_retryable() => {
                 telemetry::retrying(operations.store().identifier(), "operation end", &error, pause);
-                tokio::time::sleep(pause).await;
-                pause *= 2;
             }
+            // Whoever dropped the beginning did not stop the database.
+            Err(error) if !started && error.kind() == ErrorKind::NotFound && attempt < LOOKS => {}
             _ => return,
         }
+        tokio::time::sleep(pause).await;
+        pause *= 2;
     }
 }
 
