@@ -117,6 +117,15 @@ impl TestDatabase {
     pub async fn client(&self) -> Client {
         connect(&self.url()).await
     }
+
+    /// Drops it at once, whoever is connected.
+    ///
+    /// # Panics
+    ///
+    /// If that fails.
+    pub async fn drop_now(self) {
+        drop_database(&self.name).await.expect("drop a database");
+    }
 }
 
 /// How many databases are dropped together. Dropping one waits for a checkpoint, which those that are dropped at once share.
@@ -135,7 +144,7 @@ impl Drop for TestDatabase {
         // Threads, because a runtime cannot be entered from within the test's own.
         let dropping: Vec<_> = names
             .into_iter()
-            .map(|name| (name.clone(), std::thread::spawn(move || drop_database(&name))))
+            .map(|name| (name.clone(), std::thread::spawn(move || drop_on_a_runtime_of_its_own(&name))))
             .collect();
         for (name, dropped) in dropping {
             match dropped.join() {
@@ -148,12 +157,15 @@ impl Drop for TestDatabase {
     }
 }
 
-fn drop_database(name: &str) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
-        let (client, connection) = tokio_postgres::connect(&TestPostgres::url(), NoTls).await?;
-        tokio::spawn(connection);
-        client.batch_execute(&format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)")).await?;
-        Ok(())
-    })
+type Dropped = Result<(), Box<dyn std::error::Error + Send + Sync>>;
+
+fn drop_on_a_runtime_of_its_own(name: &str) -> Dropped {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(drop_database(name))
+}
+
+async fn drop_database(name: &str) -> Dropped {
+    let (client, connection) = tokio_postgres::connect(&TestPostgres::url(), NoTls).await?;
+    tokio::spawn(connection);
+    client.batch_execute(&format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)")).await?;
+    Ok(())
 }

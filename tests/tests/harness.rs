@@ -36,7 +36,7 @@ async fn a_database_is_created_and_dropped() {
     // A connection that is still open does not keep the database.
     let client = database.client().await;
     assert_eq!(number(&client, "SELECT 1::bigint").await, 1);
-    drop(database);
+    database.drop_now().await;
     assert_eq!(databases_named(&name).await, 0);
 }
 

@@ -8,7 +8,8 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args, Parser, Subcommand};
 
 use crate::commands::{
-    audit, bench, demo, fanout, inbox, jobs, joins, lease, leases, migrate, outbox, stores, timers,
+    audit, bench, demo, fanout, inbox, jobs, joins, lease, leases, migrate, operations, outbox, stores,
+    timers,
 };
 
 const EXAMPLES: &str = "\
@@ -24,6 +25,7 @@ Examples:
   mainstay joins start 3 --key order-7 --on-completed order.ready
   mainstay lease run nightly-report -- ./report.sh
   mainstay leases list --held
+  mainstay operations list --state running
   mainstay stores status --fleet fleet.toml       How the databases of a fleet are
   mainstay --actor alice --correlation-id TICKET-42 outbox requeue --all-failed
   mainstay audit list --actor alice
@@ -111,6 +113,9 @@ pub(crate) enum Command {
     /// Start, look at and change joins: several steps, and what happens when they have ended
     #[command(subcommand)]
     Joins(joins::JoinsCommand),
+    /// Look at work that takes a while, and give up what is stalled
+    #[command(subcommand)]
+    Operations(operations::OperationsCommand),
     /// See who holds which lease, and take leases away
     #[command(subcommand)]
     Leases(leases::LeasesCommand),

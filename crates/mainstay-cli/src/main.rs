@@ -55,6 +55,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             Command::Jobs(command) => commands::jobs::run(command, &settings).await,
             Command::Fanout(command) => commands::fanout::run(command, &settings).await,
             Command::Joins(command) => commands::joins::run(command, &settings).await,
+            Command::Operations(command) => commands::operations::run(command, &settings).await,
             Command::Leases(command) => commands::leases::run(command, &settings).await,
             Command::Lease(command) => commands::lease::run(command, &settings).await,
             Command::Timers(command) => commands::timers::run(command, &settings).await,

@@ -129,6 +129,8 @@ macro_rules! suite {
         $crate::limits_cases!($fixture);
         $crate::mishaps_cases!($fixture);
         $crate::observability_cases!($fixture);
+        $crate::operation_scope_cases!($fixture);
+        $crate::operations_cases!($fixture);
         $crate::ordering_cases!($fixture);
         $crate::reap_cases!($fixture);
         $crate::receive_cases!($fixture);

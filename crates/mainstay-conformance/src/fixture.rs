@@ -13,6 +13,7 @@ use mainstay_core::fleet::{Connect, DatabaseEntry};
 use mainstay_core::inbox::{Guard, Inbox, Incoming, Received};
 use mainstay_core::join::{Joins, NewJoin};
 use mainstay_core::lease::Lease;
+use mainstay_core::operation::{NewOperation, OperationId, Operations};
 use mainstay_core::outbox::{Enqueued, Message, Outbox};
 use mainstay_core::queue::Context;
 use mainstay_core::store::{Names, Provider, Queue, StoreTransaction};
@@ -172,6 +173,15 @@ pub trait Fixture: Send + Sync {
 
     /// The same with an event recorded by `write_in` of the audit trail.
     async fn record(&self, audit: &Audit, note: &str, event: AuditEvent, end: End) -> Result<AuditId>;
+
+    /// The same with an operation that is started by `start_in` and ended as succeeded by `end_in`.
+    async fn track(
+        &self,
+        operations: &Operations,
+        note: &str,
+        new: NewOperation,
+        end: End,
+    ) -> Result<OperationId>;
 
     /// Tries to change, delete and empty what the audit trail holds, with the rights of the tables' owner. What the database said to
     /// each attempt; none where it let it happen.

@@ -14,8 +14,9 @@ use mainstay_core::outbox::{
 };
 use mainstay_core::queue::{ClaimBatch, ClaimHandle, ClaimRequest, Settled, Settlement};
 use mainstay_core::store::{
-    Agenda, AuditStore, Capabilities, FanoutStore, InboxStore, JobStore, JoinStore, LeaseStore, OutboxStore,
-    Provider, Queue, QueueStore, SchemaStore, StoreTransaction, TimerStore, WaitRequest, Wake,
+    Agenda, AuditStore, Capabilities, FanoutStore, InboxStore, JobStore, JoinStore, LeaseStore,
+    OperationStore, OutboxStore, Provider, Queue, QueueStore, SchemaStore, StoreTransaction, TimerStore,
+    WaitRequest, Wake,
 };
 use mainstay_core::{Error, OwnerToken, Result, WorkItemId};
 
@@ -99,6 +100,10 @@ impl Provider for Overheard {
     }
     fn audit(&self) -> Arc<dyn AuditStore> {
         self.inner.audit()
+    }
+
+    fn operations(&self) -> Arc<dyn OperationStore> {
+        self.inner.operations()
     }
     fn schema(&self) -> Arc<dyn SchemaStore> {
         self.inner.schema()

@@ -16,13 +16,15 @@ use mainstay_core::fleet::Connect;
 use mainstay_core::inbox::{ContentHash, Guard, Inbox, InboxKey, Incoming, PreparedIncoming, Received};
 use mainstay_core::join::{Joins, NewJoin};
 use mainstay_core::lease::Lease;
+use mainstay_core::operation::{NewOperation, OperationId, Operations};
 use mainstay_core::outbox::{
     Enqueued, Message, MessageFilter, Outbox, OutboxMessage, OutboxStats, Page, PreparedMessage, Retention,
 };
 use mainstay_core::queue::{ClaimBatch, ClaimHandle, ClaimRequest, Context, Settled, Settlement};
 use mainstay_core::store::{
     Agenda, AuditStore, Capabilities, FanoutStore, InboxStore, JobStore, JoinStore, LeaseStore, Names,
-    OutboxStore, Provider, Queue, QueueStore, SchemaStore, StoreTransaction, TimerStore, WaitRequest, Wake,
+    OperationStore, OutboxStore, Provider, Queue, QueueStore, SchemaStore, StoreTransaction, TimerStore,
+    WaitRequest, Wake,
 };
 use mainstay_core::timer::{NewTimer, Timers};
 use mainstay_core::{JoinId, OwnerToken, Result, WorkItemId};
@@ -163,6 +165,16 @@ impl Fixture for ThroughInbox<'_> {
         self.0.record(audit, note, event, end).await
     }
 
+    async fn track(
+        &self,
+        operations: &Operations,
+        note: &str,
+        new: NewOperation,
+        end: End,
+    ) -> Result<OperationId> {
+        self.0.track(operations, note, new, end).await
+    }
+
     async fn tamper_with_audit(&self, names: &Names) -> Vec<Option<String>> {
         self.0.tamper_with_audit(names).await
     }
@@ -261,6 +273,10 @@ impl Provider for InboxProvider {
 
     fn audit(&self) -> Arc<dyn AuditStore> {
         self.0.audit()
+    }
+
+    fn operations(&self) -> Arc<dyn OperationStore> {
+        self.0.operations()
     }
 
     fn schema(&self) -> Arc<dyn SchemaStore> {

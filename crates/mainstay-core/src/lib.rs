@@ -2,7 +2,7 @@
 //!
 //! Applications use the `mainstay` crate, which re-exports this one beside the providers. What a provider
 //! must supply is in [`store`]; what an application sees is in [`outbox`], [`inbox`], [`timer`], [`job`], [`join`], [`fanout`], [`lease`],
-//! [`queue`], [`audit`] and [`runtime`].
+//! [`queue`], [`audit`], [`operation`] and [`runtime`].
 //! No database crate is in this crate's tree.
 
 pub mod audit;
@@ -17,6 +17,7 @@ pub mod inbox;
 pub mod job;
 pub mod join;
 pub mod lease;
+pub mod operation;
 pub mod outbox;
 pub mod queue;
 pub mod runtime;

@@ -17,6 +17,7 @@ use crate::inbox::{BeginAnswer, InboxKey, PreparedIncoming, Received, Reservatio
 use crate::job::Job;
 use crate::join::{CancelledJoin, Counted, JoinReason, JoinState, JoinStats, PreparedJoin};
 use crate::lease::{LeaseClaim, LeaseGrant, LeaseHolder};
+use crate::operation::{Ended, OperationEnd, OperationId, PreparedOperation};
 use crate::outbox::{Enqueued, OutboxStats, PreparedMessage};
 use crate::queue::{ClaimBatch, FailureReason, Outcome, Settled, Settlement};
 use crate::store::{Advanced, Dispatched, EndedRun};
@@ -60,6 +61,12 @@ pub mod names {
     pub const AUDITED: &str = "mainstay_audit_written_total";
     /// Counter: records of the audit trail that were deleted past their retention.
     pub const AUDIT_PURGED: &str = "mainstay_audit_purged_total";
+    /// Counter, by `name`: operations started.
+    pub const OPERATIONS_STARTED: &str = "mainstay_operations_started_total";
+    /// Counter, by `state` (succeeded, failed, cancelled, stalled): operations ended.
+    pub const OPERATIONS_ENDED: &str = "mainstay_operations_ended_total";
+    /// Counter: operations that were deleted past their retention.
+    pub const OPERATIONS_PURGED: &str = "mainstay_operations_purged_total";
     /// Counter: leases acquired.
     pub const LEASE_ACQUIRED: &str = "mainstay_lease_acquired_total";
     /// Counter: leases asked for that somebody else had.
@@ -411,6 +418,52 @@ pub(crate) fn audit_purged(store: &str, count: u64) {
     if count > 0 {
         tracing::info!(store, count, "deleted records of the audit trail past their retention");
         counter!(names::AUDIT_PURGED, "store" => store.to_owned()).increment(count);
+    }
+}
+
+/// An operation was started. What it is about stays in the database.
+pub(crate) fn operation_started(store: &str, operation: &PreparedOperation) {
+    tracing::debug!(store, operation = %operation.id, name = operation.name, "started an operation");
+    let name = operation.name.clone();
+    counter!(names::OPERATIONS_STARTED, "store" => store.to_owned(), "name" => name).increment(1);
+}
+
+/// An operation was ended, or had been before.
+pub(crate) fn operation_ended(store: &str, id: OperationId, end: &OperationEnd, ended: Ended) {
+    let state = end.state().as_str();
+    match ended {
+        Ended::Now => {
+            tracing::debug!(store, operation = %id, state, "ended an operation");
+            counter!(names::OPERATIONS_ENDED, "store" => store.to_owned(), "state" => state).increment(1);
+        }
+        Ended::Before(before) if before == end.state() => {}
+        Ended::Before(before) => {
+            let before = before.as_str();
+            tracing::warn!(store, operation = %id, state, before, "the operation had another end before, which stays");
+        }
+    }
+}
+
+/// Whoever works on an operation has noticed that somebody else has ended it.
+pub(crate) fn operation_over(store: &str, id: OperationId) {
+    tracing::warn!(store, operation = %id, "the operation was ended by somebody else while it was worked on");
+}
+
+/// Operations without a sign of life were given up.
+pub(crate) fn operations_stalled(store: &str, ids: &[OperationId]) {
+    for id in ids {
+        tracing::warn!(store, operation = %id, "the operation showed no sign of life and was marked as stalled");
+    }
+    if !ids.is_empty() {
+        counter!(names::OPERATIONS_ENDED, "store" => store.to_owned(), "state" => "stalled")
+            .increment(ids.len() as u64);
+    }
+}
+
+pub(crate) fn operations_purged(store: &str, count: u64) {
+    if count > 0 {
+        tracing::info!(store, count, "deleted operations past their retention");
+        counter!(names::OPERATIONS_PURGED, "store" => store.to_owned()).increment(count);
     }
 }
 

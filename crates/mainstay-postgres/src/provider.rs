@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use mainstay_core::Result;
 use mainstay_core::store::{
     Agenda, AuditStore, Capabilities, FanoutStore, InboxStore, JobStore, JoinStore, LeaseStore, Names,
-    OutboxStore, Provider, Queue, SchemaStore, TimerStore,
+    OperationStore, OutboxStore, Provider, Queue, SchemaStore, TimerStore,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -23,6 +23,7 @@ use crate::joins::PostgresJoins;
 use crate::lease::PostgresLeases;
 use crate::listener::Listener;
 use crate::moment::Moment;
+use crate::operations::PostgresOperations;
 use crate::options::PostgresBuilder;
 use crate::pool::{Connections, Connector};
 use crate::queue::PostgresQueue;
@@ -56,6 +57,7 @@ struct Shared {
     joins: Arc<PostgresJoins>,
     fanout: Arc<PostgresFanout>,
     audit: Arc<PostgresAudit>,
+    operations: Arc<PostgresOperations>,
     schema: Arc<PostgresSchema>,
     agenda: PostgresAgenda,
     listener: Option<Arc<Listener>>,
@@ -143,6 +145,7 @@ impl Postgres {
             PostgresFanout::new(connections.clone(), &names, listener.clone(), closed.child_token())?;
         let fanout = Arc::new(fanout);
         let audit = Arc::new(PostgresAudit::new(connections.clone(), &names)?);
+        let operations = Arc::new(PostgresOperations::new(connections.clone(), &names)?);
         let schema = Arc::new(PostgresSchema::new(connections.clone(), names.clone())?);
         let agenda = PostgresAgenda::new(connections.clone(), &names)?;
         let shared = Shared {
@@ -160,6 +163,7 @@ impl Postgres {
             agenda,
             listener,
             audit,
+            operations,
             closed,
         };
         Ok(Self { shared: Arc::new(shared) })
@@ -235,6 +239,10 @@ impl Provider for Postgres {
 
     fn audit(&self) -> Arc<dyn AuditStore> {
         Arc::clone(&self.shared.audit) as Arc<dyn AuditStore>
+    }
+
+    fn operations(&self) -> Arc<dyn OperationStore> {
+        Arc::clone(&self.shared.operations) as Arc<dyn OperationStore>
     }
 
     fn schema(&self) -> Arc<dyn SchemaStore> {

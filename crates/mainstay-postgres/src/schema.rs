@@ -47,6 +47,7 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
     Migration::once(7, "joins", include_str!("../migrations/0007_joins.sql")),
     Migration::once(8, "fanout", include_str!("../migrations/0008_fanout.sql")),
     Migration::once(9, "audit", include_str!("../migrations/0009_audit.sql")),
+    Migration::once(10, "operations", include_str!("../migrations/0010_operations.sql")),
 ];
 
 /// A file of functions and the queues it is made for.
@@ -124,6 +125,7 @@ const FUNCTIONS: &[Functions] = &[
     Functions::once(include_str!("../functions/fanout_rules.sql")),
     Functions::once(include_str!("../functions/fanout_policy.sql")),
     Functions::once(include_str!("../functions/fanout_cursor.sql")),
+    Functions::once(include_str!("../functions/operations_track.sql")),
 ];
 
 /// Under which version and name the functions' checksum is kept.

@@ -59,6 +59,13 @@ statements! {
 }
 
 statements! {
+    /// The statements of operations.
+    OperationStatements from "../queries/operations.sql" {
+        start, progress, note, end, get, list, list_tagged, events, stalled, mark_stalled, purge,
+    }
+}
+
+statements! {
     /// The statements of the leases.
     LeaseStatements from "../queries/lease.sql" {
         acquire, renew, release, acquire_many, renew_many, release_many, force_release, home, guard, guard_as_text, list, list_by_prefix, active,
@@ -153,6 +160,8 @@ mod tests {
         let primitives = primitives.chain(agenda.all());
         let audit = AuditStatements::new(&names).unwrap();
         let primitives = primitives.chain(audit.all());
+        let operations = OperationStatements::new(&names).unwrap();
+        let primitives = primitives.chain(operations.all());
         for (name, sql) in outbox.all().into_iter().chain(primitives).chain(schema.all()) {
             assert!(
                 ["select", "insert", "create", "with"].iter().any(|verb| sql.starts_with(verb)),
@@ -171,6 +180,8 @@ mod tests {
         assert_eq!(include_str!("../queries/inbox.sql").matches("-- name: ").count(), known);
         let known = AuditStatements::new(&names).unwrap().all().len();
         assert_eq!(include_str!("../queries/audit.sql").matches("-- name: ").count(), known);
+        let known = OperationStatements::new(&names).unwrap().all().len();
+        assert_eq!(include_str!("../queries/operations.sql").matches("-- name: ").count(), known);
         let known = LeaseStatements::new(&names).unwrap().all().len();
         assert_eq!(include_str!("../queries/lease.sql").matches("-- name: ").count(), known);
         let known = TimerStatements::new(&names).unwrap().all().len();

@@ -83,7 +83,7 @@ pub(crate) fn note(
 }
 
 /// The statement for what is asked: what is given is compared without a way out, so that an index can be gone by.
-fn narrowed(sql: &str, given: &[(usize, bool)]) -> String {
+pub(crate) fn narrowed(sql: &str, given: &[(usize, bool)]) -> String {
     let narrow = |sql: String, (number, given): &(usize, bool)| match given {
         true => sql.replace(&format!("(?{number} IS NULL OR "), "("),
         false => sql,

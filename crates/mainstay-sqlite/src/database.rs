@@ -122,6 +122,12 @@ pub(crate) fn audit_identifier(location: &Location, names: &Names) -> String {
     format!("sqlite:{path}#{}_{}", names.schema(), names.audit())
 }
 
+/// Names the operations in logs and metrics.
+pub(crate) fn operations_identifier(location: &Location, names: &Names) -> String {
+    let path = location.place().path().display();
+    format!("sqlite:{path}#{}_{}", names.schema(), names.operations())
+}
+
 /// Names the jobs in logs and metrics.
 pub(crate) fn jobs_identifier(location: &Location, names: &Names) -> String {
     let path = location.place().path().display();

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use mainstay_core::Result;
 use mainstay_core::store::{
     Agenda, AuditStore, Capabilities, FanoutStore, InboxStore, JobStore, JoinStore, LeaseStore, Names,
-    OutboxStore, Provider, Queue, SchemaStore, TimerStore,
+    OperationStore, OutboxStore, Provider, Queue, SchemaStore, TimerStore,
 };
 
 use crate::agenda::SqliteAgenda;
@@ -21,6 +21,7 @@ use crate::inbox::SqliteInbox;
 use crate::jobs::SqliteJobs;
 use crate::joins::SqliteJoins;
 use crate::lease::SqliteLeases;
+use crate::operations::SqliteOperations;
 use crate::options::SqliteBuilder;
 use crate::queue::SqliteQueue;
 use crate::schema::SqliteSchema;
@@ -108,6 +109,10 @@ impl Provider for Sqlite {
 
     fn audit(&self) -> Arc<dyn AuditStore> {
         Arc::new(SqliteAudit::new(Arc::clone(&self.database)))
+    }
+
+    fn operations(&self) -> Arc<dyn OperationStore> {
+        Arc::new(SqliteOperations::new(Arc::clone(&self.database)))
     }
 
     fn timers(&self) -> Arc<dyn TimerStore> {

@@ -34,6 +34,7 @@ pub const MIGRATIONS: &[Migration] = &[
     Migration::once(6, "joins", include_str!("../migrations/0006_joins.sql")),
     Migration::once(7, "fanout", include_str!("../migrations/0007_fanout.sql")),
     Migration::once(8, "audit", include_str!("../migrations/0008_audit.sql")),
+    Migration::once(9, "operations", include_str!("../migrations/0009_operations.sql")),
 ];
 
 /// The steps taken, by outbox, made by the runner and not by a step. Names of tables are not case-sensitive, so the

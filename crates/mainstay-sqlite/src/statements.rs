@@ -14,6 +14,7 @@ const INBOX: &str = include_str!("../queries/inbox.sql");
 const JOBS: &str = include_str!("../queries/jobs.sql");
 const JOINS: &str = include_str!("../queries/joins.sql");
 const LEASE: &str = include_str!("../queries/lease.sql");
+const OPERATIONS: &str = include_str!("../queries/operations.sql");
 const TIMERS: &str = include_str!("../queries/timers.sql");
 
 /// SQLite's clock, in microseconds, for statements that nobody asks it for first.
@@ -183,6 +184,30 @@ statements! {
 }
 
 statements! {
+    /// The statements of operations, ready to prepare.
+    OperationStatements from OPERATIONS {
+        start,
+        tag,
+        progress,
+        count_event,
+        event,
+        end,
+        standing,
+        get,
+        list,
+        list_tagged,
+        events,
+        stalled,
+        stalled_ids,
+        mark_stalled,
+        purge_select,
+        purge_tags,
+        purge_events,
+        purge,
+    }
+}
+
+statements! {
     /// The statements of the leases, ready to prepare.
     LeaseStatements from LEASE {
         acquire,
@@ -300,8 +325,10 @@ mod tests {
         let jobs = JobStatements::new(&names);
         let fanout = FanoutStatements::new(&names);
         let (inbox, audit) = (InboxStatements::new(&names), AuditStatements::new(&names));
+        let operations = OperationStatements::new(&names);
         let all = [
             (fanout.all(), FANOUT),
+            (operations.all(), OPERATIONS),
             (inbox.all(), INBOX),
             (audit.all(), AUDIT),
             (queue.all(), QUEUE),
@@ -334,6 +361,7 @@ mod tests {
             prepare("timers' own", TimerStatements::new(&names).all());
             prepare("inbox's own", InboxStatements::new(&names).all());
             prepare("audit trail", AuditStatements::new(&names).all());
+            prepare("operations", OperationStatements::new(&names).all());
             prepare("leases", LeaseStatements::new(&names).all());
             prepare("jobs", JobStatements::new(&names).all());
             prepare("joins", JoinStatements::new(&names).all());
@@ -404,6 +432,22 @@ mod tests {
             // Those in trouble are few, and wanted in no order.
             let sorts = plan.contains("TEMP B-TREE") && name != "troubled";
             assert!(!sorts, "{name} sorts:\n{plan}");
+        }
+    }
+
+    #[test]
+    fn operations_are_found_by_indexes() {
+        let names = Names::default();
+        let connection = deployed(&names);
+        for (name, sql) in OperationStatements::new(&names).all() {
+            let plan = plan_of(&connection, sql);
+            // The newest of all, and the row that has the time.
+            let walks = |line: &&str| {
+                !["SCAN o USING INDEX infra_operations_recent", "SCAN CONSTANT ROW"].contains(line)
+            };
+            let scans: Vec<_> = plan.lines().filter(|line| line.starts_with("SCAN ")).filter(walks).collect();
+            assert_eq!(scans, Vec::<&str>::new(), "{name} scans a table:\n{plan}");
+            assert!(!plan.contains("TEMP B-TREE"), "{name} sorts:\n{plan}");
         }
     }
 

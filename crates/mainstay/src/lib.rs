@@ -10,11 +10,13 @@ pub use mainstay_core::*;
 
 pub mod fleet;
 
+pub use mainstay_core::audit::{Actor, Audit, AuditEvent};
 pub use mainstay_core::fanout::{Fanout, Slice};
 pub use mainstay_core::inbox::{Begin, Inbox, Incoming};
 pub use mainstay_core::job::{JobDefinition, Jobs, Misfire, Overlap};
 pub use mainstay_core::join::{JoinMode, Joins, NewJoin};
 pub use mainstay_core::lease::{Lease, LeaseOptions, Leases};
+pub use mainstay_core::operation::{NewOperation, OperationId, OperationScope, Operations};
 pub use mainstay_core::outbox::{Message, Outbox};
 pub use mainstay_core::queue::{Context, HandlerError, HandlerResult, TopicPolicy};
 pub use mainstay_core::runtime::{Mainstay, RunningMainstay};
@@ -53,6 +55,8 @@ mod guides {
     struct Joins;
     #[doc = include_str!("../../../docs/guides/timers.md")]
     struct Timers;
+    #[doc = include_str!("../../../docs/guides/operations.md")]
+    struct AuditAndOperations;
     #[doc = include_str!("../../../docs/guides/fleet.md")]
     struct Fleet;
     #[doc = include_str!("../../../docs/guides/inbox.md")]

@@ -13,6 +13,7 @@ pub(crate) mod joins;
 pub(crate) mod lease;
 pub(crate) mod leases;
 pub(crate) mod migrate;
+pub(crate) mod operations;
 pub(crate) mod outbox;
 pub(crate) mod stores;
 pub(crate) mod timers;

@@ -46,6 +46,8 @@ mod lease_many;
 mod limits;
 mod mishaps;
 mod observability;
+mod operation_scope;
+mod operations;
 mod ordering;
 mod reap;
 mod receive;
@@ -111,6 +113,8 @@ pub fn all() -> Vec<Case> {
         limits::CASES,
         mishaps::CASES,
         observability::CASES,
+        operation_scope::CASES,
+        operations::CASES,
         ordering::CASES,
         reap::CASES,
         receive::CASES,

@@ -5,12 +5,14 @@
 
 use std::sync::Arc;
 
+use crate::audit::Audit;
 use crate::error::{Error, ErrorKind, Result};
 use crate::fanout::Fanout;
 use crate::inbox::Inbox;
 use crate::job::Jobs;
 use crate::join::Joins;
 use crate::lease::Leases;
+use crate::operation::Operations;
 use crate::outbox::Outbox;
 use crate::runtime::Mainstay;
 use crate::store::Provider;
@@ -53,6 +55,16 @@ impl Fleet {
     /// The fan-outs of a database. `NotFound` if there is none of this key.
     pub fn fanout(&self, key: impl Into<StoreKey>) -> Result<Fanout> {
         Ok(self.route("fleet.fanout", key)?.mainstay.fanout().clone())
+    }
+
+    /// The audit trail of a database. `NotFound` if there is none of this key.
+    pub fn audit(&self, key: impl Into<StoreKey>) -> Result<Audit> {
+        Ok(self.route("fleet.audit", key)?.mainstay.audit().clone())
+    }
+
+    /// The operations of a database. `NotFound` if there is none of this key.
+    pub fn operations(&self, key: impl Into<StoreKey>) -> Result<Operations> {
+        Ok(self.route("fleet.operations", key)?.mainstay.operations().clone())
     }
 
     /// All that one database has. It is the fleet's to start and stop. `NotFound` if there is none of this key.

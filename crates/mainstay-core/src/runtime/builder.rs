@@ -11,6 +11,7 @@ use crate::inbox::Inbox;
 use crate::job::{JobDefinition, Jobs};
 use crate::join::Joins;
 use crate::lease::{LeaseGauges, LeaseOptions, Leases};
+use crate::operation::{OperationOptions, Operations};
 use crate::outbox::Outbox;
 use crate::queue::slots::Slots;
 use crate::store::{Provider, Queue};
@@ -22,7 +23,8 @@ use super::joins::JoinsBuilder;
 use super::mainstay::{Inner, Mainstay};
 use super::queue::Ends;
 use super::{
-    AuditSweep, Gauges, InboxBuilder, InboxSweep, OutboxBuilder, RetentionSweep, Service, TimersBuilder,
+    AuditSweep, Gauges, InboxBuilder, InboxSweep, OperationSweep, OutboxBuilder, RetentionSweep, Service,
+    StalledOperations, TimersBuilder,
 };
 
 /// What hands received messages to their handlers is called.
@@ -40,6 +42,7 @@ pub struct MainstayBuilder {
     joins: Option<JoinsBuilder>,
     fanouts: Vec<FanoutBuilder>,
     audit: AuditRetention,
+    operations: Option<OperationOptions>,
     deploy_schema: bool,
     bell: Bell,
     slots: Slots,
@@ -57,6 +60,7 @@ impl MainstayBuilder {
             joins: None,
             fanouts: Vec::new(),
             audit: AuditRetention::default(),
+            operations: None,
             deploy_schema: false,
             bell: Bell::default(),
             slots: Slots::default(),
@@ -130,6 +134,13 @@ impl MainstayBuilder {
         self
     }
 
+    /// How operations are kept alive, given up and forgotten, and does the latter two in this process. Without it operations can be
+    /// started, with the default options, but it takes another process to mark those that are stalled and to forget those that ended.
+    pub fn operations(mut self, options: OperationOptions) -> Self {
+        self.operations = Some(options);
+        self
+    }
+
     /// Brings the schema up to date at the start. Defaults to off: then a missing or old schema is an error.
     pub fn deploy_schema(mut self, deploy: bool) -> Self {
         self.deploy_schema = deploy;
@@ -165,6 +176,9 @@ impl MainstayBuilder {
             fanouts.extend(registrations);
         }
         let audit = Audit::new(self.provider.audit());
+        let options = self.operations.unwrap_or_default();
+        options.validate()?;
+        let operations = Operations::new(self.provider.operations()).with_options(options);
 
         let lease_gauges = positive("gauge interval", self.outbox.gauge_interval)?;
         let ends = |name, queue: &Outbox| {
@@ -193,6 +207,14 @@ impl MainstayBuilder {
         if self.audit.age.is_some() {
             services.push(Arc::new(AuditSweep::new(audit.clone(), self.audit)));
         }
+        if let Some(options) = self.operations {
+            if options.retention.ended.is_some() {
+                services.push(Arc::new(OperationSweep::new(operations.clone(), options.retention)));
+            }
+            if let Some(silence) = options.stalled_after {
+                services.push(Arc::new(StalledOperations::new(operations.clone(), silence)));
+            }
+        }
         let runs = Outbox::new(self.provider.queue(Queue::JobRuns));
         let before = services.len();
         let definitions = self.jobs.build(&jobs, &runs, &mut services)?;
@@ -214,6 +236,7 @@ impl MainstayBuilder {
             jobs,
             joins,
             audit,
+            operations,
             definitions,
             fanout,
             fanouts,

@@ -14,6 +14,7 @@ use crate::inbox::Inbox;
 use crate::job::{JobDefinition, Jobs};
 use crate::join::Joins;
 use crate::lease::Leases;
+use crate::operation::Operations;
 use crate::outbox::Outbox;
 use crate::queue::Dispatcher;
 use crate::store::{Provider, Queue};
@@ -41,6 +42,7 @@ pub(super) struct Inner {
     pub(super) jobs: Jobs,
     pub(super) joins: Joins,
     pub(super) audit: Audit,
+    pub(super) operations: Operations,
     /// To be registered at every start.
     pub(super) definitions: Vec<JobDefinition>,
     pub(super) fanout: Fanout,
@@ -111,6 +113,11 @@ impl Mainstay {
     /// The audit trail.
     pub fn audit(&self) -> &Audit {
         &self.0.audit
+    }
+
+    /// The operations. They are given up and forgotten in every process that was built with `operations(…)`.
+    pub fn operations(&self) -> &Operations {
+        &self.0.operations
     }
 
     /// The database.

@@ -8,6 +8,7 @@ use crate::audit::{Audit, AuditRetention};
 use crate::error::Result;
 use crate::inbox::{Inbox, InboxRetention};
 use crate::job::Jobs;
+use crate::operation::{OperationRetention, Operations};
 use crate::outbox::{Outbox, OutboxStats, Retention};
 use crate::telemetry;
 use crate::timer::Timers;
@@ -176,6 +177,62 @@ impl Service for AuditSweep {
         let store = self.audit.store().identifier();
         let chore = || async { self.audit.sweep(&self.retention).await.map(drop) };
         every(self.retention.interval, store, "purge", lifecycle, chore).await
+    }
+}
+
+/// Deletes operations that ended longer ago than they are kept (R29).
+#[derive(Debug)]
+pub struct OperationSweep {
+    operations: Operations,
+    retention: OperationRetention,
+}
+
+impl OperationSweep {
+    /// Sweeps the operations as `retention` says.
+    pub fn new(operations: Operations, retention: OperationRetention) -> Self {
+        Self { operations, retention }
+    }
+}
+
+#[async_trait]
+impl Service for OperationSweep {
+    fn name(&self) -> &'static str {
+        "operation retention"
+    }
+
+    async fn run(&self, lifecycle: Lifecycle) -> Result<()> {
+        let store = self.operations.store().identifier();
+        let chore = || async { self.operations.sweep(&self.retention).await.map(drop) };
+        every(self.retention.interval, store, "purge", lifecycle, chore).await
+    }
+}
+
+/// Ends operations without a sign of life, as stalled.
+#[derive(Debug)]
+pub struct StalledOperations {
+    operations: Operations,
+    silence: Duration,
+}
+
+impl StalledOperations {
+    /// Gives up what has been silent for this long.
+    pub fn new(operations: Operations, silence: Duration) -> Self {
+        Self { operations, silence }
+    }
+}
+
+#[async_trait]
+impl Service for StalledOperations {
+    fn name(&self) -> &'static str {
+        "stalled operations"
+    }
+
+    async fn run(&self, lifecycle: Lifecycle) -> Result<()> {
+        let store = self.operations.store().identifier();
+        let chore = || async { self.operations.give_up(self.silence).await.map(drop) };
+        // Often enough that it is noticed within half as long again.
+        let interval = (self.silence / 2).clamp(Duration::from_millis(100), Duration::from_secs(60));
+        every(interval, store, "mark stalled", lifecycle, chore).await
     }
 }
 

@@ -1,9 +1,13 @@
 //! A service that does what falls due in a queue, and otherwise sleeps: until the next of it is due, or until somebody adds
 //! something nearer. There is no tick; a wait is bounded only for databases that can't tell of new work.
 //!
-//! What is done in a turn is short transactions, so a turn may be dropped midway and a stop need not wait for one.
+//! What is done in a turn is short transactions, so a turn may be dropped midway and nothing is lost. A stop still lets one end that has begun: what is
+//! dropped here may go on in the database, and a service that has stopped should change nothing any more.
 
+use std::ops::ControlFlow;
 use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
 
 use crate::error::{ErrorKind, Result};
 use crate::id::OwnerToken;
@@ -15,6 +19,9 @@ use super::pause::{BLOCKED, Pause, TROUBLE};
 
 /// How long taking leave of the store may take. It is a courtesy; what it would end lapses by itself.
 const LEAVE: Duration = Duration::from_secs(1);
+
+/// How long a stop waits for a turn that has begun. Only a database that does not answer takes longer.
+const TURN: Duration = Duration::from_secs(5);
 
 /// What came of a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,16 +93,16 @@ impl Watch<'_> {
         // A new owner for every run: what an earlier run left behind is not ours.
         let owner = OwnerToken::new();
         lifecycle.started();
-        let ended = lifecycle.stopping().run_until_cancelled(self.turns(owner, turn)).await;
-        if ended.is_none() {
+        self.turns(owner, lifecycle.stopping(), turn).await;
+        if lifecycle.stopping().is_cancelled() {
             telemetry::service(self.waited.identifier(), self.service, Some(owner), "stopping");
         }
         self.waited.take_leave(owner).await;
         Ok(())
     }
 
-    /// Ends only with the store.
-    async fn turns<F, Fut>(&self, owner: OwnerToken, turn: F)
+    /// Ends with the store, or when stopped.
+    async fn turns<F, Fut>(&self, owner: OwnerToken, stopping: &CancellationToken, turn: F)
     where
         F: Fn(OwnerToken) -> Fut + Send,
         Fut: Future<Output = Result<Turn>> + Send,
@@ -103,19 +110,26 @@ impl Watch<'_> {
         let mut idling =
             Idling { poll: Pause::new(self.poll), blocked: Pause::new(BLOCKED), said_to_be_due: false };
         let mut trouble = Pause::new(TROUBLE);
-        loop {
-            let done = match turn(owner).await {
-                Ok(turn) => self.after(owner, turn, &mut idling).await,
-                Err(error) => Err(error),
-            };
-            match done {
-                Ok(()) => trouble.reset(),
-                Err(error) if error.kind() == ErrorKind::Closed => return,
-                Err(error) => {
-                    let delay = trouble.step();
-                    telemetry::retrying(self.waited.identifier(), self.operation, &error, delay);
-                    tokio::time::sleep(delay).await;
+        while !stopping.is_cancelled() {
+            let Some(turn) = to_its_end(turn(owner), stopping).await else { return };
+            let paused = stopping.run_until_cancelled(async {
+                let done = match turn {
+                    Ok(turn) => self.after(owner, turn, &mut idling).await,
+                    Err(error) => Err(error),
+                };
+                match done {
+                    Ok(()) => trouble.reset(),
+                    Err(error) if error.kind() == ErrorKind::Closed => return ControlFlow::Break(()),
+                    Err(error) => {
+                        let delay = trouble.step();
+                        telemetry::retrying(self.waited.identifier(), self.operation, &error, delay);
+                        tokio::time::sleep(delay).await;
+                    }
                 }
+                ControlFlow::Continue(())
+            });
+            if paused.await.is_none_or(|paused| paused.is_break()) {
+                return;
             }
         }
     }
@@ -140,6 +154,16 @@ impl Watch<'_> {
         }
         Ok(())
     }
+}
+
+/// A turn's end; none if it was still under way some time after the stop.
+async fn to_its_end<T>(turn: impl Future<Output = T>, stopping: &CancellationToken) -> Option<T> {
+    tokio::pin!(turn);
+    tokio::select! {
+        ended = &mut turn => return Some(ended),
+        () = stopping.cancelled() => {}
+    }
+    tokio::time::timeout(TURN, turn).await.ok()
 }
 
 /// What is remembered between turns.

@@ -9,8 +9,8 @@ use crate::audit::Actor;
 use crate::error::{Error, ErrorKind, Result};
 
 use super::{
-    Agenda, AuditStore, Capabilities, FanoutStore, InboxStore, JobStore, JoinStore, LeaseStore, OutboxStore,
-    Queue, SchemaStatus, TimerStore,
+    Agenda, AuditStore, Capabilities, FanoutStore, InboxStore, JobStore, JoinStore, LeaseStore,
+    OperationStore, OutboxStore, Queue, SchemaStatus, TimerStore,
 };
 
 /// A database with Mainstay's tables in it.
@@ -50,6 +50,9 @@ pub trait Provider: Send + Sync + 'static {
 
     /// The audit trail.
     fn audit(&self) -> Arc<dyn AuditStore>;
+
+    /// The operations.
+    fn operations(&self) -> Arc<dyn OperationStore>;
 
     /// The schema.
     fn schema(&self) -> Arc<dyn SchemaStore>;

@@ -18,5 +18,6 @@ mod prepared;
 mod schema;
 mod support;
 mod timers;
+mod tracking;
 mod upgrade;
 mod waiting;

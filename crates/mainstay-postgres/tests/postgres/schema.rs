@@ -7,7 +7,7 @@ use mainstay_core::queue::ClaimRequest;
 use mainstay_core::store::{Names, Provider, Queue, SchemaStatus, WaitRequest, Wake, render};
 use mainstay_core::{ErrorKind, OwnerToken};
 use mainstay_postgres::{Postgres, PostgresSchema};
-use mainstay_tests::{OwnCluster, PostgresUrl, TestDatabase, TestPostgres};
+use mainstay_tests::{OwnCluster, PostgresUrl, TestDatabase};
 use tokio::io::AsyncWriteExt;
 use uuid::Uuid;
 
@@ -308,9 +308,8 @@ async fn a_role_with_the_grants_and_no_more_can_do_everything() {
     let error = client.batch_execute("create table infra.mine (id int)").await.unwrap_err();
     assert_eq!(error.code().unwrap().code(), "42501");
     drop(client);
-    fixture.end().await;
-    let admin = TestPostgres::admin().await;
     admin.batch_execute(&format!("drop owned by \"{quoted}\"; drop role \"{quoted}\"")).await.unwrap();
+    fixture.end().await;
 }
 
 #[tokio::test]

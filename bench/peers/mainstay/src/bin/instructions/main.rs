@@ -8,6 +8,7 @@ mod audit;
 mod inbox;
 mod jobs;
 mod joins;
+mod operations;
 mod store;
 
 use std::process::ExitCode;

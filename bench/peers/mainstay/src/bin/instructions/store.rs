@@ -16,8 +16,9 @@ use mainstay::outbox::{
 };
 use mainstay::queue::{ClaimBatch, ClaimHandle, ClaimRequest, Claimed, Settled, Settlement};
 use mainstay::store::{
-    Agenda, AuditStore, Capabilities, FanoutStore, InboxStore, JobStore, JoinStore, LeaseStore, OutboxStore,
-    Provider, Queue, QueueStore, SchemaStatus, SchemaStore, StoreTransaction, TimerStore, WaitRequest, Wake,
+    Agenda, AuditStore, Capabilities, FanoutStore, InboxStore, JobStore, JoinStore, LeaseStore,
+    OperationStore, OutboxStore, Provider, Queue, QueueStore, SchemaStatus, SchemaStore, StoreTransaction,
+    TimerStore, WaitRequest, Wake,
 };
 use mainstay::{Error, ErrorKind, MessageId, OwnerToken, Result, WorkItemId};
 use tokio::sync::Notify;
@@ -27,6 +28,7 @@ use super::fanout::NoFanout;
 use super::inbox::NoInbox;
 use super::jobs::NoJobs;
 use super::joins::NoJoins;
+use super::operations::NoOperations;
 
 pub(crate) const TOPIC: &str = "noop";
 
@@ -88,6 +90,9 @@ impl Provider for Nothing {
     }
     fn audit(&self) -> Arc<dyn AuditStore> {
         Arc::new(NoAudit)
+    }
+    fn operations(&self) -> Arc<dyn OperationStore> {
+        Arc::new(NoOperations)
     }
     fn schema(&self) -> Arc<dyn SchemaStore> {
         Arc::clone(&self.0) as _

@@ -1,0 +1,58 @@
+//! How long operations that have ended are kept.
+
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+
+/// How long operations that have ended are kept, with their events (R29). Those that are running are never deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct OperationRetention {
+    /// How long. Defaults to 30 days; none keeps them for ever.
+    pub ended: Option<Duration>,
+    /// Operations deleted per transaction, 1 to 100,000. Defaults to 1,000.
+    pub batch: u32,
+    /// How often to look. Defaults to 10 minutes.
+    pub interval: Duration,
+}
+
+impl Default for OperationRetention {
+    fn default() -> Self {
+        let day = Duration::from_secs(24 * 3_600);
+        Self { ended: Some(30 * day), batch: 1_000, interval: Duration::from_secs(600) }
+    }
+}
+
+impl OperationRetention {
+    /// How long operations are kept once they have ended; none keeps them for ever.
+    #[must_use]
+    pub fn ended(mut self, age: Option<Duration>) -> Self {
+        self.ended = age;
+        self
+    }
+    /// Operations deleted per transaction.
+    #[must_use]
+    pub fn batch(mut self, operations: u32) -> Self {
+        self.batch = operations;
+        self
+    }
+    /// How often to look.
+    #[must_use]
+    pub fn interval(mut self, interval: Duration) -> Self {
+        self.interval = interval;
+        self
+    }
+
+    /// Refuses a batch or an interval outside its bounds.
+    pub fn validate(&self) -> Result<()> {
+        const RETENTION: &str = "operation.retention";
+        if !(1..=100_000).contains(&self.batch) {
+            let got = self.batch;
+            return Err(Error::invalid(RETENTION, "batch", format_args!("must be 1 to 100,000, got {got}")));
+        }
+        if self.interval.is_zero() {
+            return Err(Error::invalid(RETENTION, "interval", "must be greater than zero"));
+        }
+        Ok(())
+    }
+}
