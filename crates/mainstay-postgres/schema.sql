@@ -551,6 +551,56 @@ create table infra.mainstay_migration (
     constraint mainstay_migration_pkey PRIMARY KEY (outbox, version),
 );
 
+create table infra.operations (
+    started_at timestamp with time zone not null default clock_timestamp(),
+    updated_at timestamp with time zone not null default clock_timestamp(),
+    ended_at timestamp with time zone,
+    done bigint,
+    total bigint,
+    events bigint not null default 0,
+    id uuid not null,
+    parent_id uuid,
+    state smallint not null default 0,
+    name text not null,
+    actor text not null,
+    correlation_id text,
+    message text,
+    error text,
+    constraint operations_counts CHECK (((done >= 0) AND (total >= 0) AND (events >= 0))),
+    constraint operations_end CHECK (((state = 0) = (ended_at IS NULL))),
+    constraint operations_pkey PRIMARY KEY (id),
+    constraint operations_sizes CHECK ((((length(name) >= 1) AND (length(name) <= 255)) AND ((length(actor) >= 1) AND (length(actor) <= 255)) AND ((length(correlation_id) >= 1) AND (length(correlation_id) <= 255)) AND (length(message) <= 2048) AND (length(error) <= 2048))),
+    constraint operations_state CHECK (((state >= 0) AND (state <= 4))),
+) with (fillfactor=80);
+CREATE INDEX operations_alive ON infra.operations USING btree (updated_at, id) WHERE (state = 0);
+CREATE INDEX operations_by_state ON infra.operations USING btree (state, started_at, id);
+CREATE INDEX operations_correlation ON infra.operations USING btree (correlation_id, started_at, id) WHERE (correlation_id IS NOT NULL);
+CREATE INDEX operations_ended ON infra.operations USING btree (ended_at, id) WHERE (ended_at IS NOT NULL);
+CREATE INDEX operations_name ON infra.operations USING btree (name, started_at, id);
+CREATE INDEX operations_parent ON infra.operations USING btree (parent_id, started_at, id) WHERE (parent_id IS NOT NULL);
+CREATE INDEX operations_recent ON infra.operations USING btree (started_at, id);
+
+create table infra.operations_event (
+    recorded_at timestamp with time zone not null default clock_timestamp(),
+    seq bigint not null,
+    operation_id uuid not null,
+    kind text not null,
+    message text,
+    data json,
+    constraint operations_event_pkey PRIMARY KEY (operation_id, seq),
+    constraint operations_event_sizes CHECK ((((length(kind) >= 1) AND (length(kind) <= 64)) AND (length(message) <= 2048) AND (octet_length((data)::text) <= 16384))),
+);
+
+create table infra.operations_tag (
+    started_at timestamp with time zone not null,
+    operation_id uuid not null,
+    key text not null,
+    value text not null,
+    constraint operations_tag_pkey PRIMARY KEY (operation_id, key),
+    constraint operations_tag_sizes CHECK ((((length(key) >= 1) AND (length(key) <= 64)) AND ((length(value) >= 1) AND (length(value) <= 255)))),
+);
+CREATE INDEX operations_tag_of ON infra.operations_tag USING btree (key, value, started_at, operation_id);
+
 create table infra.outbox (
     seq bigint not null generated always as identity,
     created_at timestamp with time zone not null,
@@ -1795,6 +1845,49 @@ create function infra.lease_renew_many(names text[],
         epochs bigint[],
         duration_seconds double precision DEFAULT 30)
     returns TABLE(name text, epoch bigint, fencing_token bigint, expires_at timestamp with time zone, server_time timestamp with time zone) language plpgsql volatile;
+
+create function infra.operations_end(id uuid,
+        outcome text DEFAULT 'succeeded'::text,
+        error text DEFAULT NULL::text)
+    returns smallint language plpgsql volatile;
+
+create function infra.operations_final()
+    returns trigger language plpgsql volatile;
+
+create function infra.operations_mark_stalled(silent_for_seconds double precision,
+        max_rows integer DEFAULT 100,
+        actor text DEFAULT NULL::text)
+    returns SETOF uuid language plpgsql volatile;
+
+create function infra.operations_note(id uuid,
+        kind text,
+        message text DEFAULT NULL::text,
+        data json DEFAULT NULL::json,
+        OUT state smallint,
+        OUT seq bigint)
+    returns record language plpgsql volatile;
+
+create function infra.operations_progress(id uuid,
+        done bigint DEFAULT NULL::bigint,
+        total bigint DEFAULT NULL::bigint,
+        message text DEFAULT NULL::text)
+    returns smallint language plpgsql volatile;
+
+create function infra.operations_purge(older_than_seconds double precision,
+        max_rows integer DEFAULT 1000,
+        actor text DEFAULT NULL::text)
+    returns integer language plpgsql volatile;
+
+create function infra.operations_start(name text,
+        actor text DEFAULT NULL::text,
+        parent_id uuid DEFAULT NULL::uuid,
+        correlation_id text DEFAULT NULL::text,
+        total bigint DEFAULT NULL::bigint,
+        message text DEFAULT NULL::text,
+        tag_keys text[] DEFAULT '{}'::text[],
+        tag_values text[] DEFAULT '{}'::text[],
+        id uuid DEFAULT NULL::uuid)
+    returns uuid language plpgsql volatile;
 
 create function infra.outbox_abandon(owner uuid,
         ids uuid[],

@@ -305,7 +305,7 @@ async fn r30_every_record_belongs_to_what_its_actor_says(fx: &dyn Fixture) {
     inbox.revive(&[InboxKey::new("shop", "1").unwrap()]).await.unwrap();
     inbox.mark_processed("shop", "1").await.unwrap();
     world.advance(8 * 24 * later).await;
-    assert!(inbox.forget(&InboxRetention::default().done(Some(later))).await.unwrap() > 0);
+    assert!(inbox.forget(&InboxRetention::default().done(Some(7 * 24 * later))).await.unwrap() > 0);
     let timer = world.schedule(NewTimer::new(TOPIC, "", later)).await;
     world.timers.by(&by).reschedule(timer, 2 * later).await.unwrap();
     world.timers.by(&by).cancel(timer).await.unwrap();
