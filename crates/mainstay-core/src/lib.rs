@@ -8,6 +8,7 @@
 pub mod audit;
 pub mod backoff;
 mod bell;
+mod bounds;
 pub mod error;
 pub mod fanout;
 pub mod fleet;

@@ -2,7 +2,7 @@
 //! functions that do it record themselves.
 //!
 //! Arguments and answers are texts, so that the same statements run on the program's own connections and in the transactions of
-//! every driver (see `adapter`).
+//! every driver (see `texts`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,49 +11,28 @@ use async_trait::async_trait;
 use mainstay_core::Result;
 use mainstay_core::audit::{Actor, AuditFilter, AuditId, AuditPage, AuditRecord, PreparedAudit, answer};
 use mainstay_core::inbox::answer::only;
-use mainstay_core::store::{Argument, AuditStore, Names, Step, StoreCall};
-use tokio_postgres::types::Type;
+use mainstay_core::store::{AuditStore, Names, StoreCall};
 
-use crate::adapter::Origin;
 use crate::moment::Moment;
 use crate::parameters::array;
-use crate::pool::{Connections, Parameter};
-use crate::rows;
+use crate::pool::Connections;
 use crate::statements::AuditStatements;
+use crate::texts::Texts;
 
 const WRITE: &str = "audit.write";
 
 /// The audit trail in PostgreSQL.
 pub struct PostgresAudit {
-    identifier: String,
-    connections: Connections,
+    texts: Texts,
     statements: Arc<AuditStatements>,
-    origin: Arc<Origin>,
 }
 
 impl PostgresAudit {
     pub(crate) fn new(connections: Connections, names: &Names) -> Result<Self> {
-        let identifier = format!("{}/{}.{}", connections.store(), names.schema(), names.audit());
         Ok(Self {
-            identifier,
-            connections,
+            texts: Texts::new(connections, names, names.audit()),
             statements: AuditStatements::shared(names)?,
-            origin: Arc::default(),
         })
-    }
-
-    /// Runs it in a transaction of its own.
-    async fn run(
-        &self,
-        operation: &'static str,
-        sql: &str,
-        arguments: &[Option<String>],
-    ) -> Result<Vec<String>> {
-        let parameters: Vec<Parameter<'_>> = arguments
-            .iter()
-            .map(|argument| (argument as &(dyn tokio_postgres::types::ToSql + Sync), Type::TEXT))
-            .collect();
-        rows::answers(operation, &self.connections.query(operation, sql, &parameters).await?)
     }
 }
 
@@ -81,16 +60,16 @@ fn written(record: &PreparedAudit) -> [Option<String>; 8] {
 #[async_trait]
 impl AuditStore for PostgresAudit {
     fn identifier(&self) -> &str {
-        &self.identifier
+        self.texts.identifier()
     }
 
     async fn write(&self, record: &PreparedAudit) -> Result<AuditId> {
-        answer::written(WRITE, &self.run(WRITE, &self.statements.write, &written(record)).await?)
+        answer::written(WRITE, &self.texts.ask(WRITE, &self.statements.write, &written(record)).await?)
     }
 
     async fn get(&self, id: AuditId) -> Result<Option<AuditRecord>> {
         const GET: &str = "audit.get";
-        let answers = self.run(GET, &self.statements.get, &[Some(id.to_string())]).await?;
+        let answers = self.texts.ask(GET, &self.statements.get, &[Some(id.to_string())]).await?;
         Ok(answer::records(GET, &answers)?.pop())
     }
 
@@ -117,22 +96,20 @@ impl AuditStore for PostgresAudit {
                 &self.statements.list_about
             }
         };
-        answer::records(LIST, &self.run(LIST, sql, &arguments).await?)
+        answer::records(LIST, &self.texts.ask(LIST, sql, &arguments).await?)
     }
 
     async fn purge(&self, age: Duration, batch: u32, by: Option<&Actor>) -> Result<u64> {
         const PURGE: &str = "audit.purge";
         let arguments =
             [vec![Some(age.as_secs_f64().to_string()), Some(batch.to_string())], actor(by).to_vec()].concat();
-        let (purged,): (u64,) = only(PURGE, &self.run(PURGE, &self.statements.purge, &arguments).await?)?;
+        let (purged,): (u64,) =
+            only(PURGE, &self.texts.ask(PURGE, &self.statements.purge, &arguments).await?)?;
         Ok(purged)
     }
 
     fn writing(&self, record: &PreparedAudit) -> StoreCall {
-        let arguments = written(record).into_iter().map(Argument::from).collect();
-        let (store, origin) = (self.identifier.clone(), Arc::clone(&self.origin));
-        let sql = self.statements.write.as_str().into();
-        StoreCall { operation: WRITE, store, origin, steps: vec![Step { sql, arguments }] }
+        self.texts.call(WRITE, &self.statements.write, written(record))
     }
 
     fn written(&self, answers: &[String]) -> Result<AuditId> {
@@ -142,6 +119,6 @@ impl AuditStore for PostgresAudit {
 
 impl std::fmt::Debug for PostgresAudit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PostgresAudit").field("identifier", &self.identifier).finish_non_exhaustive()
+        f.debug_struct("PostgresAudit").field("identifier", &self.texts.identifier()).finish_non_exhaustive()
     }
 }

@@ -1,7 +1,7 @@
 //! Fan-outs: each method is one call of one SQL function, or one reading, in one round trip.
 //!
 //! Arguments and answers are texts, so that the same statements run on the program's own connections and in the transactions of
-//! every driver (see `adapter`).
+//! every driver (see `texts`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,28 +11,24 @@ use jiff::Timestamp;
 use mainstay_core::Result;
 use mainstay_core::audit::Actor;
 use mainstay_core::fanout::{FanoutCursor, FanoutKey, FanoutPolicy, PlannedSlice, PreparedFanout, answer};
-use mainstay_core::store::{Argument, FanoutStore, Names, Step, StoreCall, Wake};
+use mainstay_core::store::{FanoutStore, Names, StoreCall, Wake};
 use tokio::time::Instant;
-use tokio_postgres::types::{ToSql, Type};
 use tokio_util::sync::CancellationToken;
 
-use crate::adapter::Origin;
 use crate::audit::actor;
 use crate::error::closed;
 use crate::listener::{Listener, Subject};
-use crate::pool::{Connections, Parameter};
-use crate::rows;
+use crate::pool::Connections;
 use crate::statements::FanoutStatements;
+use crate::texts::Texts;
 use crate::waiting::Ear;
 
 /// Fan-outs in PostgreSQL.
 pub struct PostgresFanout {
-    identifier: String,
-    connections: Connections,
+    texts: Texts,
     statements: Arc<FanoutStatements>,
     listener: Option<Arc<Listener>>,
     closed: CancellationToken,
-    origin: Arc<Origin>,
 }
 
 impl PostgresFanout {
@@ -42,9 +38,8 @@ impl PostgresFanout {
         listener: Option<Arc<Listener>>,
         closed: CancellationToken,
     ) -> Result<Self> {
-        let identifier = format!("{}/{}.{}", connections.store(), names.schema(), names.fanout());
-        let statements = FanoutStatements::shared(names)?;
-        Ok(Self { identifier, connections, statements, listener, closed, origin: Arc::default() })
+        let texts = Texts::new(connections, names, names.fanout());
+        Ok(Self { texts, statements: FanoutStatements::shared(names)?, listener, closed })
     }
 
     fn call<const N: usize>(
@@ -54,27 +49,13 @@ impl PostgresFanout {
         key: &FanoutKey,
         rest: [Option<String>; N],
     ) -> StoreCall {
-        let arguments = arguments(key, rest).into_iter().map(Argument::from).collect();
-        let (store, origin) = (self.identifier.clone(), Arc::clone(&self.origin));
-        StoreCall { operation, store, origin, steps: vec![Step { sql: sql.into(), arguments }] }
-    }
-
-    /// Runs it in a transaction of its own.
-    async fn run(
-        &self,
-        operation: &'static str,
-        sql: &str,
-        arguments: Vec<Option<String>>,
-    ) -> Result<Vec<String>> {
-        let parameters: Vec<Parameter<'_>> =
-            arguments.iter().map(|argument| (argument as &(dyn ToSql + Sync), Type::TEXT)).collect();
-        rows::answers(operation, &self.connections.query(operation, sql, &parameters).await?)
+        self.texts.call(operation, sql, arguments(key, rest))
     }
 
     /// The version of a policy; none if there is no such fan-out.
     async fn version(&self, key: &FanoutKey) -> Result<Option<i64>> {
         const WAIT: &str = "fanout.wait";
-        let answers = self.run(WAIT, &self.statements.version, arguments(key, [])).await?;
+        let answers = self.texts.ask(WAIT, &self.statements.version, arguments(key, [])).await?;
         if answers.is_empty() {
             return Ok(None);
         }
@@ -116,7 +97,7 @@ fn micros(moment: Timestamp) -> String {
 #[async_trait]
 impl FanoutStore for PostgresFanout {
     fn identifier(&self) -> &str {
-        &self.identifier
+        self.texts.identifier()
     }
 
     async fn register(&self, fanout: &PreparedFanout) -> Result<FanoutPolicy> {
@@ -129,12 +110,12 @@ impl FanoutStore for PostgresFanout {
             Some(fanout.enabled().to_string()),
         ];
         let arguments = arguments(fanout.key(), values);
-        answer::policy_of(REGISTER, &self.run(REGISTER, &self.statements.register, arguments).await?)
+        answer::policy_of(REGISTER, &self.texts.ask(REGISTER, &self.statements.register, arguments).await?)
     }
 
     async fn standing(&self, key: &FanoutKey) -> Result<Option<(FanoutPolicy, Timestamp)>> {
         const STANDING: &str = "fanout.standing";
-        let answers = self.run(STANDING, &self.statements.standing, arguments(key, [])).await?;
+        let answers = self.texts.ask(STANDING, &self.statements.standing, arguments(key, [])).await?;
         answer::maybe_policy(STANDING, &answers)
     }
 
@@ -142,7 +123,8 @@ impl FanoutStore for PostgresFanout {
         const LIST: &str = "fanout.list";
         let (topic, work_key) = (after.map(|key| key.topic()), after.map(|key| key.work_key()));
         let arguments = vec![topic.map(str::to_owned), work_key.map(str::to_owned), Some(limit.to_string())];
-        let policies = answer::policies(LIST, &self.run(LIST, &self.statements.list, arguments).await?)?;
+        let policies =
+            answer::policies(LIST, &self.texts.ask(LIST, &self.statements.list, arguments).await?)?;
         Ok(policies.into_iter().map(|(policy, _)| policy).collect())
     }
 
@@ -159,14 +141,14 @@ impl FanoutStore for PostgresFanout {
             by,
             about,
         ];
-        let answers = self.run(SET, &self.statements.set, arguments(&policy.key, values)).await?;
+        let answers = self.texts.ask(SET, &self.statements.set, arguments(&policy.key, values)).await?;
         Ok(answer::maybe_policy(SET, &answers)?.map(|(policy, _)| policy))
     }
 
     async fn request_run(&self, key: &FanoutKey, by: &Actor) -> Result<bool> {
         const RUN: &str = "fanout.run";
         let arguments = arguments(key, actor(Some(by)));
-        answer::changed(RUN, &self.run(RUN, &self.statements.request_run, arguments).await?)
+        answer::changed(RUN, &self.texts.ask(RUN, &self.statements.request_run, arguments).await?)
     }
 
     async fn add_shards(&self, key: &FanoutKey, shards: &[String], by: &Actor) -> Result<u64> {
@@ -174,7 +156,7 @@ impl FanoutStore for PostgresFanout {
         let [by, about] = actor(Some(by));
         let arguments = arguments(key, [Some(answer::texts(shards)), by, about]);
         let (added,): (u64,) =
-            answer::only(ADD, &self.run(ADD, &self.statements.add_shards, arguments).await?)?;
+            answer::only(ADD, &self.texts.ask(ADD, &self.statements.add_shards, arguments).await?)?;
         Ok(added)
     }
 
@@ -182,25 +164,25 @@ impl FanoutStore for PostgresFanout {
         const FORGET: &str = "fanout.forget_shard";
         let [by, about] = actor(Some(by));
         let arguments = arguments(key, [text(shard), by, about]);
-        answer::changed(FORGET, &self.run(FORGET, &self.statements.forget_shard, arguments).await?)
+        answer::changed(FORGET, &self.texts.ask(FORGET, &self.statements.forget_shard, arguments).await?)
     }
 
     async fn look(&self, key: &FanoutKey, shards: &[String]) -> Result<Vec<FanoutCursor>> {
         const LOOK: &str = "fanout.look";
         let arguments = arguments(key, [Some(answer::texts(shards))]);
-        answer::cursors(LOOK, &self.run(LOOK, &self.statements.look, arguments).await?)
+        answer::cursors(LOOK, &self.texts.ask(LOOK, &self.statements.look, arguments).await?)
     }
 
     async fn cursors(&self, key: &FanoutKey, after: Option<&str>, limit: u32) -> Result<Vec<FanoutCursor>> {
         const CURSORS: &str = "fanout.cursors";
         let arguments = arguments(key, [after.map(str::to_owned), Some(limit.to_string())]);
-        answer::cursors(CURSORS, &self.run(CURSORS, &self.statements.cursors, arguments).await?)
+        answer::cursors(CURSORS, &self.texts.ask(CURSORS, &self.statements.cursors, arguments).await?)
     }
 
     async fn complete(&self, key: &FanoutKey, shard: &str, at: Timestamp) -> Result<bool> {
         const COMPLETE: &str = "fanout.complete";
         let arguments = arguments(key, [text(shard), Some(micros(at))]);
-        answer::changed(COMPLETE, &self.run(COMPLETE, &self.statements.complete, arguments).await?)
+        answer::changed(COMPLETE, &self.texts.ask(COMPLETE, &self.statements.complete, arguments).await?)
     }
 
     fn completion(&self, key: &FanoutKey, shard: &str, at: Timestamp) -> StoreCall {
@@ -241,6 +223,6 @@ impl FanoutStore for PostgresFanout {
 
 impl std::fmt::Debug for PostgresFanout {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PostgresFanout").field("identifier", &self.identifier).finish_non_exhaustive()
+        f.debug_struct("PostgresFanout").field("identifier", &self.texts.identifier()).finish_non_exhaustive()
     }
 }

@@ -1,7 +1,7 @@
 //! The ledger of received messages: each method is one call of one public SQL function, in one round trip.
 //!
 //! Arguments and answers are texts, so that the same statements run on the program's own connections and in the transactions of
-//! every driver (see `adapter`).
+//! every driver (see `texts`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,59 +13,27 @@ use mainstay_core::inbox::{
     BeginAnswer, ContentHash, InboxEntry, InboxFilter, InboxKey, InboxPage, InboxRetention, LedgerStats,
     Mark, PreparedIncoming, Received, Reservation, ReservationEnd, Seen, answer,
 };
-use mainstay_core::store::{Argument, InboxStore, Names, Step, StoreCall};
+use mainstay_core::store::{InboxStore, Names, StoreCall};
 use mainstay_core::{OwnerToken, Result};
-use tokio_postgres::types::Type;
 
-use crate::adapter::Origin;
 use crate::audit::actor;
 use crate::parameters::{array, incoming_as_text};
-use crate::pool::{Connections, Parameter};
-use crate::rows;
+use crate::pool::Connections;
 use crate::statements::InboxStatements;
+use crate::texts::Texts;
 
 /// The ledger of received messages in PostgreSQL.
 pub struct PostgresInbox {
-    identifier: String,
-    connections: Connections,
+    texts: Texts,
     statements: Arc<InboxStatements>,
-    origin: Arc<Origin>,
 }
 
 impl PostgresInbox {
     pub(crate) fn new(connections: Connections, names: &Names) -> Result<Self> {
-        let identifier = format!("{}/{}.{}", connections.store(), names.schema(), names.inbox());
         Ok(Self {
-            identifier,
-            connections,
+            texts: Texts::new(connections, names, names.inbox()),
             statements: InboxStatements::shared(names)?,
-            origin: Arc::default(),
         })
-    }
-
-    fn call<const N: usize>(
-        &self,
-        operation: &'static str,
-        sql: &str,
-        arguments: [Option<String>; N],
-    ) -> StoreCall {
-        let arguments = arguments.into_iter().map(Argument::from).collect();
-        let (store, origin) = (self.identifier.clone(), Arc::clone(&self.origin));
-        StoreCall { operation, store, origin, steps: vec![Step { sql: sql.into(), arguments }] }
-    }
-
-    /// Runs it in a transaction of its own.
-    async fn run<const N: usize>(
-        &self,
-        operation: &'static str,
-        sql: &str,
-        arguments: [Option<String>; N],
-    ) -> Result<Vec<String>> {
-        let parameters: Vec<Parameter<'_>> = arguments
-            .iter()
-            .map(|argument| (argument as &(dyn tokio_postgres::types::ToSql + Sync), Type::TEXT))
-            .collect();
-        rows::answers(operation, &self.connections.query(operation, sql, &parameters).await?)
     }
 }
 
@@ -95,12 +63,12 @@ fn held_and(reservation: &Reservation, last: Option<String>) -> [Option<String>;
 #[async_trait]
 impl InboxStore for PostgresInbox {
     fn identifier(&self) -> &str {
-        &self.identifier
+        self.texts.identifier()
     }
 
     async fn seen(&self, key: &InboxKey, hash: Option<&ContentHash>) -> Result<Seen> {
         let arguments = [text(key.source()), text(key.message_id()), hex(hash)];
-        answer::seen(&self.run("inbox.seen", &self.statements.seen, arguments).await?)
+        answer::seen(&self.texts.ask("inbox.seen", &self.statements.seen, arguments).await?)
     }
 
     async fn mark(&self, key: &InboxKey, mark: &Mark, by: Option<&Actor>) -> Result<bool> {
@@ -110,14 +78,14 @@ impl InboxStore for PostgresInbox {
         let answers = match mark {
             Mark::Processing(lease) => {
                 let arguments = [source, message_id, seconds(*lease), by, about];
-                self.run(MARK, &self.statements.mark_processing, arguments).await?
+                self.texts.ask(MARK, &self.statements.mark_processing, arguments).await?
             }
             Mark::Processed => {
-                self.run(MARK, &self.statements.mark_processed, [source, message_id, by, about]).await?
+                self.texts.ask(MARK, &self.statements.mark_processed, [source, message_id, by, about]).await?
             }
             Mark::Dead(error) => {
                 let arguments = [source, message_id, error.clone(), by, about];
-                self.run(MARK, &self.statements.mark_dead, arguments).await?
+                self.texts.ask(MARK, &self.statements.mark_dead, arguments).await?
             }
         };
         answer::changed(MARK, &answers)
@@ -132,24 +100,24 @@ impl InboxStore for PostgresInbox {
     ) -> Result<BeginAnswer> {
         let (source, message_id) = (text(key.source()), text(key.message_id()));
         let arguments = [source, message_id, Some(owner.to_string()), seconds(lease), hex(hash)];
-        answer::begun(&self.run("inbox.begin", &self.statements.begin, arguments).await?)
+        answer::begun(&self.texts.ask("inbox.begin", &self.statements.begin, arguments).await?)
     }
 
     async fn renew(&self, reservation: &Reservation, lease: Duration) -> Result<Option<Timestamp>> {
         let arguments = held_and(reservation, seconds(lease));
-        answer::renewed(&self.run("inbox.renew", &self.statements.renew, arguments).await?)
+        answer::renewed(&self.texts.ask("inbox.renew", &self.statements.renew, arguments).await?)
     }
 
     async fn end(&self, reservation: &Reservation, end: &ReservationEnd) -> Result<bool> {
         const END: &str = "inbox.end";
         let sql = &self.statements;
         let answers = match end {
-            ReservationEnd::Complete => self.run(END, &sql.complete, held(reservation)).await?,
+            ReservationEnd::Complete => self.texts.ask(END, &sql.complete, held(reservation)).await?,
             ReservationEnd::Fail(error) => {
-                self.run(END, &sql.fail, held_and(reservation, error.clone())).await?
+                self.texts.ask(END, &sql.fail, held_and(reservation, error.clone())).await?
             }
             ReservationEnd::Release(error) => {
-                self.run(END, &sql.release, held_and(reservation, error.clone())).await?
+                self.texts.ask(END, &sql.release, held_and(reservation, error.clone())).await?
             }
         };
         answer::changed(END, &answers)
@@ -160,13 +128,13 @@ impl InboxStore for PostgresInbox {
             return Ok(Vec::new());
         }
         let arguments = incoming_as_text(messages);
-        answer::received(&self.run("inbox.enqueue", &self.statements.enqueue, arguments).await?)
+        answer::received(&self.texts.ask("inbox.enqueue", &self.statements.enqueue, arguments).await?)
     }
 
     async fn get(&self, key: &InboxKey) -> Result<Option<InboxEntry>> {
         const GET: &str = "inbox.get";
         let arguments = [text(key.source()), text(key.message_id())];
-        Ok(answer::entries(GET, &self.run(GET, &self.statements.get, arguments).await?)?.pop())
+        Ok(answer::entries(GET, &self.texts.ask(GET, &self.statements.get, arguments).await?)?.pop())
     }
 
     async fn list(&self, filter: &InboxFilter, page: &InboxPage) -> Result<Vec<InboxEntry>> {
@@ -180,7 +148,7 @@ impl InboxStore for PostgresInbox {
             after.map(|key| key.message_id().to_owned()),
             Some(page.limit.to_string()),
         ];
-        answer::entries(LIST, &self.run(LIST, &self.statements.list, arguments).await?)
+        answer::entries(LIST, &self.texts.ask(LIST, &self.statements.list, arguments).await?)
     }
 
     async fn revive(&self, keys: &[InboxKey], by: &Actor) -> Result<Vec<InboxKey>> {
@@ -189,11 +157,11 @@ impl InboxStore for PostgresInbox {
         let message_ids = keys.iter().map(|key| text(key.message_id())).collect();
         let [by, about] = actor(Some(by));
         let arguments = [array(Some(sources)), array(Some(message_ids)), by, about];
-        answer::keys(REVIVE, &self.run(REVIVE, &self.statements.revive, arguments).await?)
+        answer::keys(REVIVE, &self.texts.ask(REVIVE, &self.statements.revive, arguments).await?)
     }
 
     async fn stats(&self) -> Result<LedgerStats> {
-        answer::stats(&self.run("inbox.stats", &self.statements.stats, []).await?)
+        answer::stats(&self.texts.ask("inbox.stats", &self.statements.stats, []).await?)
     }
 
     async fn forget(&self, retention: &InboxRetention, by: Option<&Actor>) -> Result<u64> {
@@ -203,12 +171,12 @@ impl InboxStore for PostgresInbox {
         let [by, about] = actor(by);
         let arguments = [done, dead, batch, by, about];
         let (forgotten,): (u64,) =
-            answer::only(FORGET, &self.run(FORGET, &self.statements.forget, arguments).await?)?;
+            answer::only(FORGET, &self.texts.ask(FORGET, &self.statements.forget, arguments).await?)?;
         Ok(forgotten)
     }
 
     fn completion(&self, reservation: &Reservation) -> StoreCall {
-        self.call("inbox.complete_in", &self.statements.complete, held(reservation))
+        self.texts.call("inbox.complete_in", &self.statements.complete, held(reservation))
     }
 
     fn completed(&self, answers: &[String]) -> Result<bool> {
@@ -216,7 +184,7 @@ impl InboxStore for PostgresInbox {
     }
 
     fn reception(&self, messages: &[PreparedIncoming]) -> StoreCall {
-        self.call("inbox.enqueue_in", &self.statements.enqueue, incoming_as_text(messages))
+        self.texts.call("inbox.enqueue_in", &self.statements.enqueue, incoming_as_text(messages))
     }
 
     fn received(&self, answers: &[String]) -> Result<Vec<Received>> {
@@ -226,6 +194,6 @@ impl InboxStore for PostgresInbox {
 
 impl std::fmt::Debug for PostgresInbox {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PostgresInbox").field("identifier", &self.identifier).finish_non_exhaustive()
+        f.debug_struct("PostgresInbox").field("identifier", &self.texts.identifier()).finish_non_exhaustive()
     }
 }

@@ -1,7 +1,7 @@
 //! Joins: each method is one call of one public SQL function, in one round trip.
 //!
 //! Arguments and answers are texts, so that the same statements run on the program's own connections and in the transactions of
-//! every driver (see `adapter`).
+//! every driver (see `texts`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,60 +13,30 @@ use mainstay_core::join::{
     MemberPage, PreparedJoin, Reported, Step as Outcome, answer,
 };
 use mainstay_core::outbox::{PreparedMessage, When};
-use mainstay_core::store::{Argument, Capabilities, JoinStore, Names, Step, StoreCall};
+use mainstay_core::store::{Capabilities, JoinStore, Names, StoreCall};
 use mainstay_core::{JoinId, Result, WorkItemId};
-use tokio_postgres::types::{ToSql, Type};
 use uuid::Uuid;
 
-use crate::adapter::Origin;
 use crate::audit::actor;
 use crate::moment::Moment;
 use crate::parameters::array;
-use crate::pool::{Connections, Parameter};
+use crate::pool::Connections;
 use crate::provider::capabilities;
-use crate::rows;
 use crate::statements::JoinStatements;
+use crate::texts::Texts;
 
 /// Joins in PostgreSQL.
 pub struct PostgresJoins {
-    identifier: String,
-    connections: Connections,
+    texts: Texts,
     statements: Arc<JoinStatements>,
-    origin: Arc<Origin>,
 }
 
 impl PostgresJoins {
     pub(crate) fn new(connections: Connections, names: &Names) -> Result<Self> {
-        let identifier = format!("{}/{}.{}", connections.store(), names.schema(), names.joins());
         Ok(Self {
-            identifier,
-            connections,
+            texts: Texts::new(connections, names, names.joins()),
             statements: JoinStatements::shared(names)?,
-            origin: Arc::default(),
         })
-    }
-
-    fn call<const N: usize>(
-        &self,
-        operation: &'static str,
-        sql: &str,
-        arguments: [Option<String>; N],
-    ) -> StoreCall {
-        let arguments = arguments.into_iter().map(Argument::from).collect();
-        let (store, origin) = (self.identifier.clone(), Arc::clone(&self.origin));
-        StoreCall { operation, store, origin, steps: vec![Step { sql: sql.into(), arguments }] }
-    }
-
-    /// One statement in a transaction of its own; again, where it lost against another.
-    async fn ask<const N: usize>(
-        &self,
-        operation: &'static str,
-        sql: &str,
-        arguments: [Option<String>; N],
-    ) -> Result<Vec<String>> {
-        let parameters: Vec<Parameter<'_>> =
-            arguments.iter().map(|argument| (argument as &(dyn ToSql + Sync), Type::TEXT)).collect();
-        rows::answers(operation, &self.connections.query(operation, sql, &parameters).await?)
     }
 }
 
@@ -83,7 +53,7 @@ fn column(join: &PreparedJoin, read: impl Fn(Outcome, &PreparedMessage) -> Optio
 #[async_trait]
 impl JoinStore for PostgresJoins {
     fn identifier(&self) -> &str {
-        &self.identifier
+        self.texts.identifier()
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -119,7 +89,7 @@ impl JoinStore for PostgresJoins {
             column(join, |_, message| id(message.work_item().as_uuid())),
             column(join, |_, message| id(message.message().as_uuid())),
         ];
-        self.call("join.start", &self.statements.start, arguments)
+        self.texts.call("join.start", &self.statements.start, arguments)
     }
 
     fn started(&self, _join: JoinId, _answers: &[String]) -> Result<()> {
@@ -129,7 +99,7 @@ impl JoinStore for PostgresJoins {
 
     fn attaching(&self, join: JoinId, items: &[WorkItemId]) -> StoreCall {
         let items = array(Some(items.iter().map(|item| id(item.as_uuid())).collect()));
-        self.call("join.attach", &self.statements.attach, [id(join.as_uuid()), items])
+        self.texts.call("join.attach", &self.statements.attach, [id(join.as_uuid()), items])
     }
 
     fn attached(&self, _join: JoinId, answers: &[String]) -> Result<Attached> {
@@ -139,7 +109,7 @@ impl JoinStore for PostgresJoins {
     fn reporting(&self, join: JoinId, item: WorkItemId, step: Outcome, by: Option<&Actor>) -> StoreCall {
         let [by, about] = actor(by);
         let arguments = [id(join.as_uuid()), id(item.as_uuid()), Some(step.as_str().to_owned()), by, about];
-        self.call("join.report", &self.statements.report, arguments)
+        self.texts.call("join.report", &self.statements.report, arguments)
     }
 
     fn reported(&self, _join: JoinId, _item: WorkItemId, answers: &[String]) -> Result<Reported> {
@@ -147,27 +117,12 @@ impl JoinStore for PostgresJoins {
     }
 
     async fn run(&self, call: StoreCall) -> Result<Vec<String>> {
-        let mut answers = Vec::new();
-        for Step { sql, arguments } in call.steps {
-            let texts: Vec<Option<String>> = arguments
-                .into_iter()
-                .map(|argument| match argument {
-                    Argument::Text(text) => Some(text),
-                    // The calls of this store have texts alone.
-                    Argument::Null | Argument::Integer(_) | Argument::Bytes(_) => None,
-                })
-                .collect();
-            let parameters: Vec<Parameter<'_>> =
-                texts.iter().map(|text| (text as &(dyn ToSql + Sync), Type::TEXT)).collect();
-            let rows = self.connections.query(call.operation, &sql, &parameters).await?;
-            answers.extend(rows::answers(call.operation, &rows)?);
-        }
-        Ok(answers)
+        self.texts.run(call).await
     }
 
     async fn get(&self, join: JoinId) -> Result<Option<Join>> {
         const GET: &str = "join.get";
-        let answers = self.ask(GET, &self.statements.get, [id(join.as_uuid())]).await?;
+        let answers = self.texts.ask(GET, &self.statements.get, [id(join.as_uuid())]).await?;
         Ok(answer::joins(GET, &answers)?.pop())
     }
 
@@ -179,51 +134,53 @@ impl JoinStore for PostgresJoins {
             page.before.map(|join| join.to_string()),
             Some(page.limit.to_string()),
         ];
-        answer::joins(LIST, &self.ask(LIST, &self.statements.list, arguments).await?)
+        answer::joins(LIST, &self.texts.ask(LIST, &self.statements.list, arguments).await?)
     }
 
     async fn members(&self, join: JoinId, page: MemberPage) -> Result<Vec<JoinMember>> {
         let arguments =
             [id(join.as_uuid()), page.after.map(|item| item.to_string()), Some(page.limit.to_string())];
-        answer::members(&self.ask("join.members", &self.statements.members, arguments).await?)
+        answer::members(&self.texts.ask("join.members", &self.statements.members, arguments).await?)
     }
 
     async fn of_item(&self, item: WorkItemId) -> Result<Vec<JoinId>> {
         const OF: &str = "join.of_item";
-        answer::ids(OF, &self.ask(OF, &self.statements.of_item, [id(item.as_uuid())]).await?)
+        answer::ids(OF, &self.texts.ask(OF, &self.statements.of_item, [id(item.as_uuid())]).await?)
     }
 
     async fn cancel(&self, join: JoinId, by: &Actor) -> Result<CancelledJoin> {
         let [by, about] = actor(Some(by));
         let arguments = [id(join.as_uuid()), by, about];
-        let answers = self.ask("join.cancel", &self.statements.cancel, arguments).await?;
+        let answers = self.texts.ask("join.cancel", &self.statements.cancel, arguments).await?;
         answer::cancelled(&answers)
     }
 
     async fn expire(&self, limit: u32) -> Result<Vec<Counted>> {
         const EXPIRE: &str = "join.expire";
-        let answers = self.ask(EXPIRE, &self.statements.expire, [Some(limit.to_string())]).await?;
+        let answers = self.texts.ask(EXPIRE, &self.statements.expire, [Some(limit.to_string())]).await?;
         let ended =
             answers.iter().map(|answer| answer::counted(EXPIRE, answer)).collect::<Result<Vec<_>>>()?;
         Ok(ended.into_iter().flatten().filter(|one| one.state != JoinState::Pending).collect())
     }
 
     async fn next_deadline(&self) -> Result<Option<Duration>> {
-        answer::next_deadline(&self.ask("join.next_deadline", &self.statements.next_deadline, []).await?)
+        answer::next_deadline(
+            &self.texts.ask("join.next_deadline", &self.statements.next_deadline, []).await?,
+        )
     }
 
     async fn stats(&self) -> Result<JoinStats> {
-        answer::stats(&self.ask("join.stats", &self.statements.stats, []).await?)
+        answer::stats(&self.texts.ask("join.stats", &self.statements.stats, []).await?)
     }
 
     async fn purge(&self, age: Duration, batch: u32) -> Result<u64> {
         let arguments = [Some(age.as_secs_f64().to_string()), Some(batch.to_string())];
-        answer::purged(&self.ask("join.purge", &self.statements.purge, arguments).await?)
+        answer::purged(&self.texts.ask("join.purge", &self.statements.purge, arguments).await?)
     }
 }
 
 impl std::fmt::Debug for PostgresJoins {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PostgresJoins").field("identifier", &self.identifier).finish_non_exhaustive()
+        f.debug_struct("PostgresJoins").field("identifier", &self.texts.identifier()).finish_non_exhaustive()
     }
 }

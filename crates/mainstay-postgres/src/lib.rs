@@ -32,6 +32,7 @@ mod rows;
 mod schema;
 mod session;
 mod statements;
+mod texts;
 mod timer;
 mod tls;
 mod transaction;

@@ -1,7 +1,7 @@
 //! Operations: each method is one call of one public SQL function, or one reading, in one round trip.
 //!
 //! Arguments and answers are texts, so that the same statements run on the program's own connections and in the transactions of
-//! every driver (see `adapter`).
+//! every driver (see `texts`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,56 +13,26 @@ use mainstay_core::operation::{
     EventPage, Operation, OperationEnd, OperationEvent, OperationFilter, OperationId, OperationPage,
     PreparedEvent, PreparedOperation, Progress, answer,
 };
-use mainstay_core::store::{Argument, Names, OperationStore, Step, StoreCall};
-use tokio_postgres::types::{ToSql, Type};
+use mainstay_core::store::{Names, OperationStore, StoreCall};
 
-use crate::adapter::Origin;
 use crate::moment::Moment;
 use crate::parameters::array;
-use crate::pool::{Connections, Parameter};
-use crate::rows;
+use crate::pool::Connections;
 use crate::statements::OperationStatements;
+use crate::texts::Texts;
 
 /// Operations in PostgreSQL.
 pub struct PostgresOperations {
-    identifier: String,
-    connections: Connections,
+    texts: Texts,
     statements: Arc<OperationStatements>,
-    origin: Arc<Origin>,
 }
 
 impl PostgresOperations {
     pub(crate) fn new(connections: Connections, names: &Names) -> Result<Self> {
-        let identifier = format!("{}/{}.{}", connections.store(), names.schema(), names.operations());
         Ok(Self {
-            identifier,
-            connections,
+            texts: Texts::new(connections, names, names.operations()),
             statements: OperationStatements::shared(names)?,
-            origin: Arc::default(),
         })
-    }
-
-    fn call<const N: usize>(
-        &self,
-        operation: &'static str,
-        sql: &str,
-        arguments: [Option<String>; N],
-    ) -> StoreCall {
-        let arguments = arguments.into_iter().map(Argument::from).collect();
-        let (store, origin) = (self.identifier.clone(), Arc::clone(&self.origin));
-        StoreCall { operation, store, origin, steps: vec![Step { sql: sql.into(), arguments }] }
-    }
-
-    /// One statement in a transaction of its own; again, where it lost against another.
-    async fn ask(
-        &self,
-        operation: &'static str,
-        sql: &str,
-        arguments: &[Option<String>],
-    ) -> Result<Vec<String>> {
-        let parameters: Vec<Parameter<'_>> =
-            arguments.iter().map(|argument| (argument as &(dyn ToSql + Sync), Type::TEXT)).collect();
-        rows::answers(operation, &self.connections.query(operation, sql, &parameters).await?)
     }
 }
 
@@ -78,7 +48,7 @@ fn seconds(duration: Duration) -> Option<String> {
 #[async_trait]
 impl OperationStore for PostgresOperations {
     fn identifier(&self) -> &str {
-        &self.identifier
+        self.texts.identifier()
     }
 
     fn starting(&self, operation: &PreparedOperation) -> StoreCall {
@@ -96,44 +66,32 @@ impl OperationStore for PostgresOperations {
             tags(|(key, _)| key.clone()),
             tags(|(_, value)| value.clone()),
         ];
-        self.call("operation.start", &self.statements.start, arguments)
+        self.texts.call("operation.start", &self.statements.start, arguments)
     }
 
     fn advancing(&self, id: OperationId, progress: &Progress) -> StoreCall {
         let (done, total) = (progress.done.and_then(text), progress.total.and_then(text));
         let arguments = [text(id), done, total, progress.message.clone()];
-        self.call("operation.progress", &self.statements.progress, arguments)
+        self.texts.call("operation.progress", &self.statements.progress, arguments)
     }
 
     fn noting(&self, id: OperationId, event: &PreparedEvent) -> StoreCall {
         let arguments = [text(id), text(&event.kind), event.message.clone(), event.data.clone()];
-        self.call("operation.event", &self.statements.note, arguments)
+        self.texts.call("operation.event", &self.statements.note, arguments)
     }
 
     fn ending(&self, id: OperationId, end: &OperationEnd) -> StoreCall {
         let arguments = [text(id), text(end.state()), end.error()];
-        self.call("operation.end", &self.statements.end, arguments)
+        self.texts.call("operation.end", &self.statements.end, arguments)
     }
 
     async fn run(&self, call: StoreCall) -> Result<Vec<String>> {
-        let mut answers = Vec::new();
-        for Step { sql, arguments } in call.steps {
-            let texts: Vec<Option<String>> = arguments
-                .into_iter()
-                .map(|argument| match argument {
-                    Argument::Text(text) => Some(text),
-                    // The calls of this store have texts alone.
-                    Argument::Null | Argument::Integer(_) | Argument::Bytes(_) => None,
-                })
-                .collect();
-            answers.extend(self.ask(call.operation, &sql, &texts).await?);
-        }
-        Ok(answers)
+        self.texts.run(call).await
     }
 
     async fn get(&self, id: OperationId) -> Result<Option<Operation>> {
         const GET: &str = "operation.get";
-        let answers = self.ask(GET, &self.statements.get, &[text(id)]).await?;
+        let answers = self.texts.ask(GET, &self.statements.get, &[text(id)]).await?;
         Ok(answer::operations(GET, &answers)?.pop())
     }
 
@@ -160,19 +118,19 @@ impl OperationStore for PostgresOperations {
                 &self.statements.list_tagged
             }
         };
-        answer::operations(LIST, &self.ask(LIST, sql, &arguments).await?)
+        answer::operations(LIST, &self.texts.ask(LIST, sql, &arguments).await?)
     }
 
     async fn events(&self, id: OperationId, page: EventPage) -> Result<Vec<OperationEvent>> {
         const EVENTS: &str = "operation.events";
         let arguments = [text(id), text(page.after), text(page.limit)];
-        answer::events(EVENTS, &self.ask(EVENTS, &self.statements.events, &arguments).await?)
+        answer::events(EVENTS, &self.texts.ask(EVENTS, &self.statements.events, &arguments).await?)
     }
 
     async fn stalled(&self, silence: Duration, limit: u32) -> Result<Vec<Operation>> {
         const STALLED: &str = "operation.stalled";
         let arguments = [seconds(silence), text(limit)];
-        answer::operations(STALLED, &self.ask(STALLED, &self.statements.stalled, &arguments).await?)
+        answer::operations(STALLED, &self.texts.ask(STALLED, &self.statements.stalled, &arguments).await?)
     }
 
     async fn mark_stalled(
@@ -183,17 +141,19 @@ impl OperationStore for PostgresOperations {
     ) -> Result<Vec<OperationId>> {
         const MARK: &str = "operation.mark_stalled";
         let arguments = [seconds(silence), text(limit), by.and_then(text)];
-        answer::ids(MARK, &self.ask(MARK, &self.statements.mark_stalled, &arguments).await?)
+        answer::ids(MARK, &self.texts.ask(MARK, &self.statements.mark_stalled, &arguments).await?)
     }
 
     async fn purge(&self, age: Duration, batch: u32, by: Option<&Actor>) -> Result<u64> {
         let arguments = [seconds(age), text(batch), by.and_then(text)];
-        answer::purged(&self.ask("operation.purge", &self.statements.purge, &arguments).await?)
+        answer::purged(&self.texts.ask("operation.purge", &self.statements.purge, &arguments).await?)
     }
 }
 
 impl std::fmt::Debug for PostgresOperations {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PostgresOperations").field("identifier", &self.identifier).finish_non_exhaustive()
+        f.debug_struct("PostgresOperations")
+            .field("identifier", &self.texts.identifier())
+            .finish_non_exhaustive()
     }
 }

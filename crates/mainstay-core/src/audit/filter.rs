@@ -2,7 +2,8 @@
 
 use jiff::Timestamp;
 
-use crate::error::{Error, Result};
+use crate::bounds::validate_limit;
+use crate::error::Result;
 
 use super::{Anchor, AuditId, AuditOutcome};
 
@@ -93,9 +94,6 @@ impl Default for AuditPage {
 impl AuditPage {
     /// Refuses a limit outside 1 to 1,000.
     pub fn validate(&self) -> Result<()> {
-        if (1..=1_000).contains(&self.limit) {
-            return Ok(());
-        }
-        Err(Error::invalid("audit.list", "limit", format_args!("must be 1 to 1,000, got {}", self.limit)))
+        validate_limit("audit.list", self.limit)
     }
 }

@@ -1,6 +1,7 @@
 //! Which messages of the ledger to list.
 
-use crate::error::{Error, Result};
+use crate::bounds::validate_limit;
+use crate::error::Result;
 
 use super::{EntryState, InboxKey};
 
@@ -59,9 +60,6 @@ impl Default for InboxPage {
 impl InboxPage {
     /// Refuses a limit outside 1 to 1,000.
     pub fn validate(&self) -> Result<()> {
-        if (1..=1_000).contains(&self.limit) {
-            return Ok(());
-        }
-        Err(Error::invalid("inbox.list", "limit", format_args!("must be 1 to 1,000, got {}", self.limit)))
+        validate_limit("inbox.list", self.limit)
     }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::bounds::{validate_batch, validate_interval};
 use crate::error::{Error, Result};
 
 const DAY: Duration = Duration::from_secs(24 * 3_600);
@@ -75,14 +76,8 @@ impl InboxRetention {
                 return Err(Error::invalid(RETENTION, field, reason));
             }
         }
-        if !(1..=100_000).contains(&self.batch) {
-            let got = self.batch;
-            return Err(Error::invalid(RETENTION, "batch", format_args!("must be 1 to 100,000, got {got}")));
-        }
-        if self.interval.is_zero() {
-            return Err(Error::invalid(RETENTION, "interval", "must be greater than zero"));
-        }
-        Ok(())
+        validate_batch(RETENTION, self.batch)?;
+        validate_interval(RETENTION, self.interval)
     }
 }
 

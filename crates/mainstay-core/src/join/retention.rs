@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::error::{Error, Result};
+use crate::bounds::{validate_batch, validate_interval};
+use crate::error::Result;
 
 /// How long joins that have ended are kept, with their members (R29).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,13 +47,7 @@ impl JoinRetention {
     /// Refuses a batch or an interval outside its bounds.
     pub fn validate(&self) -> Result<()> {
         const RETENTION: &str = "join.retention";
-        if !(1..=100_000).contains(&self.batch) {
-            let got = self.batch;
-            return Err(Error::invalid(RETENTION, "batch", format_args!("must be 1 to 100,000, got {got}")));
-        }
-        if self.interval.is_zero() {
-            return Err(Error::invalid(RETENTION, "interval", "must be greater than zero"));
-        }
-        Ok(())
+        validate_batch(RETENTION, self.batch)?;
+        validate_interval(RETENTION, self.interval)
     }
 }

@@ -3,7 +3,8 @@
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::error::{Error, Result};
+use crate::bounds::validate_limit;
+use crate::error::Result;
 use crate::text::validate_name;
 
 /// One lease, held or free, as it stands in the database. Its row stays for ever, so that its numbers never go back.
@@ -102,9 +103,6 @@ impl LeaseFilter {
         if let Some(prefix) = &self.prefix {
             validate_name("lease.list", "prefix", prefix)?;
         }
-        if (1..=1_000).contains(&self.limit) {
-            return Ok(());
-        }
-        Err(Error::invalid("lease.list", "limit", format_args!("must be 1 to 1,000, got {}", self.limit)))
+        validate_limit("lease.list", self.limit)
     }
 }

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::audit::Actor;
+use crate::bounds::validate_limit;
 use crate::error::{Error, Result};
 use crate::store::{CallIn, CallInBlocking, OperationStore};
 use crate::telemetry;
 
-use super::filter::validate_limit;
 use super::{
     Ended, EventPage, NewEvent, NewOperation, Operation, OperationEnd, OperationEvent, OperationFilter,
     OperationId, OperationOptions, OperationPage, OperationRetention, OperationScope, PreparedOperation,

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 use super::new::validate_tag;
 use super::{OperationId, OperationState};
@@ -114,12 +114,4 @@ impl Default for EventPage {
     fn default() -> Self {
         Self { limit: 100, after: 0 }
     }
-}
-
-/// Refuses a limit outside 1 to 1,000.
-pub(super) fn validate_limit(operation: &'static str, limit: u32) -> Result<()> {
-    if (1..=1_000).contains(&limit) {
-        return Ok(());
-    }
-    Err(Error::invalid(operation, "limit", format_args!("must be 1 to 1,000, got {limit}")))
 }

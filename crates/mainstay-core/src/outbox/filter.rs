@@ -2,7 +2,8 @@
 
 use jiff::Timestamp;
 
-use crate::error::{Error, Result};
+use crate::bounds::validate_limit;
+use crate::error::Result;
 use crate::id::WorkItemId;
 use crate::queue::{FailureReason, Status};
 
@@ -85,9 +86,6 @@ impl Default for Page {
 impl Page {
     /// Refuses a limit outside 1 to 1,000.
     pub fn validate(&self) -> Result<()> {
-        if (1..=1_000).contains(&self.limit) {
-            return Ok(());
-        }
-        Err(Error::invalid("outbox.list", "limit", format_args!("must be 1 to 1,000, got {}", self.limit)))
+        validate_limit("outbox.list", self.limit)
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use crate::bounds::validate_batch;
 use crate::error::{Error, Result};
 use crate::id::{MessageId, OwnerToken, WorkItemId};
 use crate::outbox::Headers;
@@ -87,10 +88,7 @@ impl ClaimRequest {
     pub fn validate(&self) -> Result<()> {
         self.owner.validate(CLAIM)?;
         Self::validate_lease(CLAIM, self.lease)?;
-        if !(1..=100_000).contains(&self.batch) {
-            let got = self.batch;
-            return Err(Error::invalid(CLAIM, "batch", format_args!("must be 1 to 100,000, got {got}")));
-        }
+        validate_batch(CLAIM, self.batch)?;
         if !(1..=Self::DELIVERY_LIMIT_MAX).contains(&self.delivery_limit) {
             let got = self.delivery_limit;
             return Err(Error::invalid(

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::bounds::validate_batch;
 use crate::error::{Error, Result};
 
 const CONFIG: &str = "timers.options";
@@ -28,10 +29,7 @@ impl Default for TimerOptions {
 impl TimerOptions {
     /// Refuses values outside their bounds.
     pub fn validate(&self) -> Result<()> {
-        if !(1..=100_000).contains(&self.batch) {
-            let got = self.batch;
-            return Err(Error::invalid(CONFIG, "batch", format_args!("must be 1 to 100,000, got {got}")));
-        }
+        validate_batch(CONFIG, self.batch)?;
         if self.poll_max > Duration::from_secs(24 * 3_600) {
             let got = self.poll_max;
             return Err(Error::invalid(
