@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 #[path = "support/mod.rs"]
+#[macro_use]
 mod support;
 
 use std::collections::HashSet;
@@ -361,35 +362,6 @@ async fn r14_a_killed_winner_is_followed_by_one(database: Database) {
     assert_eq!(guard.attempt(), 2);
     guard.complete().await.unwrap();
     assert!(matches!(inbox.begin("e2e", "m").await.unwrap(), Begin::Done));
-}
-
-/// Makes a test of each function for each kind of database.
-macro_rules! on_every_database {
-    ($($name:ident [$($id:literal),+]),+ $(,)?) => {
-        $(mod $name {
-            use super::support::{Database, not_applicable, recorded};
-
-            const CASE: &str = stringify!($name);
-            const IDS: &[&str] = &[$($id),+];
-
-            #[tokio::test(flavor = "multi_thread")]
-            async fn sqlite() {
-                let reason = "one process only";
-                not_applicable(CASE, IDS, &["sqlite-memory"], reason);
-                recorded(CASE, IDS, "sqlite-file", super::$name(Database::sqlite().await)).await;
-            }
-
-            #[tokio::test(flavor = "multi_thread")]
-            async fn postgres() {
-                recorded(CASE, IDS, "postgres", super::$name(Database::postgres().await)).await;
-            }
-
-            #[tokio::test(flavor = "multi_thread")]
-            async fn pgbouncer() {
-                recorded(CASE, IDS, "postgres-pgbouncer", super::$name(Database::pgbouncer().await)).await;
-            }
-        })+
-    };
 }
 
 on_every_database!(

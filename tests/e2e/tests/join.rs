@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 #[path = "support/mod.rs"]
+#[macro_use]
 mod support;
 
 use std::collections::HashSet;
@@ -100,35 +101,6 @@ async fn join_032_killed_between_a_step_and_its_count(database: Database) {
     scene.until_settled(6).await;
     worker.stop().await;
     scene.assert_ended(5).await;
-}
-
-/// Makes a test of each function for each kind of database.
-macro_rules! on_every_database {
-    ($($name:ident [$($id:literal),+]),+ $(,)?) => {
-        $(mod $name {
-            use super::support::{Database, not_applicable, recorded};
-
-            const CASE: &str = stringify!($name);
-            const IDS: &[&str] = &[$($id),+];
-
-            #[tokio::test(flavor = "multi_thread")]
-            async fn sqlite() {
-                let reason = "one process only";
-                not_applicable(CASE, IDS, &["sqlite-memory"], reason);
-                recorded(CASE, IDS, "sqlite-file", super::$name(Database::sqlite().await)).await;
-            }
-
-            #[tokio::test(flavor = "multi_thread")]
-            async fn postgres() {
-                recorded(CASE, IDS, "postgres", super::$name(Database::postgres().await)).await;
-            }
-
-            #[tokio::test(flavor = "multi_thread")]
-            async fn pgbouncer() {
-                recorded(CASE, IDS, "postgres-pgbouncer", super::$name(Database::pgbouncer().await)).await;
-            }
-        })+
-    };
 }
 
 on_every_database!(

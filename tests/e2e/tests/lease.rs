@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 #[path = "support/mod.rs"]
+#[macro_use]
 mod support;
 
 use std::process::Stdio;
@@ -137,34 +138,6 @@ async fn r20_a_killed_holder_loses_the_lease_in_time(database: Database) {
     let next = acquire(&leases, "killed").await;
     assert_eq!(next.epoch(), 2);
     assert!(next.server_time() >= left.expires_at, "not before its time");
-}
-
-/// Makes a test of each function for each kind of database.
-macro_rules! on_every_database {
-    ($($name:ident [$($id:literal),+]),+ $(,)?) => {
-        $(mod $name {
-            use super::support::{Database, not_applicable, recorded};
-
-            const CASE: &str = stringify!($name);
-            const IDS: &[&str] = &[$($id),+];
-
-            #[tokio::test(flavor = "multi_thread")]
-            async fn sqlite() {
-                not_applicable(CASE, IDS, &["sqlite-memory"], "one process only");
-                recorded(CASE, IDS, "sqlite-file", super::$name(Database::sqlite().await)).await;
-            }
-
-            #[tokio::test(flavor = "multi_thread")]
-            async fn postgres() {
-                recorded(CASE, IDS, "postgres", super::$name(Database::postgres().await)).await;
-            }
-
-            #[tokio::test(flavor = "multi_thread")]
-            async fn pgbouncer() {
-                recorded(CASE, IDS, "postgres-pgbouncer", super::$name(Database::pgbouncer().await)).await;
-            }
-        })+
-    };
 }
 
 on_every_database!(

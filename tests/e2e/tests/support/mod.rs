@@ -12,6 +12,35 @@ use mainstay_tests::TestDatabase;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 
+/// Makes a test of each function for each kind of database.
+#[allow(unused_macros, reason = "each test file uses a part")]
+macro_rules! on_every_database {
+    ($($name:ident [$($id:literal),+]),+ $(,)?) => {
+        $(mod $name {
+            use super::support::{Database, not_applicable, recorded};
+
+            const CASE: &str = stringify!($name);
+            const IDS: &[&str] = &[$($id),+];
+
+            #[tokio::test(flavor = "multi_thread")]
+            async fn sqlite() {
+                not_applicable(CASE, IDS, &["sqlite-memory"], "one process only");
+                recorded(CASE, IDS, "sqlite-file", super::$name(Database::sqlite().await)).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread")]
+            async fn postgres() {
+                recorded(CASE, IDS, "postgres", super::$name(Database::postgres().await)).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread")]
+            async fn pgbouncer() {
+                recorded(CASE, IDS, "postgres-pgbouncer", super::$name(Database::pgbouncer().await)).await;
+            }
+        })+
+    };
+}
+
 /// A SQLite file or a PostgreSQL database, deleted at the end.
 pub struct Database {
     url: String,
