@@ -1,0 +1,49 @@
+//! Every metric and every log line of the engine, in one module that is also their reference (R26, R27): a file for each thing that is told of, and `names` for the metrics.
+//!
+//! Counters count rows that really changed. Levels follow OBX-085 to OBX-090. A payload or a header never gets here:
+//! functions take counts, ids and topics.
+
+mod fanout;
+mod fleet;
+mod inbox;
+mod jobs;
+mod joins;
+mod leases;
+pub mod names;
+mod queue;
+mod timers;
+mod trail;
+
+pub(crate) use fanout::{
+    fanout_administered, fanout_completed, fanout_dispatched, fanout_failed, fanout_known,
+    fanout_not_completed, fanout_refused, fanout_registered, fanout_term,
+};
+pub(crate) use fleet::{
+    assignment_changed, assignment_joined, assignment_members, assignment_owned, assignment_refused,
+    fleet_gauges, fleet_not_refreshed, fleet_not_shared, fleet_refreshed, store_failed, store_recovered,
+};
+pub(crate) use inbox::{
+    begun, forgotten, guard_ended, guard_lost, guard_unreleased, marked, received, revived, seen,
+};
+pub(crate) use jobs::{
+    dispatched, job_administered, job_failed, job_registered, job_rejected, materialised, run_not_noted,
+    runs_ended, runs_purged,
+};
+pub(crate) use joins::{join_attached, join_cancelled, join_started, joins_purged};
+pub use joins::{join_gauges, joins_counted};
+pub use leases::active_leases;
+pub(crate) use leases::{
+    LeaseLoss, lease_acquired, lease_contended, lease_forced, lease_lost, lease_released, lease_renewed,
+    lease_unreleased, leases_acquired, leases_lost, leases_released, leases_renewed,
+};
+pub(crate) use queue::{
+    Scene, administered, claim_lost, claimed, enqueued, handler_ended, handler_started, key_released,
+    no_handler, purged, reaped, rejected, retrying, service, settled,
+};
+pub use queue::{gauges, inbox_gauges};
+pub use timers::timer_gauges;
+pub(crate) use timers::{fired, run_gauges, scheduled, timers_changed};
+pub(crate) use trail::{
+    audit_purged, audited, operation_ended, operation_over, operation_started, operations_purged,
+    operations_stalled,
+};
