@@ -44,6 +44,9 @@ declare
     added constant text[] := "{{schema}}"."{{fanout}}_add_cursors"($1, $2, $3);
 begin
     if added <> '{}' then
+        -- They are due at once, and the coordinator may have nothing to do until tomorrow.
+        update "{{schema}}"."{{fanout}}" p set version = p.version + 1 where p.topic = $1 and p.work_key = $2;
+        perform pg_notify("{{schema}}"."{{fanout}}_channel"(), '');
         perform "{{schema}}"."{{audit}}_note"(
             'fanout.add_shards', $4, jsonb_build_object('count', cardinality(added), 'items', to_jsonb(added[:20])),
             array['fanout'] || array_fill('shard'::text, array[cardinality(added)]),
@@ -61,7 +64,15 @@ as $mainstay$
 #variable_conflict use_column
 declare
     was jsonb;
+    slice uuid;
 begin
+    -- Locked first, and then looked at as it stands: a slice may be made of it just now.
+    select c.slice_id into slice from "{{schema}}"."{{fanout}}_cursor" c
+     where c.topic = $1 and c.work_key = $2 and c.shard_key = $3 for update;
+    if exists (select from "{{schema}}"."{{outbox}}" o where o.id = slice) then
+        raise exception using errcode = '22023', message = '{{fanout:literal}}_forget_shard: shard_key has a slice in flight, the message '
+            || slice || '; cancel that, or wait for its end';
+    end if;
     delete from "{{schema}}"."{{fanout}}_cursor" c where c.topic = $1 and c.work_key = $2 and c.shard_key = $3
     returning jsonb_build_object('last_completed_at', c.last_completed_at, 'slice_due_at', c.slice_due_at) into was;
     if was is null then
@@ -74,7 +85,7 @@ begin
 end
 $mainstay$;
 comment on function "{{schema}}"."{{fanout}}_forget_shard"(text, text, text, text) is
-    'Forgets a shard with its cursor. False: it was not known. Recorded in the audit trail as the actor''s.';
+    'Forgets a shard with its cursor. False: it was not known. An error while a slice of it is in flight. Recorded in the audit trail as the actor''s.';
 
 create or replace function "{{schema}}"."{{fanout}}_claim"(topic text, work_key text, version bigint, plan jsonb) returns setof text
 language plpgsql volatile

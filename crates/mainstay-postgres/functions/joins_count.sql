@@ -34,10 +34,26 @@ begin
     update "{{schema}}"."{{joins}}_slot" s set left_over = 0 where s.join_id = $1 and s.left_over > 0;
     update "{{schema}}"."{{joins}}" j set status = $2, reason = $3, updated_at = $4, ended_at = $4 where j.id = $1;
     select x.* into c from "{{schema}}"."{{joins}}_continuation" x where x.join_id = $1 and x.outcome = $2;
-    if found then
-        perform "{{schema}}"."{{outbox}}_add_one"(c.work_item_id, c.message_id, c.topic, c.payload, c.correlation_id, c.headers::text,
-            ordering_key => c.ordering_key, hold_on_failure => c.hold_on_failure, priority => c.priority);
+    if not found then
+        return;
     end if;
+    -- A continuation whose id another message has (it was a copy of that) gets ids of its own: the end of a join must not fail.
+    if exists (select from "{{schema}}"."{{outbox}}" o where o.id = c.work_item_id)
+       or exists (select from "{{schema}}"."{{outbox}}_history" h where h.id = c.work_item_id) then
+        c.work_item_id := gen_random_uuid();
+        c.message_id := gen_random_uuid();
+    end if;
+    -- Twice at most: another transaction may have put its copy there just now.
+    loop
+        begin
+            perform "{{schema}}"."{{outbox}}_add_one"(c.work_item_id, c.message_id, c.topic, c.payload, c.correlation_id, c.headers::text,
+                ordering_key => c.ordering_key, hold_on_failure => c.hold_on_failure, priority => c.priority);
+            return;
+        exception when unique_violation then
+            c.work_item_id := gen_random_uuid();
+            c.message_id := gen_random_uuid();
+        end;
+    end loop;
 end
 $mainstay$;
 comment on function "{{schema}}"."{{joins}}_finish"(uuid, smallint, text, timestamptz) is

@@ -95,10 +95,18 @@ BEGIN
        AND EXISTS (SELECT 1 FROM "{{schema}}_{{joins}}" WHERE id = NEW.join_id AND status = 0);
 END;
 
+-- A continuation whose id another message has (it was a copy of that) gets ids of its own: the end of a join must not fail.
 CREATE TRIGGER "{{schema}}_{{joins}}_continued" AFTER UPDATE OF status ON "{{schema}}_{{joins}}" WHEN OLD.status = 0 AND NEW.status IN (1, 2)
 BEGIN
+    INSERT INTO "{{schema}}_{{outbox}}" (topic, payload, created_at, due_at, priority, ordering_key, hold_on_failure, correlation_id, headers)
+    SELECT c.topic, c.payload, NEW.ended_at, NEW.ended_at, c.priority, c.ordering_key, c.hold_on_failure, c.correlation_id, c.headers
+      FROM "{{schema}}_{{joins}}_continuation" c WHERE c.join_id = NEW.id AND c.outcome = NEW.status
+       AND (EXISTS (SELECT 1 FROM "{{schema}}_{{outbox}}" o WHERE o.id = c.work_item_id)
+            OR EXISTS (SELECT 1 FROM "{{schema}}_{{outbox}}_history" h WHERE h.id = c.work_item_id));
     INSERT INTO "{{schema}}_{{outbox}}" (
         id, message_id, topic, payload, created_at, due_at, priority, ordering_key, hold_on_failure, correlation_id, headers)
     SELECT c.work_item_id, c.message_id, c.topic, c.payload, NEW.ended_at, NEW.ended_at, c.priority, c.ordering_key, c.hold_on_failure, c.correlation_id, c.headers
-      FROM "{{schema}}_{{joins}}_continuation" c WHERE c.join_id = NEW.id AND c.outcome = NEW.status;
+      FROM "{{schema}}_{{joins}}_continuation" c WHERE c.join_id = NEW.id AND c.outcome = NEW.status
+       AND NOT EXISTS (SELECT 1 FROM "{{schema}}_{{outbox}}" o WHERE o.id = c.work_item_id)
+       AND NOT EXISTS (SELECT 1 FROM "{{schema}}_{{outbox}}_history" h WHERE h.id = c.work_item_id);
 END;

@@ -62,6 +62,17 @@ WHEN NOT EXISTS (SELECT 1 FROM "{{schema}}_{{audit}}_purging")
 BEGIN
     SELECT RAISE(ABORT, 'the audit trail is append-only: its records are deleted by its retention alone');
 END;
+-- REPLACE fires no other trigger.
+CREATE TRIGGER "{{schema}}_{{audit}}_not_replaced" BEFORE INSERT ON "{{schema}}_{{audit}}"
+WHEN EXISTS (SELECT 1 FROM "{{schema}}_{{audit}}" a WHERE a.id = NEW.id OR a.seq = NEW.seq)
+BEGIN
+    SELECT RAISE(ABORT, 'the audit trail is append-only: its records are never changed');
+END;
+CREATE TRIGGER "{{schema}}_{{audit}}_anchor_not_replaced" BEFORE INSERT ON "{{schema}}_{{audit}}_anchor"
+WHEN EXISTS (SELECT 1 FROM "{{schema}}_{{audit}}_anchor" a WHERE a.audit_id = NEW.audit_id AND a.kind = NEW.kind AND a.value = NEW.value AND a.recorded_at <> NEW.recorded_at)
+BEGIN
+    SELECT RAISE(ABORT, 'the audit trail is append-only: its records are never changed');
+END;
 CREATE TRIGGER "{{schema}}_{{audit}}_anchor_unchanged" BEFORE UPDATE ON "{{schema}}_{{audit}}_anchor"
 BEGIN
     SELECT RAISE(ABORT, 'the audit trail is append-only: its records are never changed');

@@ -59,6 +59,13 @@ BEGIN
     SELECT RAISE(ABORT, 'the operation has ended, and an end is final');
 END;
 
+-- REPLACE fires no other trigger.
+CREATE TRIGGER "{{schema}}_{{operations}}_not_replaced" BEFORE INSERT ON "{{schema}}_{{operations}}"
+WHEN EXISTS (SELECT 1 FROM "{{schema}}_{{operations}}" o WHERE o.id = NEW.id OR o.seq = NEW.seq)
+BEGIN
+    SELECT RAISE(ABORT, 'the operation is there already');
+END;
+
 -- What operations are found by. The time is the operation's, so that the newest with a tag are found at once.
 CREATE TABLE "{{schema}}_{{operations}}_tag" (
     key          TEXT    NOT NULL,

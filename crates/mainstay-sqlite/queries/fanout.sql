@@ -52,9 +52,14 @@ INSERT INTO "{{schema}}_{{fanout}}_cursor" (topic, work_key, shard_key, created_
 ON CONFLICT (topic, work_key, shard_key) DO NOTHING
 RETURNING json_array(shard_key) AS answer;
 
+-- name: shards_added
+-- 1 topic, 2 work key. They are due at once, and the coordinator may have nothing to do until tomorrow.
+UPDATE "{{schema}}_{{fanout}}" SET version = version + 1 WHERE topic = ?1 AND work_key = ?2;
+
 -- name: forget_shard
--- 1 topic, 2 work key, 3 shard. No answer: there is none.
+-- 1 topic, 2 work key, 3 shard. No answer: there is none, or a slice of it is in flight.
 DELETE FROM "{{schema}}_{{fanout}}_cursor" WHERE topic = ?1 AND work_key = ?2 AND shard_key = ?3
+   AND NOT EXISTS (SELECT 1 FROM "{{schema}}_{{outbox}}" o WHERE o.id = slice_id)
 RETURNING json_array(1) AS answer;
 
 -- name: look

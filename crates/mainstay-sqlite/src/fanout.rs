@@ -193,7 +193,7 @@ impl FanoutStore for SqliteFanout {
     async fn add_shards(&self, key: &FanoutKey, shards: &[String], by: &Actor) -> Result<u64> {
         const ADD: &str = "fanout.add_shards";
         let add = |shard: &String| step(&self.statements.add_shard, key, [shard.as_str().into()]);
-        let steps = shards.iter().map(add).collect();
+        let steps = shards.iter().map(add).chain([step(&self.statements.shards_added, key, [])]).collect();
         let (key, by) = (key.clone(), by.clone());
         let tell = move |answers: &[String]| {
             let added = answer::shards(ADD, answers)?;
@@ -205,7 +205,7 @@ impl FanoutStore for SqliteFanout {
             Ok(Some(record(ADD, &key, &by, data).about("shard", about)))
         };
         let ticket = Ticket::new(ADD, shards.len());
-        Ok(self.administer(ticket, steps, tell, |_| false).await?.len() as u64)
+        Ok(self.administer(ticket, steps, tell, |added| !added.is_empty()).await?.len() as u64)
     }
 
     async fn forget_shard(&self, key: &FanoutKey, shard: &str, by: &Actor) -> Result<bool> {
@@ -214,7 +214,7 @@ impl FanoutStore for SqliteFanout {
         let steps = vec![step(&sql.look, key, [shard.into()]), step(&sql.forget_shard, key, [shard.into()])];
         let (key, by, shard) = (key.clone(), by.clone(), shard.to_owned());
         let tell = move |answers: &[String]| {
-            let Some(looked) = answers.first() else { return Ok(None) };
+            let [looked, _deleted] = answers else { return Ok(None) };
             let before = answer::cursors(FORGET, std::slice::from_ref(looked))?.pop();
             let before = before.map(|cursor| {
                 json!({ "last_completed_at": cursor.last_completed_at, "slice_due_at": cursor.slice_due_at })
@@ -222,7 +222,12 @@ impl FanoutStore for SqliteFanout {
             let data = json!({ "shard": shard, "before": before, "after": null });
             Ok(Some(record(FORGET, &key, &by, data).about("shard", [format!("{key}:{shard}")])))
         };
-        Ok(!self.administer(FORGET, steps, tell, |_| false).await?.is_empty())
+        let answers = self.administer(FORGET, steps, tell, |_| false).await?;
+        if let [looked] = answers.as_slice() {
+            let cursor = answer::cursors(FORGET, std::slice::from_ref(looked))?.pop();
+            return Err(answer::in_flight(FORGET, cursor.and_then(|cursor| cursor.slice_id)));
+        }
+        Ok(!answers.is_empty())
     }
 
     async fn look(&self, key: &FanoutKey, shards: &[String]) -> Result<Vec<FanoutCursor>> {

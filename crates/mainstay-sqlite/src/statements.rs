@@ -278,6 +278,7 @@ statements! {
         set,
         request_run,
         add_shard,
+        shards_added,
         forget_shard,
         look,
         cursors,

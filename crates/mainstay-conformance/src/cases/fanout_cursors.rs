@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use mainstay_core::fanout::{Fanout, FanoutSlice, Slice};
+use mainstay_core::fanout::{Fanout, FanoutSlice, KnownShards, Slice};
 use mainstay_core::queue::{Context, HandlerError};
 use mainstay_core::runtime::RunningMainstay;
+use mainstay_core::{ErrorKind, OwnerToken};
 
 use crate::case::cases;
 use crate::crew::{Reporter, Reports};
@@ -15,6 +16,7 @@ use crate::world::World;
 use super::fanout::{definition, fanout, key, messages, pass, shards};
 
 cases! { $ fanout_cursors_cases:
+    r23_a_shard_with_a_slice_in_flight_is_not_forgotten ["R23"],
     r23_a_cursor_never_moves_back ["R23"],
     r23_completions_that_race_leave_the_latest ["R23"],
     r23_a_cursor_moves_with_the_callers_transaction ["R23"],
@@ -191,4 +193,24 @@ async fn r23_a_handler_that_fails_leaves_the_cursor(fx: &dyn Fixture) {
     world.until_idle().await;
     worker.stop().await.unwrap();
     assert_eq!(completed(&fanout, "a").await, Some(second(1)));
+}
+
+async fn r23_a_shard_with_a_slice_in_flight_is_not_forgotten(fx: &dyn Fixture) {
+    let world = World::open(fx).await;
+    let fanout = fanout(&world);
+    fanout.register(definition()).await.unwrap();
+    assert_eq!(pass(&world, &shards(["a"])).await.dispatched.len(), 1);
+    let slice = messages(&world).await[0].id;
+    for claimed in [false, true] {
+        let refused = fanout.forget_shard("etl", "payments", "a").await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::InvalidArgument, "claimed: {claimed}");
+        let told = refused.to_string();
+        assert!(told.contains("in flight") && told.contains(&slice.to_string()), "{told}");
+        if !claimed {
+            assert_eq!(world.claim(OwnerToken::new(), 10).await.len(), 1);
+        }
+    }
+    // The cursor is as it was: nothing is planned beside the slice.
+    let known = KnownShards::new(world.provider.fanout());
+    assert_eq!(pass(&world, &known).await.in_flight, 1);
 }

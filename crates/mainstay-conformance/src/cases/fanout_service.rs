@@ -35,7 +35,9 @@ async fn r23_whoever_changes_a_policy_wakes_its_coordinator(fx: &dyn Fixture) {
     let second = Fanout::new(fx.second().await.as_ref());
     let hears = fx.hears_of_enqueues();
     let timeout = if hears { LONG } else { Duration::from_secs(1) };
-    for (round, change) in ["registered", "changed", "run", "registered anew"].into_iter().enumerate() {
+    for (round, change) in
+        ["registered", "changed", "run", "shards", "registered anew"].into_iter().enumerate()
+    {
         let version = second.get("etl", "payments").await.unwrap().map(|policy| policy.version);
         let store = world.provider.fanout();
         let waiting = tokio::spawn(async move { store.wait(&key(), version, timeout).await.unwrap() });
@@ -49,6 +51,7 @@ async fn r23_whoever_changes_a_policy_wakes_its_coordinator(fx: &dyn Fixture) {
                 drop(second.set("etl", "payments", &FanoutChange::default().enabled(false)).await.unwrap());
             }
             "run" => second.run_now("etl", "payments").await.unwrap(),
+            "shards" => drop(second.add_shards("etl", "payments", ["new"]).await.unwrap()),
             _ => drop(second.register(definition().every(DAY)).await.unwrap()),
         }
         let woken = waiting.await.unwrap();

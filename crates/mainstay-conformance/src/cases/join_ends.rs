@@ -1,5 +1,6 @@
 //! How joins end: by their steps, at their deadline, by being cancelled; and what follows.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use mainstay_core::join::{
@@ -24,6 +25,7 @@ cases! { $ join_ends_cases:
     join_042_an_ended_join_is_frozen ["JOIN-042"],
     r22_a_continuation_keeps_all_it_was_given ["R22"],
     r22_a_continuation_reaches_its_handler ["R22"],
+    r22_copies_of_a_message_follow_several_joins ["R22"],
     r22_without_a_continuation_a_join_ends_alone ["R22"],
     r22_a_deadline_fails_a_join ["R22"],
     r22_mode_deadline_decides_by_what_is_there ["R22"],
@@ -214,6 +216,36 @@ async fn r22_a_continuation_reaches_its_handler(fx: &dyn Fixture) {
     assert_eq!(hear.recv().await, Some((Some(failed), "badly".to_owned())));
     running.stop().await.unwrap();
     assert_eq!(counts(&of(&world.joins(), failed).await), (2, 1, Failed));
+}
+
+async fn r22_copies_of_a_message_follow_several_joins(fx: &dyn Fixture) {
+    let world = World::open(fx).await;
+    let next = Message::new("next", "{}").ordering_key("k");
+    let id = WorkItemId::new();
+    let join = |expected| NewJoin::new(expected).on_completed(next.clone().work_item_id(id));
+    for _ in 0..2 {
+        let (_, states) = reports(&world, join(1), &[Step::Completed]).await;
+        assert_eq!(states, [Completed]);
+    }
+    // By the end of messages, too, and once the first of them is done.
+    let owner = OwnerToken::new();
+    let first = world.claim(owner, 10).await;
+    world.outbox.ack(owner, &handles(&first)).await.unwrap();
+    let (third, _) = joined(&world, join(2), 2).await;
+    let steps = world.claim(owner, 10).await;
+    assert_eq!(world.outbox.ack(owner, &handles(&steps)).await.unwrap().changed.len(), 3, "with the second");
+    assert_eq!(of(&world.joins(), third).await.state, Completed);
+    // At a deadline, which must not keep others from ending.
+    let late = join(1).deadline_in(Duration::from_secs(1)).mode(JoinMode::Deadline);
+    world.joins().start(late).await.unwrap();
+    world.advance(Duration::from_secs(2)).await;
+    assert_eq!(world.joins().store().expire(10).await.unwrap().len(), 1);
+
+    let found = of_topic(&world, "next").await;
+    assert_eq!(found.len(), 4, "each has a message of its own");
+    let ids: BTreeSet<_> = found.iter().map(|message| message.id).collect();
+    let message_ids: BTreeSet<_> = found.iter().map(|message| message.message_id).collect();
+    assert!(ids.len() == 4 && message_ids.len() == 4 && ids.contains(&id));
 }
 
 async fn r22_without_a_continuation_a_join_ends_alone(fx: &dyn Fixture) {

@@ -20,7 +20,7 @@ use crate::fixture::Fixture;
 use crate::world::{TOPIC, World, handles};
 
 use super::administration::{BY, data, item, only, records};
-use super::fanout::{definition, fanout, pass, shards};
+use super::fanout::{definition, end_slices, fanout, pass, shards};
 use super::joins::of;
 
 cases! { $ recording_cases:
@@ -154,6 +154,10 @@ async fn r30_added_and_forgotten_shards_leave_a_record_and_planned_ones_do_not(f
         told["items"].as_array().unwrap().iter().map(|item| item.as_str().unwrap()).collect();
     items.sort_unstable();
     assert_eq!(items, ["c", "d"]);
+    // What is refused leaves none.
+    assert!(fanout.forget_shard("etl", "payments", "a").await.is_err());
+    assert!(records(&world, "fanout.forget_shard").await.is_empty());
+    assert_eq!(end_slices(&world, false).await, 2);
     assert!(fanout.forget_shard("etl", "payments", "a").await.unwrap());
     let record = only(&world, "fanout.forget_shard").await;
     assert_eq!(record.anchors, [Anchor::new("fanout", "etl:payments"), about("a")]);
@@ -203,8 +207,9 @@ async fn r30_joins_and_fan_outs_whose_record_is_refused_do_not_change(fx: &dyn F
     let step = WorkItemId::new();
     joins.attach(join, &[step]).await.unwrap();
     let waits = world.enqueue(Message::new(TOPIC, "").join(join)).await;
-    let policy = fanout.register(definition()).await.unwrap();
+    fanout.register(definition()).await.unwrap();
     fanout.add_shards("etl", "payments", ["a"]).await.unwrap();
+    let policy = fanout.get("etl", "payments").await.unwrap().unwrap();
     let before = records(&world, "").await;
 
     // A client refuses such a name before anything is asked of the database; here the database has to.

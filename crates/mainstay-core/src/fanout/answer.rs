@@ -122,6 +122,13 @@ pub fn texts(texts: &[String]) -> String {
     serde_json::Value::from(texts).to_string()
 }
 
+/// The error for a shard that can't be forgotten yet.
+pub fn in_flight(operation: &'static str, slice: Option<WorkItemId>) -> Error {
+    let slice = slice.map(|slice| format!(", the message {slice}")).unwrap_or_default();
+    let reason = format_args!("has a slice in flight{slice}; cancel that, or wait for its end");
+    Error::invalid(operation, "shard_key", reason)
+}
+
 fn moment(micros: i64) -> Timestamp {
     Timestamp::from_microsecond(micros).unwrap_or(if micros < 0 { Timestamp::MIN } else { Timestamp::MAX })
 }

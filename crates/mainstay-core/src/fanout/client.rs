@@ -150,7 +150,8 @@ impl Fanout {
         Ok(added)
     }
 
-    /// Forgets a shard with its cursor. If a planner names it again, it begins anew. False if it was not known.
+    /// Forgets a shard with its cursor. If a planner names it again, it begins anew. False if it was not known. Refused
+    /// while a slice of it is in flight: that would complete a shard that is not known, beside a second slice.
     pub async fn forget_shard(&self, topic: &str, work_key: &str, shard_key: &str) -> Result<bool> {
         const FORGET: &str = "fanout.forget_shard";
         FanoutKey::validate_shard(FORGET, shard_key)?;
