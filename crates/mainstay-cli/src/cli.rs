@@ -74,10 +74,10 @@ pub(crate) struct Flags {
     /// The configuration file [default: mainstay.toml, if it exists]
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Who does it, as the audit trail has it [default: cli: and the name of the user]
+    /// Who does it, as the audit trail has it [default: cli: and the name of the user]; after `audit list`, whose records
     #[arg(long, global = true, value_name = "NAME")]
     pub(crate) actor: Option<String>,
-    /// What it belongs to, as the audit trail has it: the number of a ticket, say
+    /// What it belongs to, as the audit trail has it: the number of a ticket, say; where messages are made or listed, also theirs
     #[arg(long, global = true, value_name = "ID")]
     pub(crate) correlation_id: Option<String>,
     /// Print JSON on stdout, for programs to read

@@ -31,7 +31,7 @@ pub(crate) struct StartArgs {
     /// How many steps it has, 1 to 1,000,000,000
     expected: u32,
     /// When it has ended, and how [default: all]
-    #[arg(long, value_enum, conflicts_with = "quorum")]
+    #[arg(long, value_enum)]
     mode: Option<Mode>,
     /// It has completed when this many steps have, and failed when that can't be any more
     #[arg(long, value_name = "N")]
@@ -72,6 +72,8 @@ enum Mode {
     All,
     /// When one step has completed; failed when all have failed
     Any,
+    /// When as many steps have completed as --quorum says; failed when that can't be any more
+    Quorum,
     /// As all, and at the deadline by what has ended by then
     Deadline,
 }
@@ -80,7 +82,8 @@ impl StartArgs {
     fn join(&self) -> NewJoin {
         let mode = match (self.quorum, self.mode) {
             (Some(needed), _) => JoinMode::Quorum(needed),
-            (None, None | Some(Mode::All)) => JoinMode::All,
+            // Refused by `check` where a quorum was asked for without its number.
+            (None, None | Some(Mode::All | Mode::Quorum)) => JoinMode::All,
             (None, Some(Mode::Any)) => JoinMode::Any,
             (None, Some(Mode::Deadline)) => JoinMode::Deadline,
         };
@@ -101,6 +104,19 @@ impl StartArgs {
     }
 
     pub(super) fn check(&self) -> anyhow::Result<()> {
+        match (self.quorum, self.mode) {
+            (None, Some(Mode::Quorum)) => {
+                return Err(Failure::usage("--mode quorum needs to know how many steps have to complete")
+                    .hint("say `--quorum 3`, which is enough by itself")
+                    .into());
+            }
+            (Some(_), Some(Mode::All | Mode::Any | Mode::Deadline)) => {
+                return Err(Failure::usage("--quorum and --mode contradict each other")
+                    .hint("leave --mode away: --quorum is a mode")
+                    .into());
+            }
+            _ => {}
+        }
         self.join().prepare(&lenient()).context("the join can't be started")?;
         Ok(())
     }
