@@ -11,11 +11,12 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::runtime::{Pause, RunningMainstay};
+use crate::runtime::RunningMainstay;
 use crate::store::Agenda;
 use crate::telemetry;
 
 use super::budget::{Budget, Share};
+use super::plan::Plan;
 use super::store::{BatchRequest, Store};
 use super::{FleetOptions, Owned, StoreState};
 
@@ -43,6 +44,8 @@ pub(super) struct Node {
     pub(super) owned: watch::Receiver<Owned>,
     /// Whether messages are handed out here, and not by a strategy.
     pub(super) dispatches: bool,
+    /// Counts the work that is there to be handed out, for a strategy.
+    pub(super) rung: watch::Sender<u64>,
 }
 
 /// Keeps one database.
@@ -52,14 +55,6 @@ pub(super) struct Keeper {
     pub(super) stop: CancellationToken,
     pub(super) requests: mpsc::UnboundedReceiver<BatchRequest>,
     plan: Plan,
-}
-
-/// When to do something next.
-struct Plan {
-    pause: Pause,
-    look_at: Instant,
-    /// When to work, at the latest: the chores are seen to then.
-    work_at: Instant,
     /// What was known of the policies of fan-outs when their coordinators last ran.
     fanout_changes: Option<i64>,
 }
@@ -92,11 +87,9 @@ impl Keeper {
         stop: CancellationToken,
         requests: mpsc::UnboundedReceiver<BatchRequest>,
     ) -> Self {
-        let (now, options) = (Instant::now(), &node.options);
-        let pause = Pause::new((options.poll_min, options.poll_max));
-        // Chores first: they check the schema and register jobs.
         Self {
-            plan: Plan { pause, look_at: now, work_at: now, fanout_changes: None },
+            plan: Plan::new(&node.options, Instant::now()),
+            fanout_changes: None,
             store,
             node,
             stop,
@@ -137,8 +130,7 @@ impl Keeper {
             self.store.set_state(if is_owned { StoreState::Cold } else { StoreState::Elsewhere });
             if is_owned && !was_owned {
                 // Whoever had it last may have left anything.
-                self.plan.pause.reset();
-                self.plan.work_at = Instant::now();
+                self.plan.work_now(Instant::now());
             }
             was_owned = is_owned;
             if told.recheck {
@@ -146,8 +138,11 @@ impl Keeper {
                 self.plan.look_at = Instant::now();
             }
             if told.rung {
-                self.plan.pause.reset();
-                self.plan.work_at = Instant::now();
+                self.plan.work_now(Instant::now());
+            }
+            self.plan.set_watched(self.store.signals.is_watched(), Instant::now());
+            if self.store.signals.take_written() {
+                self.plan.ring(Instant::now());
             }
             if told.wanted {
                 return Next::Serve;
@@ -234,15 +229,18 @@ impl Keeper {
 
     /// Sets when to look or work next.
     fn plan(&mut self, agenda: &Agenda) {
-        let now = Instant::now();
-        let next = self.store.next(agenda, self.node.dispatches);
-        let changed = self.plan.fanout_changes.is_some_and(|known| known != agenda.fanout_changes);
-        if next.is_some_and(|next| next.is_zero()) || (changed && self.store.coordinates()) {
-            // Work is done with the chores; there is only one way to begin.
-            self.plan.work_at = now;
+        let is_due = |next: Option<Duration>| next.is_some_and(|next| next.is_zero());
+        let changed = self.fanout_changes.is_some_and(|known| known != agenda.fanout_changes);
+        let next = match changed && self.store.coordinates() {
+            true => Some(Duration::ZERO),
+            false => self.store.next(agenda, self.node.dispatches),
+        };
+        if self.plan.looked(next, Instant::now()) {
+            telemetry::watch_distrusted(self.store.id());
         }
-        let pause = self.plan.pause.step();
-        self.plan.look_at = now + next.map_or(pause, |next| next.min(pause));
+        if !self.node.dispatches && is_due(self.store.next(agenda, true)) {
+            self.node.rung.send_modify(|rings| *rings += 1);
+        }
     }
 
     async fn agenda(&self) -> Result<Agenda> {
@@ -271,13 +269,15 @@ impl Keeper {
             let told = self.store.signals.take();
             recheck |= told.recheck;
             if told.rung {
-                self.plan.pause.reset();
-                self.plan.work_at = Instant::now();
+                self.plan.work_now(Instant::now());
                 if self.is_owned() {
                     break;
                 }
             }
-            until = Instant::now() + LINGER;
+            // Nothing else is a call: that somebody has written, for one.
+            if told.rung || told.wanted {
+                until = Instant::now() + LINGER;
+            }
         }
         self.let_go(share).await;
         if recheck {
@@ -294,6 +294,7 @@ impl Keeper {
         let count = self.node.options.connections_per_store;
         let Some(share) = self.share_for_work(count).await else { return };
         self.store.set_state(StoreState::Warm);
+        self.plan.works();
         self.allow(count).await;
         let ended = match self.begin().await {
             Ok(running) => {
@@ -336,6 +337,8 @@ impl Keeper {
             if self.stop.is_cancelled() || !owned.borrow_and_update().owns(self.store.id()) {
                 return End::Stop;
             }
+            // Whatever was written until now, this look sees it. What is written later stays told.
+            self.store.signals.take_written();
             let agenda = match self.agenda().await {
                 Ok(agenda) => {
                     unanswered = 0;
@@ -349,7 +352,7 @@ impl Keeper {
                 Err(error) => return End::Sick(error),
             };
             // Coordinators that run see for themselves.
-            self.plan.fanout_changes = Some(agenda.fanout_changes);
+            self.fanout_changes = Some(agenda.fanout_changes);
             let next = self.store.next(&agenda, self.node.dispatches);
             let busy = self.store.slots.in_hand() > 0 || next.is_some_and(|next| next < options.idle);
             let now = Instant::now();
@@ -361,7 +364,7 @@ impl Keeper {
                 return End::Share;
             }
             if now - busy_at >= options.idle || (others_wait && !busy) {
-                self.plan.pause.reset();
+                self.plan.wake();
                 self.plan(&agenda);
                 return End::Idle;
             }
