@@ -82,6 +82,11 @@ impl Connector {
         Self { servers: servers.collect(), shuffled: target.shuffled, tls, timeout, store, allowance }
     }
 
+    /// How long each server has to accept a connection.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
     /// Counts a connection for as long as the answer lives.
     pub(crate) fn count(&self) -> Counted {
         self.allowance.count()

@@ -64,6 +64,17 @@ struct Shared {
     closed: CancellationToken,
 }
 
+/// What makes the connections that these settings tell of, and where to.
+pub(crate) fn connector(options: &PostgresBuilder, allowance: Allowance) -> Result<(Target, Connector)> {
+    let target = Target::parse(&options.url)?;
+    let roots = options.roots.as_ref().or(target.roots.as_ref());
+    let (mode, tls) = tls::connector(target.tls_mode, roots)?;
+    let in_url = target.config.get_connect_timeout().copied();
+    let connect = options.connect_timeout.or(in_url).unwrap_or(CONNECT_TIMEOUT);
+    let connector = Connector::new(&target, mode.driver_mode(), tls, connect, allowance);
+    Ok((target, connector))
+}
+
 impl Postgres {
     /// The database of this URL: `postgres://user:password@host:port/database`, with libpq's parameters and several
     /// hosts if wanted. Checks the URL; connections are made when first needed, so the server need not be up yet.
@@ -78,13 +89,8 @@ impl Postgres {
 
     pub(crate) fn new(options: PostgresBuilder) -> Result<Self> {
         options.validate()?;
-        let target = Target::parse(&options.url)?;
-        let roots = options.roots.as_ref().or(target.roots.as_ref());
-        let (mode, tls) = tls::connector(target.tls_mode, roots)?;
-        let in_url = target.config.get_connect_timeout().copied();
-        let connect = options.connect_timeout.or(in_url).unwrap_or(CONNECT_TIMEOUT);
-        let allowance = Allowance::new(options.gate);
-        let connector = Connector::new(&target, mode.driver_mode(), tls, connect, allowance);
+        let (target, connector) = connector(&options, Allowance::new(options.gate.clone()))?;
+        let connect = connector.timeout();
         let limits = PoolLimits { address: target.address(), connect, acquire: options.acquire_timeout };
         let connections =
             Connections::new(connector.clone(), options.pool_size, options.prepared_statements, limits)?;
