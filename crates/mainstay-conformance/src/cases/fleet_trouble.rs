@@ -210,7 +210,9 @@ pub(super) async fn r24_a_busy_database_leaves_the_others_their_share(fx: &dyn F
 pub(super) async fn r24_a_database_with_nothing_to_do_rests(fx: &dyn Fixture) {
     let tenants = Tenants::open(fx, &IDS).await;
     let (reporter, mut reports) = Reports::<Delivery>::new();
-    let fleet = tenants.fleet().each(reporting(reporter)).build().unwrap();
+    // Whoever watches a server keeps a connection to it.
+    let unwatched = |options: &mut FleetOptions| options.watch = None;
+    let fleet = tenants.fleet().options(unwatched).each(reporting(reporter)).build().unwrap();
     let running = fleet.start().await.unwrap();
     eventually(PATIENCE, "all rest without a connection", async || {
         let status = fleet.status();
