@@ -135,6 +135,7 @@ impl Connect for Connector {
             // Operations have asked before they came here; this is for those who use the pool directly.
             self.allowance.any().await;
             let counted = self.count();
+            let severed = self.allowance.severed();
             let (client, connection) = match self.connect_any().await {
                 Ok(connected) => connected?,
                 // The driver has no public way to make this error; the pool's own time limit is about to strike.
@@ -143,8 +144,13 @@ impl Connect for Connector {
             let store = Arc::clone(&self.store);
             let task = tokio::spawn(async move {
                 let _counted = counted;
-                if let Err(error) = connection.await {
-                    tracing::debug!(%store, %error, "a connection ended");
+                tokio::select! {
+                    ended = connection => {
+                        if let Err(error) = ended {
+                            tracing::debug!(%store, %error, "a connection ended");
+                        }
+                    }
+                    () = severed => tracing::debug!(%store, "a connection that may not be answered was closed"),
                 }
             });
             Ok((client, task))
@@ -237,6 +243,12 @@ impl Connections {
         if self.allowance.is_empty() {
             drop(self.pool.retain(|_, _| false));
         }
+    }
+
+    /// Closes all, whoever uses them.
+    pub(crate) fn sever(&self) {
+        self.allow(0);
+        self.allowance.sever();
     }
 
     /// Waits until no more than so many connections are open, of all kinds.

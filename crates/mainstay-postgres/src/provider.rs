@@ -284,6 +284,13 @@ impl Provider for Postgres {
         pool.at_most(connections).await;
     }
 
+    async fn sever_connections(&self) {
+        if self.shared.connections.is_gated() {
+            self.shared.connections.sever();
+            self.allow_connections(0).await;
+        }
+    }
+
     async fn close(&self) {
         self.shared.closed.cancel();
         self.shared.connections.close();

@@ -32,7 +32,10 @@ const CHECK_WHILE_OTHERS_WAIT: Duration = Duration::from_millis(50);
 /// How long closing connections is waited for before others are seen to. The share stays taken until they are closed.
 const CLOSING: Duration = Duration::from_secs(2);
 
-/// How often in a row a database that is worked on may not answer in time.
+/// Connections of a database at work of which handlers can't have all: one is always left to answer a look.
+const ENOUGH: usize = 3;
+
+/// How often in a row a database with fewer may not answer in time.
 const UNANSWERED: u32 = 2;
 
 const NO_ANSWER: &str = "fleet.look";
@@ -301,11 +304,13 @@ impl Keeper {
                 self.succeeded();
                 self.plan.work_at = Instant::now() + self.node.options.upkeep;
                 let end = self.attend().await;
-                self.finish(running, end).await
+                self.finish(running, end, share).await
             }
-            Err(error) => Err(error),
+            Err(error) => {
+                self.let_go(share).await;
+                Err(error)
+            }
         };
-        self.let_go(share).await;
         if let Err(error) = ended {
             self.failed(&error);
         }
@@ -333,6 +338,8 @@ impl Keeper {
         let (mut owned, mut line) = (self.node.owned.clone(), self.node.budget.line());
         let began = Instant::now();
         let (mut busy_at, mut unanswered) = (began, 0);
+        // With few connections a look can also go unanswered because all are in handlers' hands.
+        let patience = if options.connections_per_store < ENOUGH { UNANSWERED } else { 0 };
         loop {
             if self.stop.is_cancelled() || !owned.borrow_and_update().owns(self.store.id()) {
                 return End::Stop;
@@ -344,8 +351,7 @@ impl Keeper {
                     unanswered = 0;
                     agenda
                 }
-                // A look can also go unanswered because all connections are in handlers' hands.
-                Err(error) if error.operation() == NO_ANSWER && unanswered < UNANSWERED => {
+                Err(error) if error.operation() == NO_ANSWER && unanswered < patience => {
                     unanswered += 1;
                     continue;
                 }
@@ -379,28 +385,84 @@ impl Keeper {
         }
     }
 
-    async fn finish(&mut self, running: RunningMainstay, end: End) -> Result<()> {
+    /// Ends the work, and gives the share back when that is done or the database no longer answers, whichever is first.
+    async fn finish(&mut self, running: RunningMainstay, end: End, share: Share) -> Result<()> {
         match end {
-            End::Stop => running.stop().await,
-            End::Sick(error) => {
-                running.stop().await?;
-                Err(error)
+            End::Stop => {
+                let stopped = running.stop().await;
+                self.let_go(share).await;
+                stopped
             }
+            End::Sick(error) => self.abandon(running.stop(), share, error).await,
             End::Idle | End::Share => {
                 if matches!(end, End::Share) {
                     // To the end of the line.
                     self.plan.work_at = Instant::now();
                 }
                 let (stop, mut owned) = (self.stop.clone(), self.node.owned.clone());
-                let id = self.store.id().to_owned();
+                let (id, sick) = (self.store.id().to_owned(), CancellationToken::new());
+                let is_sick = sick.clone();
                 let hurry = async move {
                     tokio::select! {
                         () = stop.cancelled() => {}
+                        () = is_sick.cancelled() => {}
                         _ = owned.wait_for(|owned| !owned.owns(&id)) => {}
                     }
                 };
-                running.finish(hurry).await
+                let mut finishing = Box::pin(running.finish(hurry));
+                let error = tokio::select! {
+                    finished = &mut finishing => {
+                        self.let_go(share).await;
+                        return finished;
+                    }
+                    error = self.sickness() => error,
+                };
+                sick.cancel();
+                self.abandon(finishing, share, error).await
             }
+        }
+    }
+
+    /// What is wrong with a database that is worked on, as soon as something is.
+    async fn sickness(&self) -> Error {
+        loop {
+            tokio::time::sleep(CHECK).await;
+            if let Err(error) = self.agenda().await {
+                return error;
+            }
+        }
+    }
+
+    /// Takes a database's connections away while its work comes to an end: it does not answer, and others can use them. Should it answer
+    /// after all, one connection will do for what is still to be settled.
+    async fn abandon(
+        &mut self,
+        ending: impl Future<Output = Result<()>>,
+        share: Share,
+        error: Error,
+    ) -> Result<()> {
+        tokio::pin!(ending);
+        self.sever(share).await;
+        loop {
+            tokio::select! {
+                ended = &mut ending => return ended.and(Err(error)),
+                () = self.store.signals.told() => {}
+            }
+            if self.store.signals.take().wanted {
+                break;
+            }
+        }
+        let ended = async {
+            let last = self.node.budget.one(self.store.server.as_deref()).await;
+            self.allow(1).await;
+            let ended = tokio::time::timeout(self.node.options.look_timeout, &mut ending).await;
+            self.sever(last).await;
+            ended
+        };
+        match ended.await {
+            Ok(ended) => ended.and(Err(error)),
+            // What could not be settled lapses.
+            Err(_) => ending.await.and(Err(error)),
         }
     }
 
@@ -465,11 +527,20 @@ impl Keeper {
         drop(tokio::time::timeout(CLOSING, allowed).await);
     }
 
-    /// Closes the connections and gives the share back.
+    /// Closes the connections as soon as nobody uses them, and gives the share back.
     async fn let_go(&self, share: Share) {
-        let provider = Arc::clone(&self.store.provider);
-        if tokio::time::timeout(CLOSING, provider.allow_connections(0)).await.is_err() {
+        self.close(self.store.provider.allow_connections(0), share).await;
+    }
+
+    /// Closes the connections, whoever uses them, and gives the share back.
+    async fn sever(&self, share: Share) {
+        self.close(self.store.provider.sever_connections(), share).await;
+    }
+
+    async fn close(&self, closing: impl Future<Output = ()>, share: Share) {
+        if tokio::time::timeout(CLOSING, closing).await.is_err() {
             // Somebody still uses one. Nobody else may have it until then.
+            let provider = Arc::clone(&self.store.provider);
             tokio::spawn(async move {
                 provider.allow_connections(0).await;
                 drop(share);
