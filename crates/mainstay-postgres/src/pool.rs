@@ -64,9 +64,6 @@ impl Connector {
         let servers = target.servers.iter().map(|server| {
             let mut config = target.config.clone();
             config.host(&server.host).port(server.port).ssl_mode(mode).connect_timeout(timeout);
-            if config.get_application_name().is_none() {
-                config.application_name("mainstay");
-            }
             // A peer that vanished without a word must not hold a worker for the system's two hours.
             if config.get_keepalives_idle() > Duration::from_secs(3_600) {
                 config.keepalives_idle(Duration::from_secs(30));

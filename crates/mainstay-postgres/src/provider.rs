@@ -35,6 +35,9 @@ use crate::tls;
 use crate::url::Target;
 use crate::waiting::Waiting;
 
+/// What connections of a fleet are called on the server, unless the URL says otherwise.
+pub(crate) const FLEET: &str = "mainstay fleet";
+
 /// The default time limit on making a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -65,8 +68,15 @@ struct Shared {
 }
 
 /// What makes the connections that these settings tell of, and where to.
-pub(crate) fn connector(options: &PostgresBuilder, allowance: Allowance) -> Result<(Target, Connector)> {
-    let target = Target::parse(&options.url)?;
+pub(crate) fn connector(
+    options: &PostgresBuilder,
+    name: &str,
+    allowance: Allowance,
+) -> Result<(Target, Connector)> {
+    let mut target = Target::parse(&options.url)?;
+    if target.config.get_application_name().is_none() {
+        target.config.application_name(name);
+    }
     let roots = options.roots.as_ref().or(target.roots.as_ref());
     let (mode, tls) = tls::connector(target.tls_mode, roots)?;
     let in_url = target.config.get_connect_timeout().copied();
@@ -89,7 +99,8 @@ impl Postgres {
 
     pub(crate) fn new(options: PostgresBuilder) -> Result<Self> {
         options.validate()?;
-        let (target, connector) = connector(&options, Allowance::new(options.gate.clone()))?;
+        let name = if options.gate.is_some() { FLEET } else { "mainstay" };
+        let (target, connector) = connector(&options, name, Allowance::new(options.gate.clone()))?;
         let connect = connector.timeout();
         let limits = PoolLimits { address: target.address(), connect, acquire: options.acquire_timeout };
         let connections =

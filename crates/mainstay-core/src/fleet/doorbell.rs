@@ -68,7 +68,7 @@ impl Doorbell {
         }
         let owned = self.fleet.owned.borrow().clone();
         let (ours, others): (Vec<_>, Vec<_>) = here.into_iter().partition(|store| owned.owns(store.id()));
-        others.iter().for_each(|store| store.hear(None));
+        others.iter().for_each(|store| store.hear(None, false));
         Some(ours)
     }
 
@@ -95,7 +95,7 @@ impl Doorbell {
         }
         self.trouble.reset();
         for (at, store) in stores.iter().enumerate() {
-            store.hear(marks.get(at).copied().flatten());
+            store.hear(marks.get(at).copied().flatten(), self.watch.is_complete());
         }
         if !self.watch.connects() {
             return interval;
@@ -142,6 +142,6 @@ impl Drop for Doorbell {
         let place = self.watch.place();
         registry.places.remove(place);
         let here = registry.stores.values().map(|kept| &kept.store);
-        here.filter(|store| store.place.as_deref() == Some(place)).for_each(|store| store.hear(None));
+        here.filter(|store| store.place.as_deref() == Some(place)).for_each(|store| store.hear(None, false));
     }
 }

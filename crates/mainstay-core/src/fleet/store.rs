@@ -141,13 +141,14 @@ impl Store {
         self.view().state = state;
     }
 
-    /// What the doorbell has read; none if the database can't be seen. Anything that is not as it was before rings.
-    pub(super) fn hear(&self, mark: Option<Mark>) {
+    /// What the doorbell has read; none if the database can't be seen. Anything that is not as it was before rings. Only one that hears
+    /// everything is believed when it is silent.
+    pub(super) fn hear(&self, mark: Option<Mark>, everything: bool) {
         let before = std::mem::replace(&mut self.view().mark, mark);
         if mark.is_some() && mark != before {
             self.signals.write();
         }
-        self.signals.set_watched(mark.is_some());
+        self.signals.set_watched(mark.is_some() && everything);
     }
 
     /// Whether the database answered when last asked, or was never asked.

@@ -22,6 +22,12 @@ pub trait Watch: Send + 'static {
     /// see what a look does, and may be dropped at any time.
     async fn read(&mut self, entries: &[&DatabaseEntry]) -> Result<Vec<Option<Mark>>>;
 
+    /// Whether what it read last shows every write sooner or later. Otherwise it only brings looks forward, and they stay as frequent as
+    /// without it. Defaults to true.
+    fn is_complete(&self) -> bool {
+        true
+    }
+
     /// Closes its connection, if one is open, and returns once it is closed.
     async fn let_go(&mut self);
 }

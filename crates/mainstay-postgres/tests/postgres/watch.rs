@@ -45,6 +45,7 @@ async fn a_write_is_seen_and_a_look_is_not() {
     let database = database().await;
     let entry = entry(&database);
     let mut watch = watch(&entry);
+    database.client().await.batch_execute("create table public.watched (number int)").await.unwrap();
 
     // As a keeper looks: with a connection that is opened for it and closed again.
     let gate = ConnectionGate::new(|| {});
@@ -71,6 +72,15 @@ async fn a_write_is_seen_and_a_look_is_not() {
     })
     .await;
     writer.close().await;
+
+    // One that has only just counted something else, and says nothing more.
+    let before = settled(watch.as_mut(), &entry).await;
+    let client = database.client().await;
+    client.batch_execute("select count(*) from infra.outbox").await.unwrap();
+    client.batch_execute("insert into public.watched values (1)").await.unwrap();
+    let now = read(watch.as_mut(), &[&entry]).await[0];
+    assert_ne!(now, Some(before), "what is not yet counted is seen by its session");
+    drop(client);
 
     // A change of what is there counts, too.
     let client = database.client().await;
@@ -100,7 +110,7 @@ async fn one_connection_sees_all_databases_of_a_server() {
     let admin = TestPostgres::admin().await;
     let names: Vec<_> = databases.iter().map(|database| database.name().to_owned()).collect();
     let served = async || -> Vec<String> {
-        let query = "select datname::text from pg_stat_activity where datname = any($1) and application_name = 'mainstay'";
+        let query = "select datname::text from pg_stat_activity where datname = any($1) and application_name = 'mainstay fleet'";
         admin.query(query, &[&names]).await.unwrap().iter().map(|row| row.get(0)).collect()
     };
     assert_eq!(served().await, [names[0].clone()], "one connection, to the first of them");
