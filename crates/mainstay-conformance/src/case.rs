@@ -108,6 +108,7 @@ macro_rules! suite {
         $crate::fleet_selection_cases!($fixture);
         $crate::fleet_sharing_cases!($fixture);
         $crate::fleet_trouble_cases!($fixture);
+        $crate::fleet_watch_cases!($fixture);
         $crate::forget_cases!($fixture);
         $crate::fuzz_cases!($fixture);
         $crate::guard_cases!($fixture);

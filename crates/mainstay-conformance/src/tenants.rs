@@ -79,6 +79,8 @@ impl<'a> Tenants<'a> {
 pub(crate) fn quick(options: &mut FleetOptions) {
     options.poll_min = Duration::from_millis(10);
     options.poll_max = Duration::from_millis(100);
+    options.watch = Some(Duration::from_millis(100));
+    options.ring_max = Duration::from_millis(200);
     options.idle = Duration::from_millis(200);
     options.share = Duration::from_millis(200);
     options.look_timeout = Duration::from_secs(3);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use mainstay_core::fleet::{Connect, ConnectTerms, DatabaseDiscovery, DatabaseEntry};
+use mainstay_core::fleet::{Connect, ConnectTerms, DatabaseDiscovery, DatabaseEntry, Watch};
 use mainstay_core::store::Provider;
 use mainstay_core::{Error, ErrorKind, Result};
 
@@ -12,11 +12,12 @@ use crate::error::from_driver;
 use crate::options::PostgresBuilder;
 use crate::provider::Postgres;
 use crate::url::Target;
+use crate::watch::ServerWatch;
 
 const DISCOVER: &str = "postgres.discover";
 
 /// Changes the settings of each database before it is connected to.
-type Change = Box<dyn Fn(&DatabaseEntry, PostgresBuilder) -> PostgresBuilder + Send + Sync>;
+pub(crate) type Change = Arc<dyn Fn(&DatabaseEntry, PostgresBuilder) -> PostgresBuilder + Send + Sync>;
 
 /// Connects the databases of a fleet whose targets are URLs of PostgreSQL.
 pub struct PostgresConnector {
@@ -36,7 +37,7 @@ impl PostgresConnector {
         mut self,
         change: impl Fn(&DatabaseEntry, PostgresBuilder) -> PostgresBuilder + Send + Sync + 'static,
     ) -> Self {
-        self.change = Some(Box::new(change));
+        self.change = Some(Arc::new(change));
         self
     }
 }
@@ -56,13 +57,7 @@ impl std::fmt::Debug for PostgresConnector {
 #[async_trait]
 impl Connect for PostgresConnector {
     async fn connect(&self, entry: &DatabaseEntry, terms: ConnectTerms) -> Result<Arc<dyn Provider>> {
-        let builder = Postgres::builder(entry.target.expose())
-            .names(entry.names.clone())
-            .connect_timeout(Duration::from_secs(3));
-        let builder = match &self.change {
-            Some(change) => change(entry, builder),
-            None => builder,
-        };
+        let builder = builder(entry, self.change.as_ref());
         // One of them is for notifications.
         let pool = if builder.listen { terms.connections.saturating_sub(1) } else { terms.connections };
         Ok(Arc::new(builder.pool_size(pool.max(1)).gate(terms.gate).connect().await?))
@@ -70,6 +65,22 @@ impl Connect for PostgresConnector {
 
     fn server(&self, entry: &DatabaseEntry) -> Option<String> {
         Target::parse(entry.target.expose()).ok().map(|target| target.address())
+    }
+
+    fn watch(&self, entry: &DatabaseEntry) -> Option<Box<dyn Watch>> {
+        let target = Target::parse(entry.target.expose()).ok()?;
+        Some(Box::new(ServerWatch::new(&target, self.change.clone())))
+    }
+}
+
+/// The settings of a database.
+pub(crate) fn builder(entry: &DatabaseEntry, change: Option<&Change>) -> PostgresBuilder {
+    let builder = Postgres::builder(entry.target.expose())
+        .names(entry.names.clone())
+        .connect_timeout(Duration::from_secs(3));
+    match change {
+        Some(change) => change(entry, builder),
+        None => builder,
     }
 }
 

@@ -38,6 +38,7 @@ mod tls;
 mod transaction;
 mod url;
 mod waiting;
+mod watch;
 
 pub use audit::PostgresAudit;
 pub use fanout::PostgresFanout;

@@ -64,9 +64,6 @@ impl Connector {
         let servers = target.servers.iter().map(|server| {
             let mut config = target.config.clone();
             config.host(&server.host).port(server.port).ssl_mode(mode).connect_timeout(timeout);
-            if config.get_application_name().is_none() {
-                config.application_name("mainstay");
-            }
             // A peer that vanished without a word must not hold a worker for the system's two hours.
             if config.get_keepalives_idle() > Duration::from_secs(3_600) {
                 config.keepalives_idle(Duration::from_secs(30));
@@ -80,6 +77,11 @@ impl Connector {
         });
         let store = format!("{}/{}", target.address(), target.database()).into();
         Self { servers: servers.collect(), shuffled: target.shuffled, tls, timeout, store, allowance }
+    }
+
+    /// How long each server has to accept a connection.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.timeout
     }
 
     /// Counts a connection for as long as the answer lives.
@@ -130,6 +132,7 @@ impl Connect for Connector {
             // Operations have asked before they came here; this is for those who use the pool directly.
             self.allowance.any().await;
             let counted = self.count();
+            let severed = self.allowance.severed();
             let (client, connection) = match self.connect_any().await {
                 Ok(connected) => connected?,
                 // The driver has no public way to make this error; the pool's own time limit is about to strike.
@@ -138,8 +141,13 @@ impl Connect for Connector {
             let store = Arc::clone(&self.store);
             let task = tokio::spawn(async move {
                 let _counted = counted;
-                if let Err(error) = connection.await {
-                    tracing::debug!(%store, %error, "a connection ended");
+                tokio::select! {
+                    ended = connection => {
+                        if let Err(error) = ended {
+                            tracing::debug!(%store, %error, "a connection ended");
+                        }
+                    }
+                    () = severed => tracing::debug!(%store, "a connection that may not be answered was closed"),
                 }
             });
             Ok((client, task))
@@ -232,6 +240,12 @@ impl Connections {
         if self.allowance.is_empty() {
             drop(self.pool.retain(|_, _| false));
         }
+    }
+
+    /// Closes all, whoever uses them.
+    pub(crate) fn sever(&self) {
+        self.allow(0);
+        self.allowance.sever();
     }
 
     /// Waits until no more than so many connections are open, of all kinds.

@@ -35,6 +35,9 @@ use crate::tls;
 use crate::url::Target;
 use crate::waiting::Waiting;
 
+/// What connections of a fleet are called on the server, unless the URL says otherwise.
+pub(crate) const FLEET: &str = "mainstay fleet";
+
 /// The default time limit on making a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -64,6 +67,24 @@ struct Shared {
     closed: CancellationToken,
 }
 
+/// What makes the connections that these settings tell of, and where to.
+pub(crate) fn connector(
+    options: &PostgresBuilder,
+    name: &str,
+    allowance: Allowance,
+) -> Result<(Target, Connector)> {
+    let mut target = Target::parse(&options.url)?;
+    if target.config.get_application_name().is_none() {
+        target.config.application_name(name);
+    }
+    let roots = options.roots.as_ref().or(target.roots.as_ref());
+    let (mode, tls) = tls::connector(target.tls_mode, roots)?;
+    let in_url = target.config.get_connect_timeout().copied();
+    let connect = options.connect_timeout.or(in_url).unwrap_or(CONNECT_TIMEOUT);
+    let connector = Connector::new(&target, mode.driver_mode(), tls, connect, allowance);
+    Ok((target, connector))
+}
+
 impl Postgres {
     /// The database of this URL: `postgres://user:password@host:port/database`, with libpq's parameters and several
     /// hosts if wanted. Checks the URL; connections are made when first needed, so the server need not be up yet.
@@ -78,13 +99,9 @@ impl Postgres {
 
     pub(crate) fn new(options: PostgresBuilder) -> Result<Self> {
         options.validate()?;
-        let target = Target::parse(&options.url)?;
-        let roots = options.roots.as_ref().or(target.roots.as_ref());
-        let (mode, tls) = tls::connector(target.tls_mode, roots)?;
-        let in_url = target.config.get_connect_timeout().copied();
-        let connect = options.connect_timeout.or(in_url).unwrap_or(CONNECT_TIMEOUT);
-        let allowance = Allowance::new(options.gate);
-        let connector = Connector::new(&target, mode.driver_mode(), tls, connect, allowance);
+        let name = if options.gate.is_some() { FLEET } else { "mainstay" };
+        let (target, connector) = connector(&options, name, Allowance::new(options.gate.clone()))?;
+        let connect = connector.timeout();
         let limits = PoolLimits { address: target.address(), connect, acquire: options.acquire_timeout };
         let connections =
             Connections::new(connector.clone(), options.pool_size, options.prepared_statements, limits)?;
@@ -276,6 +293,13 @@ impl Provider for Postgres {
             None => pool.allow(connections),
         }
         pool.at_most(connections).await;
+    }
+
+    async fn sever_connections(&self) {
+        if self.shared.connections.is_gated() {
+            self.shared.connections.sever();
+            self.allow_connections(0).await;
+        }
     }
 
     async fn close(&self) {

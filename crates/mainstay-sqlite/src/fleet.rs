@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use mainstay_core::fleet::{Connect, ConnectTerms, DatabaseDiscovery, DatabaseEntry};
+use mainstay_core::fleet::{Connect, ConnectTerms, DatabaseDiscovery, DatabaseEntry, Watch};
 use mainstay_core::store::Provider;
 use mainstay_core::{Error, ErrorKind, Result};
 
 use crate::options::SqliteBuilder;
 use crate::provider::Sqlite;
+use crate::watch::FileWatch;
 
 const DISCOVER: &str = "sqlite.discover";
 
@@ -68,10 +69,14 @@ impl Connect for SqliteConnector {
     fn server(&self, _: &DatabaseEntry) -> Option<String> {
         None
     }
+
+    fn watch(&self, _: &DatabaseEntry) -> Option<Box<dyn Watch>> {
+        Some(Box::new(FileWatch::default()))
+    }
 }
 
 /// The path of a target.
-fn path(target: &str) -> &str {
+pub(crate) fn path(target: &str) -> &str {
     let path = target.strip_prefix("sqlite:").unwrap_or(target);
     path.strip_prefix("//").unwrap_or(path)
 }

@@ -70,6 +70,7 @@ mod timer;
 mod transaction;
 mod value;
 mod wake;
+mod watch;
 mod writer;
 
 pub use adapter::InSqlite;

@@ -87,6 +87,10 @@ impl Connect for UrlConnector {
     fn server(&self, entry: &DatabaseEntry) -> Option<String> {
         self.of(entry).ok()?.server(entry)
     }
+
+    fn watch(&self, entry: &DatabaseEntry) -> Option<Box<dyn Watch>> {
+        self.of(entry).ok()?.watch(entry)
+    }
 }
 
 fn scheme(target: &str) -> Option<&str> {

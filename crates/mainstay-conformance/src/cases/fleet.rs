@@ -38,6 +38,7 @@ cases! { $ fleet_cases:
     obx_102_clients_are_made_once ["OBX-102", "IBX-124"],
     prim_api_002_a_list_is_checked ["PRIM-API-002"],
     prim_api_002_what_discovery_says_is_checked ["PRIM-API-002", "R24"],
+    r24_a_refresh_before_the_start_begins_nothing ["R24"],
     r24_every_primitive_works_over_many_databases ["R24"],
     r24_a_deployment_that_fails_stops_no_other ["R24", "R28"],
 }
@@ -88,6 +89,26 @@ pub(super) async fn obx_070_a_store_is_known_by_one_identifier(fx: &dyn Fixture)
     assert_eq!((outbox("a"), inbox("a")), before, "whatever happens to it");
     let ids: Vec<_> = fleet.status().stores.into_iter().map(|store| store.id).collect();
     assert_eq!(ids, ["a", "b"]);
+    running.stop().await;
+}
+
+pub(super) async fn r24_a_refresh_before_the_start_begins_nothing(fx: &dyn Fixture) {
+    let tenants = Tenants::open(fx, &["a", "b"]).await;
+    let (reporter, mut reports) = Reports::new();
+    let fleet = tenants.fleet().each(reporting(reporter)).build().unwrap();
+    assert_eq!(fleet.refresh().await.unwrap().added, ["a", "b"]);
+    assert_eq!(fleet.ids(), ["a", "b"]);
+    tenants.outbox("a").enqueue(Message::new(TOPIC, "early")).await.unwrap();
+    // Time enough for whoever had begun.
+    for _ in 0..20 {
+        assert_eq!(tenants.stats("a").await.ready, 1);
+        assert_eq!(fleet.status().connections.peak, 0, "nobody has asked for a connection");
+    }
+    assert_eq!(fleet.refresh().await.unwrap().kept, ["a", "b"]);
+    let running = fleet.start().await.unwrap();
+    assert_eq!(reports.next().await.1, "early");
+    fleet.outbox("b").unwrap().enqueue(Message::new(TOPIC, "late")).await.unwrap();
+    assert_eq!(reports.next().await.1, "late");
     running.stop().await;
 }
 

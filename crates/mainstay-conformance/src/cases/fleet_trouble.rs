@@ -6,14 +6,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use mainstay_core::ErrorKind;
-use mainstay_core::fleet::{BreakerState, FleetOptions, Owned, StoreState};
+use mainstay_core::fleet::{BreakerState, DatabaseEntry, FleetOptions, Owned, StoreState};
 use mainstay_core::outbox::Message;
-use mainstay_core::queue::Context;
+use mainstay_core::queue::{Context, DispatcherOptions};
+use mainstay_core::runtime::MainstayBuilder;
 use mainstay_tests::eventually;
 use tokio::sync::{Semaphore, watch};
 
 use crate::case::{Verdict, cases};
-use crate::crew::{PATIENCE, Reports};
+use crate::crew::{PATIENCE, Reporter, Reports};
 use crate::fixture::{Affliction, Fixture, Lacking};
 use crate::tenants::{Delivery, Tenants, quiet, reporting, until_status};
 use crate::world::{TOPIC, interrupted};
@@ -24,6 +25,7 @@ cases! { $ fleet_trouble_cases:
     mst_007_a_wrong_schema_harms_no_other ["MST-007", "R24"],
     mst_007_a_database_that_vanishes_harms_no_other ["MST-007", "R24"],
     mst_007_a_database_may_be_dead_from_the_start ["MST-007", "R24"],
+    r24_a_database_that_falls_silent_at_work_gives_its_connections_back ["R24", "MST-007"],
     r24_a_database_that_recovers_is_worked_on_again ["R24", "MST-007"],
     r24_the_budget_of_connections_is_never_exceeded ["R24"],
     r24_a_busy_database_leaves_the_others_their_share ["R24"],
@@ -210,7 +212,9 @@ pub(super) async fn r24_a_busy_database_leaves_the_others_their_share(fx: &dyn F
 pub(super) async fn r24_a_database_with_nothing_to_do_rests(fx: &dyn Fixture) {
     let tenants = Tenants::open(fx, &IDS).await;
     let (reporter, mut reports) = Reports::<Delivery>::new();
-    let fleet = tenants.fleet().each(reporting(reporter)).build().unwrap();
+    // Whoever watches a server keeps a connection to it.
+    let unwatched = |options: &mut FleetOptions| options.watch = None;
+    let fleet = tenants.fleet().options(unwatched).each(reporting(reporter)).build().unwrap();
     let running = fleet.start().await.unwrap();
     eventually(PATIENCE, "all rest without a connection", async || {
         let status = fleet.status();
@@ -239,6 +243,57 @@ pub(super) async fn r24_an_enqueue_wakes_a_database_that_rests(fx: &dyn Fixture)
         assert_eq!(reports.next().await.1, round.to_string());
     }
     running.stop().await;
+}
+
+/// Handlers that tell whose they are, end when they may, and are given all the time in the world.
+fn held(
+    reporter: Reporter<String>,
+    gate: &Arc<Semaphore>,
+) -> impl Fn(&DatabaseEntry, MainstayBuilder) -> MainstayBuilder + Send + Sync + use<> {
+    let gate = Arc::clone(gate);
+    move |entry, builder| {
+        let (id, reporter, gate) = (entry.id.clone(), reporter.clone(), Arc::clone(&gate));
+        let held = move |_: Context| {
+            let (id, reporter, gate) = (id.clone(), reporter.clone(), Arc::clone(&gate));
+            async move {
+                // Nobody may be listening any more.
+                let _ = reporter.send(id);
+                gate.acquire().await.unwrap().forget();
+            }
+        };
+        let patient = |options: &mut DispatcherOptions| options.grace = Duration::from_secs(3_600);
+        quiet(builder).outbox(|outbox| outbox.options(patient).raw_handler(TOPIC, held))
+    }
+}
+
+pub(super) async fn r24_a_database_that_falls_silent_at_work_gives_its_connections_back(
+    fx: &dyn Fixture,
+) -> Result<(), Lacking> {
+    let tenants = Tenants::open(fx, &["a", "b"]).await;
+    if !tenants.get("a").provider.capabilities().own_clock {
+        return Err(Lacking("own_clock: there is no server that could fall silent"));
+    }
+    let may_end = Arc::new(Semaphore::new(0));
+    let (reporter, mut reports) = Reports::new();
+    let impatient = |options: &mut FleetOptions| options.look_timeout = Duration::from_secs(1);
+    let fleet = tenants.fleet().options(tight).options(impatient).each(held(reporter, &may_end));
+    let fleet = fleet.build().unwrap();
+    let running = fleet.start().await.unwrap();
+    tenants.outbox("a").enqueue(Message::new(TOPIC, "")).await.unwrap();
+    assert_eq!(reports.next().await, "a");
+    // Its handler goes on, and there is no end to its grace. Its connections are for others all the same.
+    fx.afflict(tenants.get("a"), Affliction::Silent).await?;
+    tenants.outbox("b").enqueue(Message::new(TOPIC, "")).await.unwrap();
+    assert_eq!(reports.next().await, "b");
+    fx.heal(tenants.get("a")).await;
+    may_end.add_permits(100);
+    until_status(&fleet, "a", "it is well", |status| {
+        status.breaker == BreakerState::Closed && status.last_error.is_some()
+    })
+    .await;
+    running.stop().await;
+    assert_eq!(fleet.status().connections.used, 0);
+    Ok(())
 }
 
 pub(super) async fn r24_calls_get_through_while_all_connections_are_at_work(fx: &dyn Fixture) {

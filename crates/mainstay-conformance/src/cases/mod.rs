@@ -25,6 +25,7 @@ mod fleet_due;
 mod fleet_selection;
 mod fleet_sharing;
 mod fleet_trouble;
+mod fleet_watch;
 mod forget;
 mod fuzz;
 mod guard;
@@ -92,6 +93,7 @@ pub fn all() -> Vec<Case> {
         fleet_selection::CASES,
         fleet_sharing::CASES,
         fleet_trouble::CASES,
+        fleet_watch::CASES,
         forget::CASES,
         fuzz::CASES,
         guard::CASES,

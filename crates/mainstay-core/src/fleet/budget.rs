@@ -19,6 +19,8 @@ pub(super) struct Budget {
     all: Arc<Semaphore>,
     /// What those that work may have of them.
     working: Arc<Semaphore>,
+    /// How many of those that are kept back may be kept open by who watches.
+    standing: Arc<Semaphore>,
     per_server: Option<usize>,
     servers: Mutex<HashMap<String, Arc<Semaphore>>>,
     used: Arc<AtomicUsize>,
@@ -47,6 +49,7 @@ impl Budget {
             total: options.connections,
             all: Arc::new(Semaphore::new(options.connections)),
             working: Arc::new(Semaphore::new(options.connections - options.reserve())),
+            standing: Arc::new(Semaphore::new(standing(options))),
             per_server: options.connections_per_server,
             servers: Mutex::default(),
             used: Arc::default(),
@@ -60,6 +63,11 @@ impl Budget {
         let server = self.of_server(server, 1).await;
         let all = acquire(&self.all, 1).await;
         self.share(1, [server, None, all])
+    }
+
+    /// Leave to keep a connection of [`Self::one`] open for long. Half of what is kept back stays for those that last a moment.
+    pub(super) fn standing(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.standing).try_acquire_owned().ok()
     }
 
     /// All that a database works with.
@@ -100,6 +108,14 @@ impl Budget {
         let used = self.used.fetch_add(count, Ordering::SeqCst) + count;
         self.peak.fetch_max(used, Ordering::SeqCst);
         Share { count, used: Arc::clone(&self.used), _permits: permits }
+    }
+}
+
+/// How many connections may be kept open by who watches: none where a server has no room for that beside a database at work and a look.
+fn standing(options: &FleetOptions) -> usize {
+    match options.connections_per_server {
+        Some(bound) if bound < options.connections_per_store + 2 => 0,
+        _ => options.reserve() / 2,
     }
 }
 
@@ -164,6 +180,18 @@ mod tests {
         assert!((&mut third).now_or_never().is_none(), "it asked for less, but later");
         drop((&mut second).now_or_never().expect("the second is next"));
         assert!((&mut third).now_or_never().is_some());
+    }
+
+    #[test]
+    fn who_watches_leaves_room_for_looks() {
+        let standing = |connections, per_server| {
+            let budget = budget(connections, per_server);
+            std::iter::from_fn(|| budget.standing()).collect::<Vec<_>>().len()
+        };
+        assert_eq!(standing(50, None), 5);
+        assert_eq!(standing(4, None), 0, "the only one that is kept back is for looks");
+        assert_eq!(standing(50, Some(4)), 0, "a database at work would wait for it for ever");
+        assert_eq!(standing(50, Some(5)), 5);
     }
 
     #[tokio::test]

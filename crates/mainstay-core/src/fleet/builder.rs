@@ -114,11 +114,13 @@ impl FleetBuilder {
             None => Owned::none(),
         };
         let owned = watch::Sender::new(owned);
+        let rung = watch::Sender::new(0);
         let node = Node {
             options: self.options,
             budget: Budget::new(&self.options),
             owned: owned.subscribe(),
             dispatches: matches!(self.selection, Selection::Concurrent),
+            rung: rung.clone(),
         };
         Ok(Fleet(Arc::new(Inner {
             discovery: self.discovery,
@@ -133,7 +135,7 @@ impl FleetBuilder {
             registry: Mutex::default(),
             refreshing: tokio::sync::Mutex::new(()),
             last_refresh: Mutex::default(),
-            rung: watch::Sender::new(0),
+            rung,
             keepers: TaskTracker::new(),
             stop: CancellationToken::new(),
             started: AtomicBool::new(false),

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use crate::error::Result;
 use crate::store::{ConnectionGate, Provider};
 
-use super::DatabaseEntry;
+use super::{DatabaseEntry, Watch};
 
 /// Makes the provider of a database. It must open no connection: those are opened as the gate allows.
 #[async_trait]
@@ -17,6 +17,13 @@ pub trait Connect: Send + Sync + 'static {
 
     /// The server it is on, as `host:port`, if several databases can be on one. Their connections are counted together.
     fn server(&self, entry: &DatabaseEntry) -> Option<String>;
+
+    /// What sees from outside that this database is written to, if there is such a thing. Of those that name the same place, one is used
+    /// for all databases there. Defaults to none: then work that others add is found by looking.
+    fn watch(&self, entry: &DatabaseEntry) -> Option<Box<dyn Watch>> {
+        let _ = entry;
+        None
+    }
 }
 
 #[async_trait]
@@ -27,6 +34,10 @@ impl Connect for Arc<dyn Connect> {
 
     fn server(&self, entry: &DatabaseEntry) -> Option<String> {
         self.as_ref().server(entry)
+    }
+
+    fn watch(&self, entry: &DatabaseEntry) -> Option<Box<dyn Watch>> {
+        self.as_ref().watch(entry)
     }
 }
 

@@ -149,7 +149,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// Asks discovery now. What is new is added, what is gone is stopped gracefully, what has changed is replaced, and the rest is left
+    /// Asks discovery now, which before the start only tells which databases there are. What is new is added, what is gone is stopped gracefully, what has changed is replaced, and the rest is left
     /// as it is. An error leaves everything as it is.
     pub async fn refresh(&self) -> Result<Refreshed> {
         self.0.refresh().await
@@ -173,6 +173,7 @@ impl Fleet {
                 last_error: Some(refusal.error.clone()),
                 last_error_kind: Some(refusal.kind),
                 in_hand: 0,
+                watched: false,
             });
             (registry.stores.values().map(|kept| kept.store.status()).collect(), refused.collect())
         };

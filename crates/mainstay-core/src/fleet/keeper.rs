@@ -11,11 +11,12 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::runtime::{Pause, RunningMainstay};
+use crate::runtime::RunningMainstay;
 use crate::store::Agenda;
 use crate::telemetry;
 
 use super::budget::{Budget, Share};
+use super::plan::Plan;
 use super::store::{BatchRequest, Store};
 use super::{FleetOptions, Owned, StoreState};
 
@@ -31,7 +32,10 @@ const CHECK_WHILE_OTHERS_WAIT: Duration = Duration::from_millis(50);
 /// How long closing connections is waited for before others are seen to. The share stays taken until they are closed.
 const CLOSING: Duration = Duration::from_secs(2);
 
-/// How often in a row a database that is worked on may not answer in time.
+/// Connections of a database at work of which handlers can't have all: one is always left to answer a look.
+const ENOUGH: usize = 3;
+
+/// How often in a row a database with fewer may not answer in time.
 const UNANSWERED: u32 = 2;
 
 const NO_ANSWER: &str = "fleet.look";
@@ -43,6 +47,8 @@ pub(super) struct Node {
     pub(super) owned: watch::Receiver<Owned>,
     /// Whether messages are handed out here, and not by a strategy.
     pub(super) dispatches: bool,
+    /// Counts the work that is there to be handed out, for a strategy.
+    pub(super) rung: watch::Sender<u64>,
 }
 
 /// Keeps one database.
@@ -52,14 +58,6 @@ pub(super) struct Keeper {
     pub(super) stop: CancellationToken,
     pub(super) requests: mpsc::UnboundedReceiver<BatchRequest>,
     plan: Plan,
-}
-
-/// When to do something next.
-struct Plan {
-    pause: Pause,
-    look_at: Instant,
-    /// When to work, at the latest: the chores are seen to then.
-    work_at: Instant,
     /// What was known of the policies of fan-outs when their coordinators last ran.
     fanout_changes: Option<i64>,
 }
@@ -92,11 +90,9 @@ impl Keeper {
         stop: CancellationToken,
         requests: mpsc::UnboundedReceiver<BatchRequest>,
     ) -> Self {
-        let (now, options) = (Instant::now(), &node.options);
-        let pause = Pause::new((options.poll_min, options.poll_max));
-        // Chores first: they check the schema and register jobs.
         Self {
-            plan: Plan { pause, look_at: now, work_at: now, fanout_changes: None },
+            plan: Plan::new(&node.options, Instant::now()),
+            fanout_changes: None,
             store,
             node,
             stop,
@@ -137,8 +133,7 @@ impl Keeper {
             self.store.set_state(if is_owned { StoreState::Cold } else { StoreState::Elsewhere });
             if is_owned && !was_owned {
                 // Whoever had it last may have left anything.
-                self.plan.pause.reset();
-                self.plan.work_at = Instant::now();
+                self.plan.work_now(Instant::now());
             }
             was_owned = is_owned;
             if told.recheck {
@@ -146,8 +141,11 @@ impl Keeper {
                 self.plan.look_at = Instant::now();
             }
             if told.rung {
-                self.plan.pause.reset();
-                self.plan.work_at = Instant::now();
+                self.plan.work_now(Instant::now());
+            }
+            self.plan.set_watched(self.store.signals.is_watched(), Instant::now());
+            if self.store.signals.take_written() {
+                self.plan.ring(Instant::now());
             }
             if told.wanted {
                 return Next::Serve;
@@ -234,15 +232,18 @@ impl Keeper {
 
     /// Sets when to look or work next.
     fn plan(&mut self, agenda: &Agenda) {
-        let now = Instant::now();
-        let next = self.store.next(agenda, self.node.dispatches);
-        let changed = self.plan.fanout_changes.is_some_and(|known| known != agenda.fanout_changes);
-        if next.is_some_and(|next| next.is_zero()) || (changed && self.store.coordinates()) {
-            // Work is done with the chores; there is only one way to begin.
-            self.plan.work_at = now;
+        let is_due = |next: Option<Duration>| next.is_some_and(|next| next.is_zero());
+        let changed = self.fanout_changes.is_some_and(|known| known != agenda.fanout_changes);
+        let next = match changed && self.store.coordinates() {
+            true => Some(Duration::ZERO),
+            false => self.store.next(agenda, self.node.dispatches),
+        };
+        if self.plan.looked(next, Instant::now()) {
+            telemetry::watch_distrusted(self.store.id());
         }
-        let pause = self.plan.pause.step();
-        self.plan.look_at = now + next.map_or(pause, |next| next.min(pause));
+        if !self.node.dispatches && is_due(self.store.next(agenda, true)) {
+            self.node.rung.send_modify(|rings| *rings += 1);
+        }
     }
 
     async fn agenda(&self) -> Result<Agenda> {
@@ -271,13 +272,15 @@ impl Keeper {
             let told = self.store.signals.take();
             recheck |= told.recheck;
             if told.rung {
-                self.plan.pause.reset();
-                self.plan.work_at = Instant::now();
+                self.plan.work_now(Instant::now());
                 if self.is_owned() {
                     break;
                 }
             }
-            until = Instant::now() + LINGER;
+            // Nothing else is a call: that somebody has written, for one.
+            if told.rung || told.wanted {
+                until = Instant::now() + LINGER;
+            }
         }
         self.let_go(share).await;
         if recheck {
@@ -294,17 +297,20 @@ impl Keeper {
         let count = self.node.options.connections_per_store;
         let Some(share) = self.share_for_work(count).await else { return };
         self.store.set_state(StoreState::Warm);
+        self.plan.works();
         self.allow(count).await;
         let ended = match self.begin().await {
             Ok(running) => {
                 self.succeeded();
                 self.plan.work_at = Instant::now() + self.node.options.upkeep;
                 let end = self.attend().await;
-                self.finish(running, end).await
+                self.finish(running, end, share).await
             }
-            Err(error) => Err(error),
+            Err(error) => {
+                self.let_go(share).await;
+                Err(error)
+            }
         };
-        self.let_go(share).await;
         if let Err(error) = ended {
             self.failed(&error);
         }
@@ -332,24 +338,27 @@ impl Keeper {
         let (mut owned, mut line) = (self.node.owned.clone(), self.node.budget.line());
         let began = Instant::now();
         let (mut busy_at, mut unanswered) = (began, 0);
+        // With few connections a look can also go unanswered because all are in handlers' hands.
+        let patience = if options.connections_per_store < ENOUGH { UNANSWERED } else { 0 };
         loop {
             if self.stop.is_cancelled() || !owned.borrow_and_update().owns(self.store.id()) {
                 return End::Stop;
             }
+            // Whatever was written until now, this look sees it. What is written later stays told.
+            self.store.signals.take_written();
             let agenda = match self.agenda().await {
                 Ok(agenda) => {
                     unanswered = 0;
                     agenda
                 }
-                // A look can also go unanswered because all connections are in handlers' hands.
-                Err(error) if error.operation() == NO_ANSWER && unanswered < UNANSWERED => {
+                Err(error) if error.operation() == NO_ANSWER && unanswered < patience => {
                     unanswered += 1;
                     continue;
                 }
                 Err(error) => return End::Sick(error),
             };
             // Coordinators that run see for themselves.
-            self.plan.fanout_changes = Some(agenda.fanout_changes);
+            self.fanout_changes = Some(agenda.fanout_changes);
             let next = self.store.next(&agenda, self.node.dispatches);
             let busy = self.store.slots.in_hand() > 0 || next.is_some_and(|next| next < options.idle);
             let now = Instant::now();
@@ -361,7 +370,7 @@ impl Keeper {
                 return End::Share;
             }
             if now - busy_at >= options.idle || (others_wait && !busy) {
-                self.plan.pause.reset();
+                self.plan.wake();
                 self.plan(&agenda);
                 return End::Idle;
             }
@@ -376,28 +385,84 @@ impl Keeper {
         }
     }
 
-    async fn finish(&mut self, running: RunningMainstay, end: End) -> Result<()> {
+    /// Ends the work, and gives the share back when that is done or the database no longer answers, whichever is first.
+    async fn finish(&mut self, running: RunningMainstay, end: End, share: Share) -> Result<()> {
         match end {
-            End::Stop => running.stop().await,
-            End::Sick(error) => {
-                running.stop().await?;
-                Err(error)
+            End::Stop => {
+                let stopped = running.stop().await;
+                self.let_go(share).await;
+                stopped
             }
+            End::Sick(error) => self.abandon(running.stop(), share, error).await,
             End::Idle | End::Share => {
                 if matches!(end, End::Share) {
                     // To the end of the line.
                     self.plan.work_at = Instant::now();
                 }
                 let (stop, mut owned) = (self.stop.clone(), self.node.owned.clone());
-                let id = self.store.id().to_owned();
+                let (id, sick) = (self.store.id().to_owned(), CancellationToken::new());
+                let is_sick = sick.clone();
                 let hurry = async move {
                     tokio::select! {
                         () = stop.cancelled() => {}
+                        () = is_sick.cancelled() => {}
                         _ = owned.wait_for(|owned| !owned.owns(&id)) => {}
                     }
                 };
-                running.finish(hurry).await
+                let mut finishing = Box::pin(running.finish(hurry));
+                let error = tokio::select! {
+                    finished = &mut finishing => {
+                        self.let_go(share).await;
+                        return finished;
+                    }
+                    error = self.sickness() => error,
+                };
+                sick.cancel();
+                self.abandon(finishing, share, error).await
             }
+        }
+    }
+
+    /// What is wrong with a database that is worked on, as soon as something is.
+    async fn sickness(&self) -> Error {
+        loop {
+            tokio::time::sleep(CHECK).await;
+            if let Err(error) = self.agenda().await {
+                return error;
+            }
+        }
+    }
+
+    /// Takes a database's connections away while its work comes to an end: it does not answer, and others can use them. Should it answer
+    /// after all, one connection will do for what is still to be settled.
+    async fn abandon(
+        &mut self,
+        ending: impl Future<Output = Result<()>>,
+        share: Share,
+        error: Error,
+    ) -> Result<()> {
+        tokio::pin!(ending);
+        self.sever(share).await;
+        loop {
+            tokio::select! {
+                ended = &mut ending => return ended.and(Err(error)),
+                () = self.store.signals.told() => {}
+            }
+            if self.store.signals.take().wanted {
+                break;
+            }
+        }
+        let ended = async {
+            let last = self.node.budget.one(self.store.server.as_deref()).await;
+            self.allow(1).await;
+            let ended = tokio::time::timeout(self.node.options.look_timeout, &mut ending).await;
+            self.sever(last).await;
+            ended
+        };
+        match ended.await {
+            Ok(ended) => ended.and(Err(error)),
+            // What could not be settled lapses.
+            Err(_) => ending.await.and(Err(error)),
         }
     }
 
@@ -462,11 +527,20 @@ impl Keeper {
         drop(tokio::time::timeout(CLOSING, allowed).await);
     }
 
-    /// Closes the connections and gives the share back.
+    /// Closes the connections as soon as nobody uses them, and gives the share back.
     async fn let_go(&self, share: Share) {
-        let provider = Arc::clone(&self.store.provider);
-        if tokio::time::timeout(CLOSING, provider.allow_connections(0)).await.is_err() {
+        self.close(self.store.provider.allow_connections(0), share).await;
+    }
+
+    /// Closes the connections, whoever uses them, and gives the share back.
+    async fn sever(&self, share: Share) {
+        self.close(self.store.provider.sever_connections(), share).await;
+    }
+
+    async fn close(&self, closing: impl Future<Output = ()>, share: Share) {
+        if tokio::time::timeout(CLOSING, closing).await.is_err() {
             // Somebody still uses one. Nobody else may have it until then.
+            let provider = Arc::clone(&self.store.provider);
             tokio::spawn(async move {
                 provider.allow_connections(0).await;
                 drop(share);

@@ -27,8 +27,15 @@ pub struct FleetOptions {
     pub allow_empty: bool,
     /// The first wait between looks at a database with nothing to do; it doubles with every look. Defaults to 0.25 s.
     pub poll_min: Duration,
-    /// The longest wait between looks. Defaults to 30 s.
+    /// The longest wait between looks at one that is not watched. Defaults to 30 s.
     pub poll_max: Duration,
+    /// How often it is seen from outside whether databases were written to, where that can be seen; those are looked at at once. None: they
+    /// are only looked at now and then. Defaults to 0.5 s.
+    pub watch: Option<Duration>,
+    /// The longest wait between looks at a database that is watched. Less than `poll_max` counts as that. Defaults to 5 min.
+    pub poll_max_watched: Duration,
+    /// The longest wait between looks at a database that is written to all the time without work being added to it. Defaults to 5 s.
+    pub ring_max: Duration,
     /// How long a database with nothing to do keeps its connections, if nobody else wants them. Defaults to 5 s.
     pub idle: Duration,
     /// How long a database may keep its connections while others wait for theirs. What it has in hand it finishes. Defaults to 5 s.
@@ -56,6 +63,9 @@ impl Default for FleetOptions {
             allow_empty: false,
             poll_min: Duration::from_millis(250),
             poll_max: Duration::from_secs(30),
+            watch: Some(Duration::from_millis(500)),
+            poll_max_watched: Duration::from_secs(300),
+            ring_max: Duration::from_secs(5),
             idle: Duration::from_secs(5),
             share: Duration::from_secs(5),
             look_timeout: Duration::from_secs(5),
@@ -102,6 +112,8 @@ impl FleetOptions {
         let times = [
             ("refresh", self.refresh.unwrap_or(self.poll_min)),
             ("poll_min", self.poll_min),
+            ("watch", self.watch.unwrap_or(self.poll_min)),
+            ("ring_max", self.ring_max),
             ("look_timeout", self.look_timeout),
             ("start_timeout", self.start_timeout),
             ("upkeep", self.upkeep),
@@ -133,5 +145,16 @@ mod tests {
         options.validate().unwrap();
         let options = FleetOptions { connections_per_server: Some(2), ..options };
         assert_eq!(options.validate().unwrap_err().field(), Some("connections_per_server"));
+    }
+
+    #[test]
+    fn times_that_are_no_time_are_refused() {
+        let nothing = Duration::ZERO;
+        let options = FleetOptions { watch: Some(nothing), ..FleetOptions::default() };
+        assert_eq!(options.validate().unwrap_err().field(), Some("watch"));
+        let options = FleetOptions { watch: None, ring_max: nothing, ..options };
+        assert_eq!(options.validate().unwrap_err().field(), Some("ring_max"));
+        let options = FleetOptions { ring_max: Duration::from_millis(1), ..options };
+        options.validate().unwrap();
     }
 }

@@ -3,9 +3,10 @@
 //! What discovery says anew is compared with what is there: new ones are added, missing ones stopped gracefully and let go, changed ones
 //! replaced, and the rest is left alone, clients and all. One entry that can't be used is noted and keeps nobody else out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -21,6 +22,7 @@ use crate::telemetry;
 use super::breaker::Breaker;
 use super::control::Inner;
 use super::discovery::validate;
+use super::doorbell::Doorbell;
 use super::keeper::Keeper;
 use super::store::{Signals, Store};
 use super::{ConnectTerms, DatabaseEntry};
@@ -52,12 +54,16 @@ pub struct Refreshed {
 pub(super) struct Registry {
     pub(super) stores: BTreeMap<String, Kept>,
     pub(super) refused: BTreeMap<String, Refusal>,
+    /// Where somebody listens.
+    pub(super) places: BTreeSet<String>,
 }
 
 /// A database that is kept.
 pub(super) struct Kept {
     pub(super) store: Arc<Store>,
     pub(super) stop: CancellationToken,
+    /// Who will keep it, once the fleet has started.
+    keeper: Option<Box<Keeper>>,
 }
 
 /// An entry that can't be used.
@@ -118,9 +124,8 @@ impl Inner {
                 Ok((store, keeper)) => {
                     // The old one finishes what it has in hand; claims keep the two apart.
                     self.leave(&id);
-                    let stop = keeper.stop.clone();
-                    self.registry().stores.insert(id.clone(), Kept { store, stop });
-                    self.keepers.spawn(keep(keeper));
+                    let (stop, keeper) = (keeper.stop.clone(), Some(Box::new(keeper)));
+                    self.registry().stores.insert(id.clone(), Kept { store, stop, keeper });
                     let to = if before.is_some() { &mut refreshed.replaced } else { &mut refreshed.added };
                     to.push(id);
                 }
@@ -136,7 +141,29 @@ impl Inner {
                 }
             }
         }
+        if self.started.load(Ordering::SeqCst) {
+            self.keep_all();
+        }
         Ok(refreshed)
+    }
+
+    /// Keeps those that nobody keeps yet, and listens where nobody does.
+    fn keep_all(self: &Arc<Self>) {
+        let mut registry = self.registry();
+        for kept in registry.stores.values_mut() {
+            if let Some(keeper) = kept.keeper.take() {
+                self.keepers.spawn(keep(*keeper));
+            }
+        }
+        let Some(interval) = self.node.options.watch else { return };
+        let Registry { stores, places, .. } = &mut *registry;
+        for store in stores.values().map(|kept| &kept.store) {
+            let Some(place) = store.place.as_ref().filter(|place| !places.contains(*place)) else { continue };
+            if let Some(watch) = self.connect.watch(&store.entry) {
+                places.insert(place.clone());
+                self.keepers.spawn(Doorbell::new(Arc::clone(self), watch).run(interval));
+            }
+        }
     }
 
     /// Lets a database go, if it is there.
@@ -168,8 +195,9 @@ impl Inner {
         let builder = (self.set_up)(&entry, Mainstay::builder_over(provider));
         let mainstay = builder.among_others(bell, slots.clone()).build()?;
         let server = self.connect.server(&entry);
+        let place = self.connect.watch(&entry).map(|watch| watch.place().to_owned());
         let breaker = Breaker::new(self.node.options.breaker);
-        let (store, requests) = Store::new((entry, server), mainstay, slots, signals, breaker);
+        let (store, requests) = Store::new((entry, server, place), mainstay, slots, signals, breaker);
         let store = Arc::new(store);
         let keeper =
             Keeper::new(Arc::clone(&store), Arc::clone(&self.node), self.stop.child_token(), requests);

@@ -60,6 +60,8 @@ pub struct StoreStatus {
     pub last_error_kind: Option<ErrorKind>,
     /// Messages claimed by this process and not settled.
     pub in_hand: usize,
+    /// Whether all writes to it are seen from outside, whoever writes. It is looked at less often then.
+    pub watched: bool,
 }
 
 /// What a database is doing.

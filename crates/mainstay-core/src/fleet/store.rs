@@ -12,12 +12,14 @@ use crate::runtime::Mainstay;
 use crate::store::{Agenda, Provider, Queue};
 
 use super::breaker::Breaker;
-use super::{BreakerState, DatabaseEntry, StoreState, StoreStatus};
+use super::{BreakerState, DatabaseEntry, Mark, StoreState, StoreStatus};
 
 /// One database of the fleet.
 pub(super) struct Store {
     pub(super) entry: DatabaseEntry,
     pub(super) server: Option<String>,
+    /// Where it is watched from outside, if it is.
+    pub(super) place: Option<String>,
     pub(super) provider: Arc<dyn Provider>,
     pub(super) mainstay: Mainstay,
     pub(super) slots: Slots,
@@ -31,6 +33,8 @@ pub(super) struct Store {
 pub(super) struct View {
     pub(super) state: StoreState,
     pub(super) breaker: Breaker,
+    /// How it looked from outside.
+    mark: Option<Mark>,
 }
 
 /// Somebody wants one batch handled.
@@ -49,6 +53,10 @@ pub(super) struct Signals {
     rung: AtomicBool,
     /// Somebody believes that what was wrong is over.
     recheck: AtomicBool,
+    /// Somebody has written to it. Taken by itself: only who is about to look may forget it.
+    written: AtomicBool,
+    /// Whether that would be told. Not a signal, but a change of it is.
+    watched: AtomicBool,
 }
 
 /// Signals that were taken.
@@ -72,6 +80,24 @@ impl Signals {
         self.tell(&self.recheck);
     }
 
+    pub(super) fn write(&self) {
+        self.tell(&self.written);
+    }
+
+    pub(super) fn take_written(&self) -> bool {
+        self.written.swap(false, Ordering::SeqCst)
+    }
+
+    pub(super) fn set_watched(&self, watched: bool) {
+        if self.watched.swap(watched, Ordering::SeqCst) != watched {
+            self.told.notify_one();
+        }
+    }
+
+    pub(super) fn is_watched(&self) -> bool {
+        self.watched.load(Ordering::SeqCst)
+    }
+
     fn tell(&self, signal: &AtomicBool) {
         signal.store(true, Ordering::SeqCst);
         self.told.notify_one();
@@ -90,7 +116,7 @@ impl Signals {
 
 impl Store {
     pub(super) fn new(
-        (entry, server): (DatabaseEntry, Option<String>),
+        (entry, server, place): (DatabaseEntry, Option<String>, Option<String>),
         mainstay: Mainstay,
         slots: Slots,
         signals: Arc<Signals>,
@@ -98,8 +124,8 @@ impl Store {
     ) -> (Self, mpsc::UnboundedReceiver<BatchRequest>) {
         let (batches, requests) = mpsc::unbounded_channel();
         let provider = Arc::clone(mainstay.provider());
-        let view = Mutex::new(View { state: StoreState::Cold, breaker });
-        (Self { entry, server, provider, mainstay, slots, signals, batches, view }, requests)
+        let view = Mutex::new(View { state: StoreState::Cold, breaker, mark: None });
+        (Self { entry, server, place, provider, mainstay, slots, signals, batches, view }, requests)
     }
 
     pub(super) fn id(&self) -> &str {
@@ -113,6 +139,16 @@ impl Store {
 
     pub(super) fn set_state(&self, state: StoreState) {
         self.view().state = state;
+    }
+
+    /// What the doorbell has read; none if the database can't be seen. Anything that is not as it was before rings. Only one that hears
+    /// everything is believed when it is silent.
+    pub(super) fn hear(&self, mark: Option<Mark>, everything: bool) {
+        let before = std::mem::replace(&mut self.view().mark, mark);
+        if mark.is_some() && mark != before {
+            self.signals.write();
+        }
+        self.signals.set_watched(mark.is_some() && everything);
     }
 
     /// Whether the database answered when last asked, or was never asked.
@@ -150,6 +186,7 @@ impl Store {
             last_error: error.map(|(_, text)| text.clone()),
             last_error_kind: error.map(|(kind, _)| *kind),
             in_hand: self.slots.in_hand(),
+            watched: self.signals.is_watched(),
         }
     }
 }

@@ -57,6 +57,28 @@ pub(crate) fn store_recovered(store: &str) {
     tracing::info!(store, "a database of the fleet is well again");
 }
 
+/// Databases of a fleet can't be watched from outside, so they are looked at more often. Only the first failure of several is worth a warning.
+pub(crate) fn watch_failed(place: &str, error: &Error, pause: Duration, news: bool) {
+    if news {
+        tracing::warn!(store = FLEET, place, %error, ?pause, "writes to databases of the fleet can't be seen from outside; they are looked at instead");
+    } else {
+        tracing::debug!(store = FLEET, place, %error, ?pause, "writes to databases of the fleet still can't be seen from outside");
+    }
+}
+
+/// Databases of a fleet are watched again.
+pub(crate) fn watch_recovered(place: &str) {
+    tracing::info!(store = FLEET, place, "writes to databases of the fleet are seen from outside again");
+}
+
+/// Work was found in a database of a fleet, several times, that nobody had seen being written.
+pub(crate) fn watch_distrusted(store: &str) {
+    tracing::info!(
+        store,
+        "writes to a database of the fleet are not seen from outside as they should be; it is looked at more often"
+    );
+}
+
 /// Discovery has answered.
 pub(crate) fn fleet_refreshed(refreshed: &Refreshed) {
     let Refreshed { added, removed, replaced, kept, refused } = refreshed;
@@ -89,6 +111,8 @@ pub(crate) fn fleet_gauges(status: &FleetStatus) {
     }
     let failing = status.stores.iter().filter(|store| store.breaker != BreakerState::Closed).count();
     gauge!(names::FLEET_SICK, "store" => FLEET).set(failing as f64);
+    let watched = status.stores.iter().filter(|store| store.watched).count();
+    gauge!(names::FLEET_WATCHED, "store" => FLEET).set(watched as f64);
     gauge!(names::FLEET_CONNECTIONS, "store" => FLEET).set(status.connections.used as f64);
     gauge!(names::FLEET_BUDGET, "store" => FLEET).set(status.connections.budget as f64);
     gauge!(names::FLEET_WAITING, "store" => FLEET).set(status.connections.waiting as f64);

@@ -21,3 +21,4 @@ mod timers;
 mod tracking;
 mod upgrade;
 mod waiting;
+mod watch;
