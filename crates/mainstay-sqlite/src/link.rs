@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use mainstay_core::store::ConnectionGate;
 use mainstay_core::{Error, ErrorKind, Result};
-use tokio::sync::{Mutex, Notify, OnceCell};
+use tokio::sync::{Mutex, Notify, OnceCell, OwnedMutexGuard};
 
 use crate::connection::Location;
 use crate::reader::Readers;
@@ -29,8 +29,8 @@ pub(crate) struct Link {
     pub(crate) signal: Arc<Signal>,
     pub(crate) commits: Arc<AtomicU64>,
     state: RwLock<State>,
-    /// One opens at a time.
-    opening: Mutex<()>,
+    /// One opens, looks or closes at a time: whoever lets go of the connections has to know that nobody is just opening one.
+    opening: Arc<Mutex<()>>,
     /// Told whenever somebody is done with the connections, while somebody wants to know.
     done: Notify,
     /// How many do.
@@ -67,7 +67,7 @@ impl Link {
             signal: Arc::new(Signal::new()),
             commits: Arc::default(),
             state: RwLock::new(State::Resting),
-            opening: Mutex::new(()),
+            opening: Arc::default(),
             done: Notify::new(),
             watching: AtomicUsize::new(0),
         }
@@ -79,10 +79,15 @@ impl Link {
             if let Some(open) = self.current(operation)? {
                 return Ok(open);
             }
-            let allowed = self.allowed(operation).await?;
+            self.allowed(operation).await?;
             let _one_at_a_time = self.opening.lock().await;
             if let Some(open) = self.current(operation)? {
                 return Ok(open);
+            }
+            let allowed = self.gate.as_ref().map_or(usize::MAX, |gate| gate.allowed());
+            if allowed == 0 {
+                // They were let go of meanwhile.
+                continue;
             }
             let opened = Open::start(self, allowed, creates).await?;
             let refused = {
@@ -111,6 +116,15 @@ impl Link {
         }
     }
 
+    /// Keeps everybody else from opening or closing connections. None if they are open.
+    pub(crate) async fn alone(
+        self: &Arc<Self>,
+        operation: &'static str,
+    ) -> Result<Option<OwnedMutexGuard<()>>> {
+        let alone = Arc::clone(&self.opening).lock_owned().await;
+        Ok(if self.current(operation)?.is_some() { None } else { Some(alone) })
+    }
+
     /// Waits until there may be connections, and says how many.
     pub(crate) async fn allowed(&self, operation: &'static str) -> Result<usize> {
         let Some(gate) = &self.gate else { return Ok(usize::MAX) };
@@ -130,6 +144,7 @@ impl Link {
         if self.location.is_memory() {
             return;
         }
+        let _nobody_opens = self.opening.lock().await;
         let watching = Watching::new(&self.watching);
         let open = loop {
             let done = self.done.notified();

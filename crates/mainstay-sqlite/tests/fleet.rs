@@ -4,11 +4,12 @@
 
 mod support;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 use std::path::Path;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -35,13 +36,16 @@ async fn gated(scratch: &Scratch) -> (Sqlite, Arc<AtomicUsize>) {
     (sqlite, wanted)
 }
 
-/// How many connections to a file this process has, as the system counts them.
-fn connections(path: &Path) -> usize {
+/// The connections to a file that this process has, as the system counts them.
+fn descriptors(path: &Path) -> BTreeSet<OsString> {
     let path = path.canonicalize().unwrap();
-    let files = std::fs::read_dir("/proc/self/fd").unwrap();
-    files
-        .filter(|file| std::fs::read_link(file.as_ref().unwrap().path()).is_ok_and(|link| link == path))
-        .count()
+    let files = std::fs::read_dir("/proc/self/fd").unwrap().map(Result::unwrap);
+    let ours = files.filter(|file| std::fs::read_link(file.path()).is_ok_and(|link| link == path));
+    ours.map(|file| file.file_name()).collect()
+}
+
+fn connections(path: &Path) -> usize {
+    descriptors(path).len()
 }
 
 #[tokio::test]
@@ -255,4 +259,35 @@ async fn a_fleet_tells_in_gauges_how_it_is() {
     .await;
     assert_eq!(fleet.status().store("a").unwrap().state, StoreState::Cold);
     running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn looks_and_calls_share_the_one_connection_there_may_be() {
+    let scratch = Scratch::new().await;
+    let (sqlite, _) = gated(&scratch).await;
+    let over = Arc::new(AtomicBool::new(false));
+    let watching = {
+        let (path, over) = (scratch.path(), Arc::clone(&over));
+        std::thread::spawn(move || {
+            let mut most = 0;
+            while !over.load(Ordering::SeqCst) {
+                // Twice, so that one that is closed is not counted together with the next.
+                most = most.max(descriptors(&path).intersection(&descriptors(&path)).count());
+            }
+            most
+        })
+    };
+    for _ in 0..100 {
+        sqlite.allow_connections(1).await;
+        let calling = {
+            let sqlite = sqlite.clone();
+            tokio::spawn(async move { sqlite.now().await })
+        };
+        sqlite.agenda().await.unwrap();
+        calling.await.unwrap().unwrap();
+        sqlite.allow_connections(0).await;
+    }
+    over.store(true, Ordering::SeqCst);
+    assert_eq!(watching.join().unwrap(), 1);
+    sqlite.close().await;
 }
