@@ -1,8 +1,9 @@
 //! A process that takes orders: how it takes them, how they are given, and what the system knows of it.
 
 use std::collections::HashSet;
+use std::ffi::OsString;
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -130,19 +131,28 @@ impl Usage {
     }
 }
 
-/// Connections of a process as the system sees them: files of SQLite that it has open, and connections to a server.
-pub(crate) fn connections(id: u32) -> Result<(usize, usize)> {
-    let (mut files, mut sockets) = (0, HashSet::new());
+/// Connections of a process as the system sees them: files of SQLite that it has open, and connections to a server. One that is closed
+/// while another is opened must not be counted with it, so those count that are there twice in a row.
+pub(crate) fn connections(id: u32) -> Result<usize> {
+    let before = open_connections(id)?;
+    Ok(open_connections(id)?.intersection(&before).count())
+}
+
+fn open_connections(id: u32) -> Result<HashSet<(OsString, PathBuf)>> {
+    let table = std::fs::read_to_string(format!("/proc/{id}/net/tcp"))?;
+    let servers: HashSet<&str> = table.lines().filter_map(|line| line.split_whitespace().nth(9)).collect();
+    let is_one = |link: &str| {
+        let socket = link.strip_prefix("socket:[").and_then(|rest| rest.strip_suffix(']'));
+        socket.map_or(link.ends_with(".db"), |inode| servers.contains(inode))
+    };
+    let mut open = HashSet::new();
     for entry in std::fs::read_dir(format!("/proc/{id}/fd"))? {
+        let entry = entry?;
         // It may be closed meanwhile.
-        let Ok(link) = entry.and_then(|entry| std::fs::read_link(entry.path())) else { continue };
-        let link = link.to_string_lossy();
-        match link.strip_prefix("socket:[").and_then(|rest| rest.strip_suffix(']')) {
-            Some(inode) => drop(sockets.insert(inode.to_owned())),
-            None => files += usize::from(link.ends_with(".db")),
+        let Ok(link) = std::fs::read_link(entry.path()) else { continue };
+        if is_one(&link.to_string_lossy()) {
+            open.insert((entry.file_name(), link));
         }
     }
-    let table = std::fs::read_to_string(format!("/proc/{id}/net/tcp"))?;
-    let is_ours = |line: &&str| line.split_whitespace().nth(9).is_some_and(|inode| sockets.contains(inode));
-    Ok((files, table.lines().skip(1).filter(is_ours).count()))
+    Ok(open)
 }

@@ -10,6 +10,9 @@ use serde_json::{Value, json};
 
 use crate::wire::Shot;
 
+/// Fewer messages than this have no 99th percentile worth the name.
+const ENOUGH: usize = 200;
+
 /// Who adds messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -103,10 +106,11 @@ impl Samples {
         }
     }
 
-    /// The 99th percentile of those that were warm and that `is_one` picks.
+    /// The 99th percentile of those that were warm and that `is_one` picks. None if they are too few to have one.
     pub(crate) fn warm_p99(&self, is_one: impl Fn(&Sample) -> bool) -> Option<f64> {
         let picked = self.all.iter().filter(|sample| sample.hit == Hit::Warm && is_one(sample));
-        Some(percentiles(picked.map(|sample| sample.since_commit))?.p99)
+        let told = percentiles(picked.map(|sample| sample.since_commit))?;
+        (told.count >= ENOUGH).then_some(told.p99)
     }
 
     /// A line for each kind of message there was.

@@ -101,6 +101,7 @@ impl Run {
 
     async fn whole(mut self, made_in: f64) -> Result<Findings> {
         let seen_to_in = self.until_all_are_seen_to().await?;
+        let seen_to_cpu = Usage::of(self.process)?.cpu;
         self.progress.tell(&format!("all were seen to after {seen_to_in:.1} s; letting them come to rest"));
         tokio::time::sleep(self.plan.settle).await;
         self.progress.tell("measuring with nothing to do");
@@ -126,6 +127,7 @@ impl Run {
             plan,
             made_in,
             seen_to_in,
+            seen_to_cpu,
             idle,
             busy,
             busy_cpu,
@@ -184,8 +186,8 @@ impl Run {
         Ok((row.get::<_, i64>(0) as u64, row.get::<_, i64>(1) as u64))
     }
 
-    /// One window: some databases are busy, and in every other window ten others are down. Those ten get a message now and then in either
-    /// case, and one just before, so that they are at work when it happens.
+    /// One window: some databases are busy, and in every other window ten others are down. Half of those get a message just before, so that
+    /// they are at work when it happens, and all of them get calls while they are down.
     async fn window(&mut self, window: usize) -> Result<()> {
         let down = window % 2 == 1;
         let group = std::mem::take(&mut self.tenants.groups[window]);
@@ -196,10 +198,13 @@ impl Run {
             self.plan.pairs * 2,
             if down { "ten are down" } else { "all are well" }
         ));
-        self.node.ask(&Order::Touch(ids.clone()), Duration::ZERO).await?;
+        // Every other one: there are two of a kind.
+        let at_work = ids.iter().step_by(2).cloned().collect();
+        self.node.ask(&Order::Touch(at_work), Duration::ZERO).await?;
         let afflictions = if down { afflict(&group, &self.admin).await? } else { Vec::new() };
         for _ in 0..self.plan.draws {
-            self.draw(window, down, ids.clone()).await?;
+            let aside = if down { ids.clone() } else { Vec::new() };
+            self.draw(window, down, aside).await?;
         }
         let failing = self.take_report().await?;
         if down {

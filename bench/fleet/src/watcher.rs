@@ -69,13 +69,13 @@ impl Drop for Watcher {
 }
 
 async fn look(process: u32, server: &Client) -> Result<Most> {
-    let (files, sockets) = connections(process)?;
+    let open = connections(process)?;
     let usage = Usage::of(process)?;
     let sql =
         "select count(*) from pg_stat_activity where starts_with(datname, $1) and application_name <> $2";
     let at_server = server.query_one(sql, &[&PREFIX, &sender::NAME]).await?.get(0);
     Ok(Most {
-        open: files + sockets,
+        open,
         at_server,
         rss: usage.rss,
         threads: usage.threads,

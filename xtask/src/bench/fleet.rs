@@ -56,11 +56,13 @@ pub(super) fn main(arguments: &[String], interrupt: &Interrupt) -> Result<(), Fa
 fn shown(told: &Value) -> String {
     let number = |path: &str| told.pointer(path).and_then(Value::as_f64).map_or("-".to_owned(), short);
     let mut text = format!(
-        "\n{} databases of SQLite and {} of PostgreSQL in one process; made in {} s, seen to for the first time in {} s, stopped in {} s\n\n",
+        "\n{} databases of SQLite and {} of PostgreSQL in one process; made in {} s, seen to for the first time in {} s \
+         ({} s of processor time), stopped in {} s\n\n",
         number("/sqlite"),
         number("/postgres"),
         number("/made_in_seconds"),
         number("/seen_to_in_seconds"),
+        number("/seen_to_cpu_seconds"),
         number("/stopped_in_seconds"),
     );
     let rows = [
@@ -122,9 +124,8 @@ fn goals(told: &Value) -> String {
     let pairs = told["p99_ratio"]["each_pair"].as_array().into_iter().flatten();
     let pairs: Vec<String> = pairs.map(|it| it.as_f64().map_or("-".to_owned(), short)).collect();
     let mut text = format!(
-        "\np99 of warm ones with ten down, to that with none: {}; same process {}, other process {}; pair by pair {}. \
+        "\np99 of warm ones with ten down, to that with none: same process {}, other process {}; same process pair by pair {}. \
          None down to none down: {}\n\n",
-        ratio("all"),
         ratio("same_process"),
         ratio("other_process"),
         pairs.join(", "),
@@ -133,7 +134,11 @@ fn goals(told: &Value) -> String {
     let mut rows = Vec::new();
     for goal in told["goals"].as_array().into_iter().flatten() {
         let figure = |name: &str| goal[name].as_f64().map_or("-".to_owned(), short);
-        let met = if goal["met"] == true { "met" } else { "NOT MET" };
+        let met = match goal["met"].as_bool() {
+            Some(true) => "met",
+            Some(false) => "NOT MET",
+            None => "too few to tell",
+        };
         let name = goal["goal"].as_str().unwrap_or_default().to_owned();
         rows.push(vec![name, figure("measured"), format!("goal {}", figure("limit")), met.to_owned()]);
     }
