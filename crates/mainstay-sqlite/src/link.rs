@@ -80,31 +80,43 @@ impl Link {
                 return Ok(open);
             }
             self.allowed(operation).await?;
-            let _one_at_a_time = self.opening.lock().await;
+            let one_at_a_time = Arc::clone(&self.opening).lock_owned().await;
             if let Some(open) = self.current(operation)? {
                 return Ok(open);
             }
-            let allowed = self.gate.as_ref().map_or(usize::MAX, |gate| gate.allowed());
-            if allowed == 0 {
-                // They were let go of meanwhile.
-                continue;
-            }
-            let opened = Open::start(self, allowed, creates).await?;
-            let refused = {
-                let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
-                match *state {
-                    State::Resting if self.gate.as_ref().is_none_or(|gate| gate.allowed() > 0) => {
-                        *state = State::Open(Arc::new(opened));
-                        None
-                    }
-                    // Closed meanwhile, or no longer allowed.
-                    _ => Some(opened),
-                }
-            };
-            if let Some(opened) = refused {
-                opened.close().await;
-            }
+            let link = Arc::clone(self);
+            // By itself, so that it comes to its end also if nobody waits for it any more: whoever lets go of the connections waits for
+            // that, and nobody else could.
+            let opening = tokio::spawn(async move {
+                let _one_at_a_time = one_at_a_time;
+                link.open_now(creates).await
+            });
+            opening.await.map_err(|_| self.location.place().panicked(operation))??;
         }
+    }
+
+    /// Opens the connections, unless they were let go of or closed meanwhile. Only one may do that at a time.
+    async fn open_now(&self, creates: bool) -> Result<()> {
+        let allowed = || self.gate.as_ref().map_or(usize::MAX, |gate| gate.allowed());
+        if allowed() == 0 {
+            return Ok(());
+        }
+        let opened = Open::start(self, allowed(), creates).await?;
+        let refused = {
+            let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+            match *state {
+                State::Resting if allowed() > 0 => {
+                    *state = State::Open(Arc::new(opened));
+                    None
+                }
+                // Closed meanwhile, or no longer allowed.
+                _ => Some(opened),
+            }
+        };
+        if let Some(opened) = refused {
+            opened.close().await;
+        }
+        Ok(())
     }
 
     /// The connections if they are open.
