@@ -1,4 +1,7 @@
+use std::path::PathBuf;
 use std::process::Command;
+
+use crate::failure::Failure;
 
 /// Cargo, at the root of the workspace, as if started from a shell.
 ///
@@ -16,4 +19,11 @@ pub(crate) fn cargo() -> Command {
     }
     command.env_remove("CARGO").env_remove("CARGO_CRATE_NAME");
     command
+}
+
+/// Where cargo puts what it builds: this program was built there, too.
+pub(crate) fn target() -> Result<PathBuf, Failure> {
+    let program = std::env::current_exe().ok();
+    let folder = program.as_deref().and_then(|program| program.parent()?.parent());
+    folder.map(PathBuf::from).ok_or_else(|| Failure::new("this program is not where cargo builds it"))
 }

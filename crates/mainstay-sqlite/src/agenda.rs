@@ -46,13 +46,20 @@ impl SqliteAgenda {
     }
 
     pub(crate) async fn look(&self) -> Result<Agenda> {
-        let sql = Arc::clone(&self.sql);
-        if self.database.location.is_memory() || self.database.link.current(AGENDA)?.is_some() {
+        let (sql, link) = (Arc::clone(&self.sql), Arc::clone(&self.database.link));
+        let rests = !self.database.location.is_memory() && link.current(AGENDA)?.is_none();
+        let alone = if rests {
+            link.allowed(AGENDA).await?;
+            link.alone(AGENDA).await?
+        } else {
+            None
+        };
+        let Some(alone) = alone else {
             return self.database.read(AGENDA, move |connection, _| Ok(sql.look(connection)?)).await;
-        }
-        self.database.link.allowed(AGENDA).await?;
-        let link = Arc::clone(&self.database.link);
+        };
         let look = move || {
+            // For as long as the connection is open, also if nobody waits for the answer any more.
+            let _alone = alone;
             let connection = link.location.open_reader(link.busy_timeout)?;
             let place = link.location.place();
             sql.look(&connection).map_err(|error| place.error(AGENDA, Fault::Sqlite(error)))

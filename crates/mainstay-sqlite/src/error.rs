@@ -59,9 +59,12 @@ impl Place {
             Fault::Core(error) => error,
             Fault::Sqlite(error) => {
                 let cannot_open = error.sqlite_error_code() == Some(ErrorCode::CannotOpen);
-                // What can't be opened though it is there is most often a log that can't be made beside it.
-                let trouble =
-                    if cannot_open && self.0.is_file() { Trouble::read_only() } else { Trouble::of(&error) };
+                let trouble = match cannot_open {
+                    // What can't be opened though it is there is most often a log that can't be made beside it.
+                    true if self.0.is_file() => Trouble::read_only(),
+                    true if has_directory(&self.0) => Trouble::missing(),
+                    _ => Trouble::of(&error),
+                };
                 trouble.at(self, operation).with_source(error)
             }
         }
@@ -77,6 +80,11 @@ impl Place {
     }
 }
 
+/// Whether the directory of a file is there.
+fn has_directory(path: &Path) -> bool {
+    path.parent().is_some_and(|parent| parent.as_os_str().is_empty() || parent.is_dir())
+}
+
 /// What SQLite's answer means. Can be told to several callers, which a `rusqlite::Error` can't.
 #[derive(Debug, Clone)]
 pub(crate) struct Trouble {
@@ -86,6 +94,15 @@ pub(crate) struct Trouble {
 }
 
 impl Trouble {
+    /// There is no file, and either nobody asked for one to be made, or this user may not.
+    fn missing() -> Self {
+        Self::new(
+            ErrorKind::Config,
+            "the database {path} is not there; if it is new, deploy its schema (`mainstay migrate`, `mainstay stores deploy`, \
+             `fleet.deploy`), which makes it where this user may write; if it has vanished, bring it back",
+        )
+    }
+
     pub(crate) fn of(error: &rusqlite::Error) -> Self {
         let (code, detail) = match error {
             rusqlite::Error::SqliteFailure(failure, detail) => (*failure, detail.clone().unwrap_or_default()),

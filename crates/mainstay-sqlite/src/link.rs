@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use mainstay_core::store::ConnectionGate;
 use mainstay_core::{Error, ErrorKind, Result};
-use tokio::sync::{Mutex, Notify, OnceCell};
+use tokio::sync::{Mutex, Notify, OnceCell, OwnedMutexGuard};
 
 use crate::connection::Location;
 use crate::reader::Readers;
@@ -29,8 +29,8 @@ pub(crate) struct Link {
     pub(crate) signal: Arc<Signal>,
     pub(crate) commits: Arc<AtomicU64>,
     state: RwLock<State>,
-    /// One opens at a time.
-    opening: Mutex<()>,
+    /// One opens, looks or closes at a time: whoever lets go of the connections has to know that nobody is just opening one.
+    opening: Arc<Mutex<()>>,
     /// Told whenever somebody is done with the connections, while somebody wants to know.
     done: Notify,
     /// How many do.
@@ -67,7 +67,7 @@ impl Link {
             signal: Arc::new(Signal::new()),
             commits: Arc::default(),
             state: RwLock::new(State::Resting),
-            opening: Mutex::new(()),
+            opening: Arc::default(),
             done: Notify::new(),
             watching: AtomicUsize::new(0),
         }
@@ -79,27 +79,44 @@ impl Link {
             if let Some(open) = self.current(operation)? {
                 return Ok(open);
             }
-            let allowed = self.allowed(operation).await?;
-            let _one_at_a_time = self.opening.lock().await;
+            self.allowed(operation).await?;
+            let one_at_a_time = Arc::clone(&self.opening).lock_owned().await;
             if let Some(open) = self.current(operation)? {
                 return Ok(open);
             }
-            let opened = Open::start(self, allowed, creates).await?;
-            let refused = {
-                let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
-                match *state {
-                    State::Resting if self.gate.as_ref().is_none_or(|gate| gate.allowed() > 0) => {
-                        *state = State::Open(Arc::new(opened));
-                        None
-                    }
-                    // Closed meanwhile, or no longer allowed.
-                    _ => Some(opened),
-                }
-            };
-            if let Some(opened) = refused {
-                opened.close().await;
-            }
+            let link = Arc::clone(self);
+            // By itself, so that it comes to its end also if nobody waits for it any more: whoever lets go of the connections waits for
+            // that, and nobody else could.
+            let opening = tokio::spawn(async move {
+                let _one_at_a_time = one_at_a_time;
+                link.open_now(creates).await
+            });
+            opening.await.map_err(|_| self.location.place().panicked(operation))??;
         }
+    }
+
+    /// Opens the connections, unless they were let go of or closed meanwhile. Only one may do that at a time.
+    async fn open_now(&self, creates: bool) -> Result<()> {
+        let allowed = || self.gate.as_ref().map_or(usize::MAX, |gate| gate.allowed());
+        if allowed() == 0 {
+            return Ok(());
+        }
+        let opened = Open::start(self, allowed(), creates).await?;
+        let refused = {
+            let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+            match *state {
+                State::Resting if allowed() > 0 => {
+                    *state = State::Open(Arc::new(opened));
+                    None
+                }
+                // Closed meanwhile, or no longer allowed.
+                _ => Some(opened),
+            }
+        };
+        if let Some(opened) = refused {
+            opened.close().await;
+        }
+        Ok(())
     }
 
     /// The connections if they are open.
@@ -109,6 +126,15 @@ impl Link {
             State::Resting => Ok(None),
             State::Closed => Err(self.location.place().closed(operation)),
         }
+    }
+
+    /// Keeps everybody else from opening or closing connections. None if they are open.
+    pub(crate) async fn alone(
+        self: &Arc<Self>,
+        operation: &'static str,
+    ) -> Result<Option<OwnedMutexGuard<()>>> {
+        let alone = Arc::clone(&self.opening).lock_owned().await;
+        Ok(if self.current(operation)?.is_some() { None } else { Some(alone) })
     }
 
     /// Waits until there may be connections, and says how many.
@@ -130,6 +156,7 @@ impl Link {
         if self.location.is_memory() {
             return;
         }
+        let _nobody_opens = self.opening.lock().await;
         let watching = Watching::new(&self.watching);
         let open = loop {
             let done = self.done.notified();

@@ -1,9 +1,10 @@
 //! `cargo xtask bench`: measurements that take other programs, other settings or long times.
 //!
 //! What a user can measure on a database of their own is `mainstay bench`. Everything here runs on a temporary PostgreSQL
-//! that this program starts and removes, with the programs of `bench/peers`.
+//! that this program starts and removes, with the programs of `bench/peers` and `bench/fleet`.
 
 mod figures;
+mod fleet;
 mod ground;
 mod growth;
 mod instructions;
@@ -29,6 +30,9 @@ bench rot [--quick] [--rate <per second>] [--minutes <n>]
 bench timers [--quick] [--only postgres,sqlite]
     Tell how late timers are that fall due over some seconds: until they are messages, until
     their handlers begin; with none and with a million others waiting
+bench fleet [--quick] [--tenants <n>] [--databases <n>] [--json]
+    Work on 1,000 databases of SQLite and 200 of PostgreSQL in one process: what they cost
+    while idle, and how soon handlers begin while some are busy, with none and with ten down
 bench instructions [--json] [--only enqueue,settle,dispatch]
     Count the instructions per message that Mainstay itself takes, by callgrind";
 
@@ -39,6 +43,7 @@ pub(crate) fn main(arguments: &[String]) -> Result<(), Failure> {
     let interrupt = Interrupt::watch()?;
     match name.as_str() {
         "peers" => peers::main(rest, &interrupt),
+        "fleet" => fleet::main(rest, &interrupt),
         "growth" => growth::main(rest, &interrupt),
         "instructions" => instructions::main(rest, &interrupt),
         "rot" => rot::main(rest, &interrupt),

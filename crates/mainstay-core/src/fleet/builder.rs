@@ -74,8 +74,9 @@ impl FleetBuilder {
     }
 
     /// Shares the databases with the other nodes of the fleet, through leases in one home database: each is worked on by one node, and what
-    /// a node leaves behind, the others take over. The home's connections are not of the budget, and closing it is the application's.
-    /// Defaults to sharing with nobody.
+    /// a node leaves behind, the others take over. The home's connections are not of the budget: sharing asks it one statement at a
+    /// time and listens for nothing, so it takes one connection of the home's pool. Closing it is the application's. Defaults to sharing
+    /// with nobody.
     pub fn share_through(mut self, home: &dyn Provider, options: AssignmentOptions) -> Self {
         self.ownership = Ownership::Shared(Leases::new(home.leases()), options);
         self

@@ -189,6 +189,7 @@ impl Keeper {
             return;
         };
         self.store.view().breaker.tries();
+        telemetry::store_looked_at(self.store.provider.kind());
         self.allow(1).await;
         let looked = self.try_to_look().await;
         self.let_go(share).await;

@@ -52,6 +52,11 @@ pub(crate) fn store_failed(store: &str, error: &Error, pause: Duration, news: bo
     }
 }
 
+/// A database of a fleet that rests is looked at.
+pub(crate) fn store_looked_at(provider: &'static str) {
+    counter!(names::FLEET_LOOKS, "store" => FLEET, "provider" => provider).increment(1);
+}
+
 /// A database of a fleet that had failed answers again.
 pub(crate) fn store_recovered(store: &str) {
     tracing::info!(store, "a database of the fleet is well again");

@@ -60,6 +60,8 @@ pub const FLEET_BUCKETS: &str = "mainstay_fleet_buckets_owned";
 pub const FLEET_MEMBERS: &str = "mainstay_fleet_members";
 /// Counter: failures of databases of a fleet, each of which is a `store` by its id.
 pub const FLEET_FAILURES: &str = "mainstay_fleet_failures_total";
+/// Counter, by `provider`, with `fleet` as its `store`: looks at databases with nothing to do.
+pub const FLEET_LOOKS: &str = "mainstay_fleet_looks_total";
 /// Gauge, with `fleet` as its `store`: databases of a fleet.
 pub const FLEET_STORES: &str = "mainstay_fleet_stores";
 /// Gauge, by `state`, with `fleet` as its `store`: databases of a fleet that are cold, waiting, warm, elsewhere or refused.
