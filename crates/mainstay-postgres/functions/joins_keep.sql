@@ -78,7 +78,8 @@ $mainstay$;
 comment on function "{{schema}}"."{{joins}}_cancel"(uuid, text) is
     'Ends a join without a continuation and cancels those of its messages that wait. Returns their ids; null if the join had ended. Recorded in the audit trail as the actor''s.';
 
-create or replace function "{{schema}}"."{{joins}}_purge"(older_than_seconds double precision, max_rows integer default 1000) returns integer
+create or replace function "{{schema}}"."{{joins}}_purge"(older_than_seconds double precision, max_rows integer default 1000, actor text default null)
+returns integer
 language plpgsql volatile
 set jit = off set enable_seqscan = off
 as $mainstay$
@@ -112,8 +113,11 @@ begin
         total := total + 1;
         exit when total >= max_rows;
     end loop;
+    if actor is not null and total > 0 then
+        perform "{{schema}}"."{{audit}}_note"('join.purge', actor, jsonb_build_object('count', total, 'older_than_seconds', floor(older_than_seconds)));
+    end if;
     return total;
 end
 $mainstay$;
-comment on function "{{schema}}"."{{joins}}_purge"(double precision, integer) is
-    'Deletes joins that ended longer ago than that, with their members, up to max_rows members and joins. Returns how many; call it until that is 0.';
+comment on function "{{schema}}"."{{joins}}_purge"(double precision, integer, text) is
+    'Deletes joins that ended longer ago than that, with their members, up to max_rows members and joins. With an actor that is recorded. Returns how many; call it until that is 0.';

@@ -67,4 +67,5 @@ select jsonb_build_array(count(*), count(*) filter (where j.deadline_at <= clock
   from "{{schema}}"."{{joins}}" j where j.status = 0
 
 -- name: purge
-select jsonb_build_array("{{schema}}"."{{joins}}_purge"($1::text::double precision, $2::text::integer))::text as answer
+select jsonb_build_array("{{schema}}"."{{joins}}_purge"(
+    $1::text::double precision, $2::text::integer, "{{schema}}"."{{audit}}_as"($3::text, $4::text)))::text as answer

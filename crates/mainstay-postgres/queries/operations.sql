@@ -81,7 +81,9 @@ select json_build_object(
 
 -- name: mark_stalled
 select json_build_array(m.id)::text as answer
-  from "{{schema}}"."{{operations}}_mark_stalled"($1::text::double precision, $2::text::integer, $3::text) m(id)
+  from "{{schema}}"."{{operations}}_mark_stalled"(
+    $1::text::double precision, $2::text::integer, "{{schema}}"."{{audit}}_as"($3::text, $4::text)) m(id)
 
 -- name: purge
-select json_build_array("{{schema}}"."{{operations}}_purge"($1::text::double precision, $2::text::integer, $3::text))::text as answer
+select json_build_array("{{schema}}"."{{operations}}_purge"(
+    $1::text::double precision, $2::text::integer, "{{schema}}"."{{audit}}_as"($3::text, $4::text)))::text as answer

@@ -173,8 +173,9 @@ impl JoinStore for PostgresJoins {
         answer::stats(&self.texts.ask("join.stats", &self.statements.stats, []).await?)
     }
 
-    async fn purge(&self, age: Duration, batch: u32) -> Result<u64> {
-        let arguments = [Some(age.as_secs_f64().to_string()), Some(batch.to_string())];
+    async fn purge(&self, age: Duration, batch: u32, by: Option<&Actor>) -> Result<u64> {
+        let [by, about] = actor(by);
+        let arguments = [Some(age.as_secs_f64().to_string()), Some(batch.to_string()), by, about];
         answer::purged(&self.texts.ask("join.purge", &self.statements.purge, arguments).await?)
     }
 }

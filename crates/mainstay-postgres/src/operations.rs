@@ -15,6 +15,7 @@ use mainstay_core::operation::{
 };
 use mainstay_core::store::{Names, OperationStore, StoreCall};
 
+use crate::audit::actor;
 use crate::moment::Moment;
 use crate::parameters::array;
 use crate::pool::Connections;
@@ -140,12 +141,14 @@ impl OperationStore for PostgresOperations {
         by: Option<&Actor>,
     ) -> Result<Vec<OperationId>> {
         const MARK: &str = "operation.mark_stalled";
-        let arguments = [seconds(silence), text(limit), by.and_then(text)];
+        let [by, about] = actor(by);
+        let arguments = [seconds(silence), text(limit), by, about];
         answer::ids(MARK, &self.texts.ask(MARK, &self.statements.mark_stalled, &arguments).await?)
     }
 
     async fn purge(&self, age: Duration, batch: u32, by: Option<&Actor>) -> Result<u64> {
-        let arguments = [seconds(age), text(batch), by.and_then(text)];
+        let [by, about] = actor(by);
+        let arguments = [seconds(age), text(batch), by, about];
         answer::purged(&self.texts.ask("operation.purge", &self.statements.purge, &arguments).await?)
     }
 }

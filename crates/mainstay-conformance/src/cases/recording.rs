@@ -6,8 +6,9 @@ use mainstay_core::audit::{Actor, Anchor, Audit, AuditFilter, AuditPage};
 use mainstay_core::fanout::FanoutChange;
 use mainstay_core::inbox::{Inbox, InboxKey, InboxRetention, Incoming};
 use mainstay_core::job::JobDefinition;
-use mainstay_core::join::{JoinState, MemberState, NewJoin, Reported, Step};
+use mainstay_core::join::{JoinRetention, JoinState, MemberState, NewJoin, Reported, Step};
 use mainstay_core::lease::Leases;
+use mainstay_core::operation::{NewOperation, OperationRetention, Operations};
 use mainstay_core::outbox::{Message, MessageFilter, OnFailure, Retention};
 use mainstay_core::queue::Status;
 use mainstay_core::store::Names;
@@ -334,6 +335,14 @@ async fn r30_every_record_belongs_to_what_its_actor_says(fx: &dyn Fixture) {
     fanout.run_now("etl", "payments").await.unwrap();
     fanout.add_shards("etl", "payments", ["a"]).await.unwrap();
     fanout.forget_shard("etl", "payments", "a").await.unwrap();
+    let operations = Operations::new(world.provider.operations());
+    operations.start(NewOperation::new("import")).await.unwrap();
+    world.advance(later).await;
+    let operations = operations.by(&by);
+    assert_eq!(operations.mark_stalled(later).await.unwrap().len(), 1);
+    world.advance(40 * 24 * later).await;
+    assert!(operations.purge(&OperationRetention::default()).await.unwrap() > 0);
+    assert!(joins.purge(&JoinRetention::default()).await.unwrap() > 0);
 
     let audit = Audit::new(world.provider.audit());
     let of = async |filter: AuditFilter| {
@@ -362,7 +371,10 @@ async fn r30_every_record_belongs_to_what_its_actor_says(fx: &dyn Fixture) {
         "job.disable",
         "job.trigger",
         "join.cancel",
+        "join.purge",
         "join.report",
+        "operation.mark_stalled",
+        "operation.purge",
         "lease.force_release",
         "outbox.cancel",
         "outbox.purge",

@@ -261,13 +261,15 @@ impl Joins {
         self.store.stats().await
     }
 
-    /// Deletes joins that ended long ago with their members, batch by batch, until none is left. Returns how many rows.
+    /// Deletes joins that ended long ago with their members, batch by batch, until none is left. Returns how many rows. Recorded in
+    /// the audit trail where an actor is named, for each batch.
     pub async fn purge(&self, retention: &JoinRetention) -> Result<u64> {
         retention.validate()?;
         let Some(age) = retention.ended else { return Ok(0) };
+        self.actor.as_ref().map(|actor| actor.validate("join.purge")).transpose()?;
         let mut purged = 0;
         loop {
-            match self.store.purge(age, retention.batch).await? {
+            match self.store.purge(age, retention.batch, self.actor.as_ref()).await? {
                 0 => {
                     telemetry::joins_purged(self.store.identifier(), purged);
                     return Ok(purged);

@@ -74,5 +74,5 @@ pub trait JoinStore: Send + Sync + 'static {
     async fn stats(&self) -> Result<JoinStats>;
 
     /// Deletes up to `batch` rows of joins that ended longer than `age` ago. Returns how many rows; 0 if there are no more.
-    async fn purge(&self, age: Duration, batch: u32) -> Result<u64>;
+    async fn purge(&self, age: Duration, batch: u32, by: Option<&Actor>) -> Result<u64>;
 }

@@ -105,7 +105,13 @@ fn cancel(
     Ok(CancelledJoin { changed: true, messages, counted })
 }
 
-fn purge(connection: &Connection, sql: &JoinStatements, age: Duration, batch: u32) -> Result<u64, Fault> {
+fn purge(
+    connection: &Connection,
+    (sql, audit): (&JoinStatements, &AuditStatements),
+    age: Duration,
+    batch: u32,
+    by: Option<&Actor>,
+) -> Result<u64, Fault> {
     let mut select = connection.prepare_cached(&sql.purge_select)?;
     let ended = select.query_map(params![span(age), batch], |row| uuid_at(row, 0))?;
     let ended = ended.collect::<Result<Vec<_>, _>>()?;
@@ -124,6 +130,10 @@ fn purge(connection: &Connection, sql: &JoinStatements, age: Duration, batch: u3
         if purged >= batch {
             break;
         }
+    }
+    if let Some(by) = by.filter(|_| purged > 0) {
+        let data = json!({ "count": purged, "older_than_seconds": age.as_secs() });
+        note(connection, audit, &PreparedAudit::administrative("join.purge", by, data))?;
     }
     Ok(purged as u64)
 }
@@ -233,10 +243,13 @@ impl JoinStore for SqliteJoins {
         answer::stats(&self.read("join.stats", step(&self.statements.stats, [])).await?)
     }
 
-    async fn purge(&self, age: Duration, batch: u32) -> Result<u64> {
-        let joins = Arc::clone(&self.statements);
+    async fn purge(&self, age: Duration, batch: u32, by: Option<&Actor>) -> Result<u64> {
+        let (joins, audit, by) =
+            (Arc::clone(&self.statements), Arc::clone(&self.database.audit), by.cloned());
         let ticket = Ticket::new("join.purge", batch as usize);
-        let purge = move |connection: &Connection, _: &Statements| purge(connection, &joins, age, batch);
+        let purge = move |connection: &Connection, _: &Statements| {
+            purge(connection, (&joins, &audit), age, batch, by.as_ref())
+        };
         self.database.write(ticket, purge).await
     }
 }

@@ -73,7 +73,7 @@ impl JoinStore for NoJoins {
     async fn stats(&self) -> Result<JoinStats> {
         unsupported()
     }
-    async fn purge(&self, _: Duration, _: u32) -> Result<u64> {
+    async fn purge(&self, _: Duration, _: u32, _: Option<&Actor>) -> Result<u64> {
         unsupported()
     }
 }
