@@ -1732,7 +1732,8 @@ create function infra.joins_lapse(join_id uuid,
     returns smallint language plpgsql volatile;
 
 create function infra.joins_purge(older_than_seconds double precision,
-        max_rows integer DEFAULT 1000)
+        max_rows integer DEFAULT 1000,
+        actor text DEFAULT NULL::text)
     returns integer language plpgsql volatile
     set jit=off set enable_seqscan=off;
 

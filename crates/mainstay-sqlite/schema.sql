@@ -45,6 +45,12 @@ BEGIN
     SELECT RAISE(ABORT, 'the audit trail is append-only: its records are deleted by its retention alone');
 END;
 
+CREATE TRIGGER "infra_audit_anchor_not_replaced" BEFORE INSERT ON "infra_audit_anchor"
+WHEN EXISTS (SELECT 1 FROM "infra_audit_anchor" a WHERE a.audit_id = NEW.audit_id AND a.kind = NEW.kind AND a.value = NEW.value AND a.recorded_at <> NEW.recorded_at)
+BEGIN
+    SELECT RAISE(ABORT, 'the audit trail is append-only: its records are never changed');
+END;
+
 CREATE INDEX "infra_audit_anchor_of" ON "infra_audit_anchor" (kind, value, recorded_at, audit_id);
 
 CREATE TRIGGER "infra_audit_anchor_unchanged" BEFORE UPDATE ON "infra_audit_anchor"
@@ -61,6 +67,12 @@ BEGIN
 END;
 
 CREATE INDEX "infra_audit_name" ON "infra_audit" (name, recorded_at, id);
+
+CREATE TRIGGER "infra_audit_not_replaced" BEFORE INSERT ON "infra_audit"
+WHEN EXISTS (SELECT 1 FROM "infra_audit" a WHERE a.id = NEW.id OR a.seq = NEW.seq)
+BEGIN
+    SELECT RAISE(ABORT, 'the audit trail is append-only: its records are never changed');
+END;
 
 CREATE TABLE "infra_audit_purging" (
     now INTEGER NOT NULL
@@ -745,10 +757,17 @@ CREATE TABLE "infra_joins_continuation" (
 
 CREATE TRIGGER "infra_joins_continued" AFTER UPDATE OF status ON "infra_joins" WHEN OLD.status = 0 AND NEW.status IN (1, 2)
 BEGIN
+    INSERT INTO "infra_outbox" (topic, payload, created_at, due_at, priority, ordering_key, hold_on_failure, correlation_id, headers)
+    SELECT c.topic, c.payload, NEW.ended_at, NEW.ended_at, c.priority, c.ordering_key, c.hold_on_failure, c.correlation_id, c.headers
+      FROM "infra_joins_continuation" c WHERE c.join_id = NEW.id AND c.outcome = NEW.status
+       AND (EXISTS (SELECT 1 FROM "infra_outbox" o WHERE o.id = c.work_item_id)
+            OR EXISTS (SELECT 1 FROM "infra_outbox_history" h WHERE h.id = c.work_item_id));
     INSERT INTO "infra_outbox" (
         id, message_id, topic, payload, created_at, due_at, priority, ordering_key, hold_on_failure, correlation_id, headers)
     SELECT c.work_item_id, c.message_id, c.topic, c.payload, NEW.ended_at, NEW.ended_at, c.priority, c.ordering_key, c.hold_on_failure, c.correlation_id, c.headers
-      FROM "infra_joins_continuation" c WHERE c.join_id = NEW.id AND c.outcome = NEW.status;
+      FROM "infra_joins_continuation" c WHERE c.join_id = NEW.id AND c.outcome = NEW.status
+       AND NOT EXISTS (SELECT 1 FROM "infra_outbox" o WHERE o.id = c.work_item_id)
+       AND NOT EXISTS (SELECT 1 FROM "infra_outbox_history" h WHERE h.id = c.work_item_id);
 END;
 
 CREATE TRIGGER "infra_joins_counted" AFTER UPDATE OF state ON "infra_joins_member" WHEN OLD.state = 0 AND NEW.state IN (1, 2)
@@ -898,6 +917,12 @@ BEGIN
 END;
 
 CREATE INDEX "infra_operations_name" ON "infra_operations" (name, started_at, id);
+
+CREATE TRIGGER "infra_operations_not_replaced" BEFORE INSERT ON "infra_operations"
+WHEN EXISTS (SELECT 1 FROM "infra_operations" o WHERE o.id = NEW.id OR o.seq = NEW.seq)
+BEGIN
+    SELECT RAISE(ABORT, 'the operation is there already');
+END;
 
 CREATE INDEX "infra_operations_parent" ON "infra_operations" (parent_id, started_at, id) WHERE parent_id IS NOT NULL;
 
