@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use crate::error::{ErrorKind, Result};
-use crate::runtime::{Lifecycle, Pause, Service, TROUBLE, every};
+use crate::runtime::{LastDone, Lifecycle, Pause, Service, TROUBLE, every};
 use crate::telemetry;
 
 use super::{JoinOptions, JoinRetention, Joins};
@@ -81,12 +81,13 @@ impl Service for JoinService {
 pub struct JoinSweep {
     joins: Joins,
     retention: JoinRetention,
+    last: LastDone,
 }
 
 impl JoinSweep {
     /// Sweeps `joins` as `retention` says.
     pub fn new(joins: Joins, retention: JoinRetention) -> Self {
-        Self { joins, retention }
+        Self { joins, retention, last: LastDone::default() }
     }
 }
 
@@ -99,7 +100,7 @@ impl Service for JoinSweep {
     async fn run(&self, lifecycle: Lifecycle) -> Result<()> {
         let store = self.joins.store().identifier();
         let chore = || async { self.joins.purge(&self.retention).await.map(drop) };
-        every(self.retention.interval, store, "purge", lifecycle, chore).await
+        every((self.retention.interval, &self.last), store, "purge", lifecycle, chore).await
     }
 }
 
@@ -108,12 +109,13 @@ impl Service for JoinSweep {
 pub struct JoinGauges {
     joins: Joins,
     interval: Duration,
+    last: LastDone,
 }
 
 impl JoinGauges {
     /// Publishes the gauges of `joins` every `interval`.
     pub fn new(joins: Joins, interval: Duration) -> Self {
-        Self { joins, interval }
+        Self { joins, interval, last: LastDone::default() }
     }
 }
 
@@ -129,6 +131,6 @@ impl Service for JoinGauges {
             telemetry::join_gauges(store, &self.joins.stats().await?);
             Ok(())
         };
-        every(self.interval, store, "stats", lifecycle, chore).await
+        every((self.interval, &self.last), store, "stats", lifecycle, chore).await
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use crate::error::Result;
-use crate::runtime::{Lifecycle, Service, every};
+use crate::runtime::{LastDone, Lifecycle, Service, every};
 use crate::telemetry;
 
 use super::Leases;
@@ -15,12 +15,13 @@ use super::Leases;
 pub struct LeaseGauges {
     leases: Leases,
     interval: Duration,
+    last: LastDone,
 }
 
 impl LeaseGauges {
     /// Publishes the gauge of `leases` every `interval`.
     pub fn new(leases: Leases, interval: Duration) -> Self {
-        Self { leases, interval }
+        Self { leases, interval, last: LastDone::default() }
     }
 }
 
@@ -36,6 +37,6 @@ impl Service for LeaseGauges {
             telemetry::active_leases(store, self.leases.active().await?);
             Ok(())
         };
-        every(self.interval, store, "lease stats", lifecycle, chore).await
+        every((self.interval, &self.last), store, "lease stats", lifecycle, chore).await
     }
 }

@@ -1,8 +1,10 @@
 //! Chores on a timer: freeing lapsed leases, deleting old rows, publishing gauges.
 
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use tokio::time::Instant;
 
 use crate::audit::{Audit, AuditRetention};
 use crate::error::Result;
@@ -15,9 +17,28 @@ use crate::timer::Timers;
 
 use super::{Lifecycle, Service};
 
-/// Runs `chore` now and then every `interval`, until stopped. A chore that fails is logged and tried again next time.
+/// When a chore was last done, from one start to the next: a database that is started for every burst of work must not see to all its chores
+/// each time.
+#[derive(Debug, Default)]
+pub(crate) struct LastDone(Mutex<Option<Instant>>);
+
+impl LastDone {
+    /// When the first chore after a start is due. Half of the interval is enough: who starts now and then must not miss it by a moment.
+    fn first_due(&self, interval: Duration, now: Instant) -> Instant {
+        // One value is whole whatever panicked beside it.
+        let last = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        last.filter(|last| now.saturating_duration_since(*last) < interval / 2)
+            .map_or(now, |last| last + interval)
+    }
+
+    fn done(&self, now: Instant) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
+    }
+}
+
+/// Runs `chore` now, unless it was just done, and then every `interval`, until stopped. A chore that fails is logged and tried again next time.
 pub(crate) async fn every<F, Fut>(
-    interval: Duration,
+    (interval, last): (Duration, &LastDone),
     store: &str,
     name: &'static str,
     lifecycle: Lifecycle,
@@ -29,17 +50,19 @@ where
 {
     lifecycle.started();
     let stop = lifecycle.stopping();
+    let mut due = last.first_due(interval, Instant::now());
     loop {
+        if stop.run_until_cancelled(tokio::time::sleep_until(due)).await.is_none() {
+            return Ok(());
+        }
         // Each chore is made of short transactions, so dropping it midway is harmless.
         let done = stop.run_until_cancelled(chore()).await;
         match done {
             None => return Ok(()),
             Some(Err(error)) => telemetry::retrying(store, name, &error, interval),
-            Some(Ok(())) => {}
+            Some(Ok(())) => last.done(Instant::now()),
         }
-        if stop.run_until_cancelled(tokio::time::sleep(interval)).await.is_none() {
-            return Ok(());
-        }
+        due = Instant::now() + interval;
     }
 }
 
@@ -48,12 +71,13 @@ where
 pub struct Reaper {
     outbox: Outbox,
     interval: Duration,
+    last: LastDone,
 }
 
 impl Reaper {
     /// Reaps `outbox` every `interval`.
     pub fn new(outbox: Outbox, interval: Duration) -> Self {
-        Self { outbox, interval }
+        Self { outbox, interval, last: LastDone::default() }
     }
 }
 
@@ -65,7 +89,7 @@ impl Service for Reaper {
 
     async fn run(&self, lifecycle: Lifecycle) -> Result<()> {
         let store = self.outbox.store().identifier();
-        every(self.interval, store, "reap", lifecycle, || async {
+        every((self.interval, &self.last), store, "reap", lifecycle, || async {
             self.outbox.reap_expired().await.map(drop)
         })
         .await
@@ -77,12 +101,13 @@ impl Service for Reaper {
 pub struct RetentionSweep {
     outbox: Outbox,
     retention: Retention,
+    last: LastDone,
 }
 
 impl RetentionSweep {
     /// Sweeps `outbox` as `retention` says.
     pub fn new(outbox: Outbox, retention: Retention) -> Self {
-        Self { outbox, retention }
+        Self { outbox, retention, last: LastDone::default() }
     }
 }
 
@@ -95,7 +120,7 @@ impl Service for RetentionSweep {
     async fn run(&self, lifecycle: Lifecycle) -> Result<()> {
         let store = self.outbox.store().identifier();
         let chore = || async { self.outbox.sweep(&self.retention).await.map(drop) };
-        every(self.retention.interval, store, "purge", lifecycle, chore).await
+        every((self.retention.interval, &self.last), store, "purge", lifecycle, chore).await
     }
 }
 
@@ -104,12 +129,13 @@ impl Service for RetentionSweep {
 pub struct InboxSweep {
     inbox: Inbox,
     retention: InboxRetention,
+    last: LastDone,
 }
 
 impl InboxSweep {
     /// Sweeps `inbox` as `retention` says.
     pub fn new(inbox: Inbox, retention: InboxRetention) -> Self {
-        Self { inbox, retention }
+        Self { inbox, retention, last: LastDone::default() }
     }
 }
 
@@ -122,7 +148,7 @@ impl Service for InboxSweep {
     async fn run(&self, lifecycle: Lifecycle) -> Result<()> {
         let store = self.inbox.store().identifier();
         let chore = || async { self.inbox.sweep(&self.retention).await.map(drop) };
-        every(self.retention.interval, store, "forget", lifecycle, chore).await
+        every((self.retention.interval, &self.last), store, "forget", lifecycle, chore).await
     }
 }
 
@@ -131,12 +157,13 @@ impl Service for InboxSweep {
 pub struct RunRetention {
     jobs: Jobs,
     retention: Retention,
+    last: LastDone,
 }
 
 impl RunRetention {
     /// Sweeps the runs of `jobs` as `retention` says.
     pub fn new(jobs: Jobs, retention: Retention) -> Self {
-        Self { jobs, retention }
+        Self { jobs, retention, last: LastDone::default() }
     }
 }
 
@@ -149,7 +176,7 @@ impl Service for RunRetention {
     async fn run(&self, lifecycle: Lifecycle) -> Result<()> {
         let store = self.jobs.store().identifier();
         let chore = || async { self.jobs.sweep(&self.retention).await.map(drop) };
-        every(self.retention.interval, store, "purge", lifecycle, chore).await
+        every((self.retention.interval, &self.last), store, "purge", lifecycle, chore).await
     }
 }
 
@@ -158,12 +185,13 @@ impl Service for RunRetention {
 pub struct AuditSweep {
     audit: Audit,
     retention: AuditRetention,
+    last: LastDone,
 }
 
 impl AuditSweep {
     /// Sweeps the trail as `retention` says.
     pub fn new(audit: Audit, retention: AuditRetention) -> Self {
-        Self { audit, retention }
+        Self { audit, retention, last: LastDone::default() }
     }
 }
 
@@ -176,7 +204,7 @@ impl Service for AuditSweep {
     async fn run(&self, lifecycle: Lifecycle) -> Result<()> {
         let store = self.audit.store().identifier();
         let chore = || async { self.audit.sweep(&self.retention).await.map(drop) };
-        every(self.retention.interval, store, "purge", lifecycle, chore).await
+        every((self.retention.interval, &self.last), store, "purge", lifecycle, chore).await
     }
 }
 
@@ -185,12 +213,13 @@ impl Service for AuditSweep {
 pub struct OperationSweep {
     operations: Operations,
     retention: OperationRetention,
+    last: LastDone,
 }
 
 impl OperationSweep {
     /// Sweeps the operations as `retention` says.
     pub fn new(operations: Operations, retention: OperationRetention) -> Self {
-        Self { operations, retention }
+        Self { operations, retention, last: LastDone::default() }
     }
 }
 
@@ -203,7 +232,7 @@ impl Service for OperationSweep {
     async fn run(&self, lifecycle: Lifecycle) -> Result<()> {
         let store = self.operations.store().identifier();
         let chore = || async { self.operations.sweep(&self.retention).await.map(drop) };
-        every(self.retention.interval, store, "purge", lifecycle, chore).await
+        every((self.retention.interval, &self.last), store, "purge", lifecycle, chore).await
     }
 }
 
@@ -212,12 +241,13 @@ impl Service for OperationSweep {
 pub struct StalledOperations {
     operations: Operations,
     silence: Duration,
+    last: LastDone,
 }
 
 impl StalledOperations {
     /// Gives up what has been silent for this long.
     pub fn new(operations: Operations, silence: Duration) -> Self {
-        Self { operations, silence }
+        Self { operations, silence, last: LastDone::default() }
     }
 }
 
@@ -232,7 +262,7 @@ impl Service for StalledOperations {
         let chore = || async { self.operations.give_up(self.silence).await.map(drop) };
         // Often enough that it is noticed within half as long again.
         let interval = (self.silence / 2).clamp(Duration::from_millis(100), Duration::from_secs(60));
-        every(interval, store, "mark stalled", lifecycle, chore).await
+        every((interval, &self.last), store, "mark stalled", lifecycle, chore).await
     }
 }
 
@@ -242,12 +272,18 @@ pub struct Gauges {
     outbox: Outbox,
     interval: Duration,
     publish: fn(&str, OutboxStats),
+    last: LastDone,
 }
 
 impl Gauges {
     /// Publishes the gauges of `outbox` every `interval`.
     pub fn new(outbox: Outbox, interval: Duration) -> Self {
-        Self { outbox, interval, publish: |store, stats| telemetry::gauges(store, &stats) }
+        Self {
+            outbox,
+            interval,
+            publish: |store, stats| telemetry::gauges(store, &stats),
+            last: LastDone::default(),
+        }
     }
 
     /// Publishes those of an inbox's queue instead.
@@ -267,7 +303,7 @@ impl Gauges {
     /// Publishes those of timers every `interval`.
     pub fn of_timers(timers: &Timers, interval: Duration) -> Self {
         let publish = |store: &str, stats: OutboxStats| telemetry::timer_gauges(store, &stats.into());
-        Self { outbox: timers.queue().clone(), interval, publish }
+        Self { outbox: timers.queue().clone(), interval, publish, last: LastDone::default() }
     }
 }
 
@@ -283,6 +319,22 @@ impl Service for Gauges {
             (self.publish)(store, self.outbox.backlog().await?);
             Ok(())
         };
-        every(self.interval, store, "stats", lifecycle, chore).await
+        every((self.interval, &self.last), store, "stats", lifecycle, chore).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chore_is_not_done_again_at_each_start() {
+        let (hour, now) = (Duration::from_secs(3_600), Instant::now());
+        let last = LastDone::default();
+        assert_eq!(last.first_due(hour, now), now, "never done");
+        last.done(now);
+        assert_eq!(last.first_due(hour, now), now + hour);
+        let later = now + hour / 2;
+        assert_eq!(last.first_due(hour, later), later, "long enough ago");
     }
 }

@@ -20,10 +20,10 @@ pub use jobs::JobsBuilder;
 pub use joins::JoinsBuilder;
 pub use lifecycle::{Lifecycle, Running, Service, start};
 pub use mainstay::{Mainstay, RunningMainstay};
-pub(crate) use maintenance::every;
 pub use maintenance::{
     AuditSweep, Gauges, InboxSweep, OperationSweep, Reaper, RetentionSweep, RunRetention, StalledOperations,
 };
+pub(crate) use maintenance::{LastDone, every};
 pub(crate) use pause::{Pause, TROUBLE};
 pub use queue::{InboxBuilder, OutboxBuilder, QueueBuilder};
 pub use timers::TimersBuilder;
