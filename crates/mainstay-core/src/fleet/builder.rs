@@ -3,12 +3,13 @@
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::error::Result;
 use crate::lease::Leases;
+use crate::queue::slots::SharedSlots;
 use crate::runtime::MainstayBuilder;
 use crate::store::Provider;
 
@@ -128,7 +129,7 @@ impl FleetBuilder {
             connect: self.connect,
             set_up: self.set_up,
             node: Arc::new(node),
-            handlers: Arc::new(Semaphore::new(self.options.handlers)),
+            handlers: SharedSlots::new(self.options.handlers),
             selection: self.selection,
             owned,
             owned_from,

@@ -6,11 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::queue::slots::SharedSlots;
 use crate::runtime::{MainstayBuilder, Pause, Service, start};
 use crate::store::Queue;
 use crate::telemetry;
@@ -41,7 +42,7 @@ pub(super) struct Inner {
     pub(super) connect: Box<dyn Connect>,
     pub(super) set_up: SetUp,
     pub(super) node: Arc<Node>,
-    pub(super) handlers: Arc<Semaphore>,
+    pub(super) handlers: Arc<SharedSlots>,
     pub(super) selection: Selection,
     /// Where which databases are this node's is said, and where that comes from.
     pub(super) owned: watch::Sender<Owned>,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use futures_util::FutureExt;
+use futures_util::{FutureExt, StreamExt};
 use tokio_util::sync::CancellationToken;
 
 use crate::bell::Bell;
@@ -29,6 +29,12 @@ use super::{ConnectTerms, DatabaseEntry};
 
 /// How long discovery may take.
 const DISCOVERY: Duration = Duration::from_secs(60);
+
+/// How long setting one database up may take.
+const SET_UP: Duration = Duration::from_secs(10);
+
+/// How many databases are set up at once.
+const AT_ONCE: usize = 32;
 
 /// The pause after a bug has ended the keeper of a database.
 const AFTER_PANIC: Duration = Duration::from_secs(5);
@@ -77,7 +83,8 @@ impl Inner {
     /// Asks discovery, and changes the databases accordingly.
     pub(super) async fn refresh(self: &Arc<Self>) -> Result<Refreshed> {
         let _one_at_a_time = self.refreshing.lock().await;
-        let refreshed = self.refresh_now().await;
+        // Whatever the application's part in it does, the next refresh comes.
+        let refreshed = caught("the refresh", self.refresh_now()).await;
         let mut last = self.last_refresh();
         match &refreshed {
             Ok(refreshed) => {
@@ -95,13 +102,7 @@ impl Inner {
     }
 
     async fn refresh_now(self: &Arc<Self>) -> Result<Refreshed> {
-        let entries = match tokio::time::timeout(DISCOVERY, self.discovery.discover()).await {
-            Ok(entries) => entries?,
-            Err(_) => {
-                let text = format!("discovery did not answer within {DISCOVERY:?}");
-                return Err(Error::new(ErrorKind::Unavailable, "fleet.refresh", text));
-            }
-        };
+        let entries = guarded("discovery", DISCOVERY, self.discovery.discover()).await?;
         validate(&entries, self.node.options.allow_empty)?;
         let mut refreshed = Refreshed::default();
         let gone: Vec<String> = {
@@ -113,38 +114,53 @@ impl Inner {
             self.leave(&id);
             refreshed.removed.push(id);
         }
+        let mut changed = Vec::new();
         for entry in entries {
-            let id = entry.id.clone();
-            let before = self.registry().stores.get(&id).map(|kept| kept.store.entry.clone());
-            if before.as_ref() == Some(&entry) {
-                refreshed.kept.push(id);
-                continue;
+            let before = self.registry().stores.get(&entry.id).map(|kept| kept.store.entry.clone());
+            match before == Some(entry.clone()) {
+                true => refreshed.kept.push(entry.id),
+                false => changed.push((entry, before.is_some())),
             }
-            match self.open(entry).await {
+        }
+        // Several at a time: each may have to ask somebody for a password, and wait for the answer.
+        let opening = changed.into_iter().map(|(entry, known)| async move {
+            let id = entry.id.clone();
+            (id, known, guarded("the set-up", SET_UP, self.open(entry)).await)
+        });
+        let mut opened = futures_util::stream::iter(opening).buffer_unordered(AT_ONCE);
+        while let Some((id, known, result)) = opened.next().await {
+            match result {
                 Ok((store, keeper)) => {
                     // The old one finishes what it has in hand; claims keep the two apart.
                     self.leave(&id);
                     let (stop, keeper) = (keeper.stop.clone(), Some(Box::new(keeper)));
                     self.registry().stores.insert(id.clone(), Kept { store, stop, keeper });
-                    let to = if before.is_some() { &mut refreshed.replaced } else { &mut refreshed.added };
-                    to.push(id);
+                    if known { &mut refreshed.replaced } else { &mut refreshed.added }.push(id);
                 }
                 Err(error) => {
-                    self.leave(&id);
-                    let refusal = Refusal {
-                        kind: error.kind(),
-                        error: error.to_string(),
-                        since: jiff::Timestamp::now(),
-                    };
-                    refreshed.refused.push((id.clone(), refusal.error.clone()));
-                    self.registry().refused.insert(id, refusal);
+                    refreshed.refused.push((id.clone(), error.to_string()));
+                    self.refuse(id, &error);
                 }
             }
         }
+        drop(opened);
+        for ids in [&mut refreshed.added, &mut refreshed.replaced] {
+            ids.sort();
+        }
+        refreshed.refused.sort();
         if self.started.load(Ordering::SeqCst) {
             self.keep_all();
         }
         Ok(refreshed)
+    }
+
+    /// Notes that an entry can't be used, and since when.
+    fn refuse(&self, id: String, error: &Error) {
+        let known = self.registry().refused.get(&id).map(|refusal| refusal.since);
+        self.leave(&id);
+        let since = known.unwrap_or_else(jiff::Timestamp::now);
+        let refusal = Refusal { kind: error.kind(), error: error.to_string(), since };
+        self.registry().refused.insert(id, refusal);
     }
 
     /// Keeps those that nobody keeps yet, and listens where nobody does.
@@ -205,6 +221,25 @@ impl Inner {
     }
 }
 
+/// What the application or its connector does, in bounded time, and with a panic as an error.
+async fn guarded<T>(what: &str, limit: Duration, doing: impl Future<Output = Result<T>>) -> Result<T> {
+    match tokio::time::timeout(limit, caught(what, doing)).await {
+        Ok(done) => done,
+        Err(_) => {
+            let text = format!("{what} did not answer within {limit:?}");
+            Err(Error::new(ErrorKind::Unavailable, "fleet.refresh", text))
+        }
+    }
+}
+
+/// A panic as an error. What it said is in the log of the process.
+async fn caught<T>(what: &str, doing: impl Future<Output = Result<T>>) -> Result<T> {
+    match AssertUnwindSafe(doing).catch_unwind().await {
+        Ok(done) => done,
+        Err(_) => Err(Error::new(ErrorKind::Internal, "fleet.refresh", format!("{what} panicked"))),
+    }
+}
+
 /// Runs a keeper to its end. A bug in it, or in what it calls, must not take the database out of the fleet for good.
 async fn keep(mut keeper: Keeper) {
     loop {
@@ -214,5 +249,20 @@ async fn keep(mut keeper: Keeper) {
         }
         tracing::error!(store = keeper.store.id(), "the keeper of a database panicked; it is started again");
         tokio::time::sleep(AFTER_PANIC).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_hangs_or_panics_is_an_error() {
+        let limit = Duration::from_millis(1);
+        let hung = guarded("x", limit, std::future::pending::<Result<()>>()).await.unwrap_err();
+        assert_eq!(hung.kind(), ErrorKind::Unavailable);
+        let panicked = guarded("x", DISCOVERY, async { panic!("boom") });
+        let panicked: Result<()> = panicked.await;
+        assert_eq!(panicked.unwrap_err().kind(), ErrorKind::Internal);
     }
 }
