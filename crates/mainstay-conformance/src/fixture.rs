@@ -60,6 +60,10 @@ pub enum Affliction {
     WrongSchema,
     /// It is gone.
     Vanished,
+    /// Nothing can be written to it in reasonable time; it can be read.
+    Slow,
+    /// Its disk is full.
+    Full,
 }
 
 /// One fresh database of a provider. Each case gets its own fixture.

@@ -119,6 +119,10 @@ impl Provider for Overheard {
         self.inner.allow_connections(connections).await;
     }
 
+    fn open_connections(&self) -> usize {
+        self.inner.open_connections()
+    }
+
     async fn close(&self) {
         self.inner.close().await;
     }

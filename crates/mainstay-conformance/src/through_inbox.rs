@@ -295,6 +295,10 @@ impl Provider for InboxProvider {
         self.0.allow_connections(connections).await;
     }
 
+    fn open_connections(&self) -> usize {
+        self.0.open_connections()
+    }
+
     async fn close(&self) {
         self.0.close().await;
     }

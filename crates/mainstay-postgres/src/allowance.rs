@@ -38,17 +38,36 @@ impl Allowance {
         }
     }
 
-    /// Waits until there may be any connection at all.
-    pub(crate) async fn any(&self) {
-        if let Some(gate) = &self.gate {
-            gate.any().await;
-        }
-    }
-
     /// Counts a connection for as long as the answer lives.
     pub(crate) fn count(&self) -> Counted {
         self.open.send_modify(|open| *open += 1);
         Counted(self.open.clone())
+    }
+
+    /// The same as soon as any is allowed.
+    pub(crate) async fn count_allowed(&self) -> Counted {
+        loop {
+            if let Some(gate) = &self.gate
+                && gate.any().await.is_none()
+            {
+                // Closed for good: nobody counts any more.
+                return self.count();
+            }
+            // Both at once: who allows none and then sees none open must not see one opened after that.
+            let counted = self.open.send_if_modified(|open| {
+                let allowed = !self.is_empty();
+                *open += usize::from(allowed);
+                allowed
+            });
+            if counted {
+                return Counted(self.open.clone());
+            }
+        }
+    }
+
+    /// How many are open.
+    pub(crate) fn open(&self) -> usize {
+        *self.open.borrow()
     }
 
     /// Has all connections closed that are open now, whoever uses them.

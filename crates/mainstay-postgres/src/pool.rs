@@ -130,8 +130,7 @@ impl Connect for Connector {
     > {
         Box::pin(async move {
             // Operations have asked before they came here; this is for those who use the pool directly.
-            self.allowance.any().await;
-            let counted = self.count();
+            let counted = self.allowance.count_allowed().await;
             let severed = self.allowance.severed();
             let (client, connection) = match self.connect_any().await {
                 Ok(connected) => connected?,
@@ -246,6 +245,16 @@ impl Connections {
     pub(crate) fn sever(&self) {
         self.allow(0);
         self.allowance.sever();
+    }
+
+    /// How many connections are open, of all kinds.
+    pub(crate) fn open(&self) -> usize {
+        self.allowance.open()
+    }
+
+    /// How many the pool has at most.
+    pub(crate) fn max_size(&self) -> usize {
+        self.pool.status().max_size
     }
 
     /// Waits until no more than so many connections are open, of all kinds.

@@ -282,7 +282,8 @@ impl Provider for Postgres {
             return;
         }
         match listener {
-            Some(listener) if connections >= 2 => {
+            // Only at work. Where there are fewer, all are for calls and looks.
+            Some(listener) if connections > pool.max_size() => {
                 listener.resume();
                 pool.allow(connections - 1);
             }
@@ -293,6 +294,13 @@ impl Provider for Postgres {
             None => pool.allow(connections),
         }
         pool.at_most(connections).await;
+    }
+
+    fn open_connections(&self) -> usize {
+        match self.shared.connections.is_gated() {
+            true => self.shared.connections.open(),
+            false => 0,
+        }
     }
 
     async fn sever_connections(&self) {

@@ -46,19 +46,14 @@ impl SqliteAgenda {
     }
 
     pub(crate) async fn look(&self) -> Result<Agenda> {
-        let (sql, link) = (Arc::clone(&self.sql), Arc::clone(&self.database.link));
-        let rests = !self.database.location.is_memory() && link.current(AGENDA)?.is_none();
-        let alone = if rests {
-            link.allowed(AGENDA).await?;
-            link.alone(AGENDA).await?
-        } else {
-            None
-        };
+        let sql = Arc::clone(&self.sql);
+        let link = Arc::clone(&self.database.link);
+        let alone = if link.location.is_memory() { None } else { link.alone(AGENDA).await? };
         let Some(alone) = alone else {
             return self.database.read(AGENDA, move |connection, _| Ok(sql.look(connection)?)).await;
         };
         let look = move || {
-            // For as long as the connection is open, also if nobody waits for the answer any more.
+            // Also if nobody waits for the answer any more.
             let _alone = alone;
             let connection = link.location.open_reader(link.busy_timeout)?;
             let place = link.location.place();

@@ -2,10 +2,12 @@
 //!
 //! WAL lets readers go on while the writer writes; `synchronous=FULL` makes a commit durable when it returns.
 
+use std::ops::Deref;
 use std::time::Duration;
 
 use mainstay_core::Error;
 use rusqlite::{Connection, OpenFlags};
+use tokio::sync::watch;
 
 use crate::error::{Fault, Place, is_busy};
 
@@ -20,14 +22,40 @@ const LOG_BYTES: i64 = 64 << 20;
 /// Where a database is.
 #[derive(Debug, Clone)]
 pub(crate) enum Location {
-    File(Place),
+    /// With the number of connections that are open.
+    File(Place, watch::Sender<usize>),
     Memory(Place),
+}
+
+/// An open connection, counted for as long as it lives.
+pub(crate) struct Opened {
+    connection: Connection,
+    /// Let go of last.
+    _counted: Counted,
+}
+
+impl Deref for Opened {
+    type Target = Connection;
+
+    fn deref(&self) -> &Connection {
+        &self.connection
+    }
+}
+
+struct Counted(Option<watch::Sender<usize>>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        if let Some(open) = &self.0 {
+            open.send_modify(|open| *open = open.saturating_sub(1));
+        }
+    }
 }
 
 impl Location {
     pub(crate) fn place(&self) -> &Place {
         match self {
-            Self::File(place) | Self::Memory(place) => place,
+            Self::File(place, _) | Self::Memory(place) => place,
         }
     }
 
@@ -35,11 +63,38 @@ impl Location {
         matches!(self, Self::Memory(_))
     }
 
+    /// How many connections are open. One in memory is not counted: it is never let go of.
+    pub(crate) fn open(&self) -> usize {
+        match self {
+            Self::File(_, open) => *open.borrow(),
+            Self::Memory(_) => 0,
+        }
+    }
+
+    /// Waits until no more than so many are open.
+    pub(crate) async fn at_most(&self, connections: usize) {
+        if let Self::File(_, open) = self {
+            // The sender lives as long as this, so there is always an answer.
+            drop(open.subscribe().wait_for(|open| *open <= connections).await);
+        }
+    }
+
+    fn count(&self) -> Counted {
+        match self {
+            Self::File(_, open) => {
+                open.send_modify(|open| *open += 1);
+                Counted(Some(open.clone()))
+            }
+            Self::Memory(_) => Counted(None),
+        }
+    }
+
     /// The one connection that writes. If `creates`, it makes the file where there is none.
-    pub(crate) fn open_writer(&self, busy_timeout: Duration, creates: bool) -> Result<Connection, Error> {
-        let open = || -> Result<Connection, Fault> {
+    pub(crate) fn open_writer(&self, busy_timeout: Duration, creates: bool) -> Result<Opened, Error> {
+        let counted = self.count();
+        let open = || -> Result<Opened, Fault> {
             let connection = match self {
-                Self::File(place) => {
+                Self::File(place, _) => {
                     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
                     let create = if creates { OpenFlags::SQLITE_OPEN_CREATE } else { OpenFlags::empty() };
                     Connection::open_with_flags(place.path(), flags | create)?
@@ -49,20 +104,21 @@ impl Location {
             configure(&connection, busy_timeout)?;
             journal(&connection, self)?;
             writable(&connection)?;
-            Ok(connection)
+            Ok(Opened { connection, _counted: counted })
         };
         open().map_err(|fault| self.place().error(OPEN, fault))
     }
 
     /// A connection that only reads.
-    pub(crate) fn open_reader(&self, busy_timeout: Duration) -> Result<Connection, Error> {
-        let open = || -> Result<Connection, Fault> {
+    pub(crate) fn open_reader(&self, busy_timeout: Duration) -> Result<Opened, Error> {
+        let counted = self.count();
+        let open = || -> Result<Opened, Fault> {
             // Not opened read-only: a reader may be the one that has to recover the log after a crash.
             let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
             let connection = Connection::open_with_flags(self.place().path(), flags)?;
             configure(&connection, busy_timeout)?;
             connection.execute_batch("PRAGMA query_only = ON")?;
-            Ok(connection)
+            Ok(Opened { connection, _counted: counted })
         };
         open().map_err(|fault| self.place().error(OPEN, fault))
     }

@@ -76,7 +76,10 @@ impl Link {
     /// The connections, for as long as the answer lives. Opens them if need be; `creates` says whether the file may be made.
     pub(crate) async fn open(self: &Arc<Self>, operation: &'static str, creates: bool) -> Result<InUse> {
         loop {
-            if let Some(open) = self.current(operation)? {
+            // Where none is allowed they are on their way out, and those who come now must not keep them.
+            if self.may_have() > 0
+                && let Some(open) = self.current(operation)?
+            {
                 return Ok(open);
             }
             self.allowed(operation).await?;
@@ -97,15 +100,15 @@ impl Link {
 
     /// Opens the connections, unless they were let go of or closed meanwhile. Only one may do that at a time.
     async fn open_now(&self, creates: bool) -> Result<()> {
-        let allowed = || self.gate.as_ref().map_or(usize::MAX, |gate| gate.allowed());
-        if allowed() == 0 {
+        let allowed = self.may_have();
+        if allowed == 0 {
             return Ok(());
         }
-        let opened = Open::start(self, allowed(), creates).await?;
+        let opened = Open::start(self, allowed, creates).await?;
         let refused = {
             let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
             match *state {
-                State::Resting if allowed() > 0 => {
+                State::Resting if self.may_have() > 0 => {
                     *state = State::Open(Arc::new(opened));
                     None
                 }
@@ -128,20 +131,36 @@ impl Link {
         }
     }
 
-    /// Keeps everybody else from opening or closing connections. None if they are open.
+    /// How many connections there may be. One in memory is never let go of, so nobody has to wait for it.
+    fn may_have(&self) -> usize {
+        let gate = self.gate.as_ref().filter(|_| !self.location.is_memory());
+        gate.map_or(usize::MAX, |gate| gate.allowed())
+    }
+
+    /// Keeps everybody else from opening or closing connections, for one of one's own: where there are none, or one that writes and leave
+    /// for another. None where those that are open have to do.
     pub(crate) async fn alone(
         self: &Arc<Self>,
         operation: &'static str,
     ) -> Result<Option<OwnedMutexGuard<()>>> {
-        let alone = Arc::clone(&self.opening).lock_owned().await;
-        Ok(if self.current(operation)?.is_some() { None } else { Some(alone) })
+        loop {
+            let alone = Arc::clone(&self.opening).lock_owned().await;
+            let allowed = self.may_have();
+            match self.current(operation)? {
+                Some(open) if allowed < 2 || !open.get(operation)?.only_writes() => return Ok(None),
+                _ if allowed > 0 => return Ok(Some(alone)),
+                _ => {}
+            }
+            drop(alone);
+            self.allowed(operation).await?;
+        }
     }
 
-    /// Waits until there may be connections, and says how many.
-    pub(crate) async fn allowed(&self, operation: &'static str) -> Result<usize> {
-        let Some(gate) = &self.gate else { return Ok(usize::MAX) };
+    /// Waits until there may be connections.
+    pub(crate) async fn allowed(&self, operation: &'static str) -> Result<()> {
+        let Some(gate) = &self.gate else { return Ok(()) };
         match tokio::time::timeout(PATIENCE, gate.any()).await {
-            Ok(Some(allowed)) => Ok(allowed),
+            Ok(Some(_)) => Ok(()),
             Ok(None) => Err(self.location.place().closed(operation)),
             Err(_) => {
                 let text =
@@ -206,6 +225,8 @@ impl Open {
         let commits = Arc::clone(&link.commits);
         let signal = Arc::clone(&link.signal);
         let writer = Writer::start(location.clone(), busy_timeout, signal, commits, creates).await?;
+        // There may be fewer by now.
+        let allowed = allowed.min(link.may_have());
         // One writes, one watches, the rest reads.
         let readers = if location.is_memory() { 0 } else { link.readers.min(allowed.saturating_sub(2)) };
         let readers = match readers {
@@ -214,6 +235,11 @@ impl Open {
         };
         let watches = !location.is_memory() && allowed >= 2;
         Ok(Self { writer, readers, watcher: watches.then(OnceCell::new) })
+    }
+
+    /// Whether there is one connection, and will be no other.
+    fn only_writes(&self) -> bool {
+        self.readers.is_none() && self.watcher.is_none()
     }
 
     /// The connection that watches for commits of others, if there is one.

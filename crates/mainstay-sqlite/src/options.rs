@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use mainstay_core::store::{ConnectionGate, Names};
 use mainstay_core::{Error, Result};
+use tokio::sync::watch;
 
 use crate::connection::Location;
 use crate::database::{Database, identifier};
@@ -152,7 +153,7 @@ impl SqliteBuilder {
     fn location(&self) -> Location {
         static MEMORIES: AtomicU64 = AtomicU64::new(1);
         match &self.path {
-            Some(path) => Location::File(Place::new(path)),
+            Some(path) => Location::File(Place::new(path), watch::Sender::new(0)),
             // Numbered, because stores are told apart by their identifier.
             None => {
                 let number = MEMORIES.fetch_add(1, Ordering::Relaxed);

@@ -156,6 +156,14 @@ impl Provider for Sqlite {
         if connections == 0 {
             self.database.link.rest().await;
         }
+        self.database.location.at_most(connections).await;
+    }
+
+    fn open_connections(&self) -> usize {
+        match self.database.link.gate {
+            Some(_) => self.database.location.open(),
+            None => 0,
+        }
     }
 
     async fn close(&self) {

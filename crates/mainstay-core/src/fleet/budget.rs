@@ -1,68 +1,326 @@
 //! The connections of this process, and who may have them.
 //!
-//! Whoever wants to open connections first gets a [`Share`] for all of them, so nobody holds some while waiting for more. Shares are given
-//! in the order in which they are asked for. Those that work can't have all: a part is kept for looks and for calls of the application,
-//! which last a moment.
+//! Whoever wants to open connections first gets a [`Share`] for all of them. What is asked for is given whole or not at all, under the bound
+//! of the process and that of the server together, so nobody holds a part while waiting for the rest. Of each bound a part is kept for
+//! looks and for calls of the application, which last a moment; who wants to work waits in line for the other part. Who waits for a
+//! server keeps nobody waiting who wants to go elsewhere.
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 
 use super::{ConnectionStatus, FleetOptions};
 
 /// The connections of this process.
 #[derive(Debug)]
 pub(super) struct Budget {
-    total: usize,
-    all: Arc<Semaphore>,
-    /// What those that work may have of them.
-    working: Arc<Semaphore>,
+    ledger: Arc<Ledger>,
     /// How many of those that are kept back may be kept open by who watches.
     standing: Arc<Semaphore>,
-    per_server: Option<usize>,
-    servers: Mutex<HashMap<String, Arc<Semaphore>>>,
-    used: Arc<AtomicUsize>,
-    peak: AtomicUsize,
-    /// How many databases wait for connections to work with.
-    line: watch::Sender<usize>,
+}
+
+#[derive(Debug)]
+struct Ledger {
+    book: Mutex<Book>,
+    line: watch::Sender<Line>,
+}
+
+/// Who has what, and who waits.
+#[derive(Debug)]
+struct Book {
+    all: Bound,
+    /// The bound of each server as long as it is unused; none: only the total bounds it.
+    each_server: Option<Bound>,
+    servers: HashMap<Arc<str>, Bound>,
+    /// How many connections may be out at once to databases that are not well, and how many are.
+    trials: (usize, usize),
+    /// Who wants to work, first come first served.
+    line: VecDeque<Waiter>,
+    /// Who wants one connection for a moment.
+    moments: VecDeque<Waiter>,
+    tickets: u64,
+    peak: usize,
+}
+
+/// How many connections there may be, of the process or of a server.
+#[derive(Debug, Clone, Copy)]
+struct Bound {
+    limit: usize,
+    /// Kept for those that last a moment.
+    kept: usize,
+    working: usize,
+    brief: usize,
+}
+
+/// What is asked for, or was given.
+#[derive(Debug, Clone, Copy, Default)]
+struct Parts {
+    working: usize,
+    brief: usize,
+    /// How many of `brief` go to a database that is not well.
+    trials: usize,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    ticket: u64,
+    server: Option<Arc<str>>,
+    parts: Parts,
+    given: oneshot::Sender<Share>,
+}
+
+/// How many databases wait for connections to work with, by what they wait for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Line {
+    anywhere: usize,
+    servers: BTreeMap<Arc<str>, usize>,
+}
+
+impl Line {
+    /// Whether somebody waits for what a database on this server works with.
+    pub(super) fn wants(&self, server: Option<&str>) -> bool {
+        self.anywhere > 0 || server.is_some_and(|server| self.servers.contains_key(server))
+    }
+
+    fn len(&self) -> usize {
+        self.anywhere + self.servers.values().sum::<usize>()
+    }
+}
+
+impl Bound {
+    fn of(limit: usize) -> Self {
+        Self { limit, kept: FleetOptions::kept(limit), working: 0, brief: 0 }
+    }
+
+    fn used(&self) -> usize {
+        self.working + self.brief
+    }
+
+    /// Whether so many are left of those to work with, whoever has them for a moment.
+    fn has_work_for(&self, count: usize) -> bool {
+        self.working + count <= self.limit - self.kept
+    }
+
+    fn has_room_for(&self, count: usize) -> bool {
+        self.used() + count <= self.limit
+    }
+
+    /// Whether one is left for a moment. Who waits for room to work is let in first.
+    fn has_moment(&self, is_awaited: bool) -> bool {
+        self.has_room_for(1) && (!is_awaited || self.brief < self.kept)
+    }
+
+    fn give(&mut self, parts: Parts) {
+        self.working += parts.working;
+        self.brief += parts.brief;
+    }
+
+    fn take_back(&mut self, parts: Parts) {
+        self.working -= parts.working;
+        self.brief -= parts.brief;
+    }
+}
+
+impl Book {
+    fn server(&self, server: Option<&Arc<str>>) -> Option<Bound> {
+        let each = self.each_server?;
+        Some(self.servers.get(server?).copied().unwrap_or(each))
+    }
+
+    /// Gives those who wait what there is for them.
+    fn serve(&mut self, ledger: &Arc<Ledger>) -> Vec<(oneshot::Sender<Share>, Share)> {
+        let mut given = Vec::new();
+        // Whose turn it is there; those behind must not overtake.
+        let mut full = BTreeSet::new();
+        // Where somebody who may work waits for those that last a moment.
+        let (mut awaited, mut awaited_at) = (false, BTreeSet::new());
+        let mut at = 0;
+        while let Some(waiter) = self.line.get(at) {
+            let (count, server) = (waiter.parts.working, waiter.server.clone());
+            let is_next = server.as_ref().is_none_or(|server| !full.contains(server));
+            let bound = self.server(server.as_ref());
+            if !is_next || bound.is_some_and(|bound| !bound.has_work_for(count) || !bound.has_room_for(count))
+            {
+                if let Some(server) = server {
+                    if is_next && bound.is_some_and(|bound| bound.has_work_for(count)) {
+                        awaited_at.insert(Arc::clone(&server));
+                    }
+                    full.insert(server);
+                }
+                at += 1;
+                continue;
+            }
+            if !self.all.has_work_for(count) || !self.all.has_room_for(count) {
+                awaited = self.all.has_work_for(count);
+                break;
+            }
+            given.extend(self.line.remove(at).map(|waiter| self.give(waiter, ledger)));
+        }
+        at = 0;
+        while let Some(waiter) = self.moments.get(at) {
+            let server = waiter.server.as_ref();
+            let is_awaited_there = server.is_some_and(|server| awaited_at.contains(server));
+            let fits = self.all.has_moment(awaited)
+                && self.server(server).is_none_or(|bound| bound.has_moment(is_awaited_there))
+                && (waiter.parts.trials == 0 || self.trials.1 < self.trials.0);
+            match fits {
+                true => given.extend(self.moments.remove(at).map(|waiter| self.give(waiter, ledger))),
+                false => at += 1,
+            }
+        }
+        given
+    }
+
+    fn give(&mut self, waiter: Waiter, ledger: &Arc<Ledger>) -> (oneshot::Sender<Share>, Share) {
+        let Waiter { server, parts, given, .. } = waiter;
+        self.all.give(parts);
+        self.trials.1 += parts.trials;
+        if let (Some(each), Some(server)) = (self.each_server, &server) {
+            self.servers.entry(Arc::clone(server)).or_insert(each).give(parts);
+        }
+        self.peak = self.peak.max(self.all.used());
+        (given, Share { ledger: Arc::clone(ledger), server, parts })
+    }
+
+    fn take_back(&mut self, server: Option<&Arc<str>>, parts: Parts) {
+        self.all.take_back(parts);
+        self.trials.1 -= parts.trials;
+        if let Some(server) = server
+            && let Some(bound) = self.servers.get_mut(server)
+        {
+            bound.take_back(parts);
+            if bound.used() == 0 {
+                self.servers.remove(server);
+            }
+        }
+    }
+
+    /// Who waits for what. Who waits for a server would not be helped by anybody else.
+    fn waiting(&self) -> Line {
+        let mut line = Line::default();
+        for waiter in &self.line {
+            let count = waiter.parts.working;
+            let bound = self.server(waiter.server.as_ref());
+            match &waiter.server {
+                Some(server) if bound.is_some_and(|bound| !bound.has_work_for(count)) => {
+                    *line.servers.entry(Arc::clone(server)).or_default() += 1;
+                }
+                _ => line.anywhere += 1,
+            }
+        }
+        line
+    }
+}
+
+impl Ledger {
+    fn book(&self) -> MutexGuard<'_, Book> {
+        // Nothing in it can panic midway.
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the book, and gives those who wait what there is for them now.
+    fn change(self: &Arc<Self>, change: impl FnOnce(&mut Book)) {
+        let given = {
+            let mut book = self.book();
+            change(&mut book);
+            let given = book.serve(self);
+            let line = book.waiting();
+            // Under the lock, so that the last to change it is the last to tell of it.
+            self.line.send_if_modified(|told| {
+                let changed = *told != line;
+                *told = line;
+                changed
+            });
+            given
+        };
+        for (to, share) in given {
+            // Who has gone gives it back by that.
+            drop(to.send(share));
+        }
+    }
 }
 
 /// Connections that somebody may open. Dropping it gives them to the next.
 #[derive(Debug)]
 pub(super) struct Share {
-    count: usize,
-    used: Arc<AtomicUsize>,
-    _permits: [Option<OwnedSemaphorePermit>; 3],
+    ledger: Arc<Ledger>,
+    server: Option<Arc<str>>,
+    parts: Parts,
+}
+
+impl Share {
+    pub(super) fn count(&self) -> usize {
+        self.parts.working + self.parts.brief
+    }
+
+    /// Makes one of two that are of the same database.
+    pub(super) fn absorb(&mut self, mut other: Self) {
+        let more = std::mem::take(&mut other.parts);
+        self.parts.working += more.working;
+        self.parts.brief += more.brief;
+        self.parts.trials += more.trials;
+    }
+
+    /// Gives all back but so many.
+    pub(super) fn shrink_to(&mut self, count: usize) {
+        let fewer = self.count().saturating_sub(count);
+        if fewer > 0 {
+            let brief = fewer.min(self.parts.brief);
+            let left = self.parts.brief - brief;
+            let trials = self.parts.trials.saturating_sub(left);
+            self.give_back(Parts { working: fewer - brief, brief, trials });
+        }
+    }
+
+    fn give_back(&mut self, parts: Parts) {
+        self.parts.working -= parts.working;
+        self.parts.brief -= parts.brief;
+        self.parts.trials -= parts.trials;
+        let server = self.server.as_ref();
+        self.ledger.change(|book| book.take_back(server, parts));
+    }
 }
 
 impl Drop for Share {
     fn drop(&mut self) {
-        self.used.fetch_sub(self.count, Ordering::SeqCst);
+        if self.count() > 0 {
+            self.give_back(self.parts);
+        }
     }
 }
 
 impl Budget {
     pub(super) fn new(options: &FleetOptions) -> Self {
-        Self {
-            total: options.connections,
-            all: Arc::new(Semaphore::new(options.connections)),
-            working: Arc::new(Semaphore::new(options.connections - options.reserve())),
-            standing: Arc::new(Semaphore::new(standing(options))),
-            per_server: options.connections_per_server,
-            servers: Mutex::default(),
-            used: Arc::default(),
-            peak: AtomicUsize::new(0),
-            line: watch::Sender::new(0),
-        }
+        let all = Bound::of(options.connections);
+        let book = Book {
+            all,
+            each_server: options.connections_per_server.map(Bound::of),
+            servers: HashMap::new(),
+            trials: ((all.kept / 2).max(1), 0),
+            line: VecDeque::new(),
+            moments: VecDeque::new(),
+            tickets: 0,
+            peak: 0,
+        };
+        let ledger = Ledger { book: Mutex::new(book), line: watch::Sender::new(Line::default()) };
+        Self { ledger: Arc::new(ledger), standing: Arc::new(Semaphore::new(standing(options))) }
     }
 
     /// One connection, for a look or a call.
     pub(super) async fn one(&self, server: Option<&str>) -> Share {
-        let server = self.of_server(server, 1).await;
-        let all = acquire(&self.all, 1).await;
-        self.share(1, [server, None, all])
+        self.take(server, Parts { brief: 1, ..Parts::default() }).await
+    }
+
+    /// The same for a database that is not well. All of those together have only a part of what is kept for looks and calls: each may hold
+    /// its connection until it is known that there is no answer.
+    pub(super) async fn trial(&self, server: Option<&str>) -> Share {
+        self.take(server, Parts { brief: 1, trials: 1, ..Parts::default() }).await
+    }
+
+    /// All that a database works with.
+    pub(super) async fn for_work(&self, server: Option<&str>, count: usize) -> Share {
+        self.take(server, Parts { working: count, ..Parts::default() }).await
     }
 
     /// Leave to keep a connection of [`Self::one`] open for long. Half of what is kept back stays for those that last a moment.
@@ -70,73 +328,68 @@ impl Budget {
         Arc::clone(&self.standing).try_acquire_owned().ok()
     }
 
-    /// All that a database works with.
-    pub(super) async fn for_work(&self, server: Option<&str>, count: usize) -> Share {
-        let _waiting = InLine::new(&self.line);
-        let server = self.of_server(server, count).await;
-        let working = acquire(&self.working, count).await;
-        // Only looks and calls can be in the way now, and those are short.
-        let all = acquire(&self.all, count).await;
-        self.share(count, [server, working, all])
-    }
-
-    /// How many databases wait for connections to work with.
-    pub(super) fn line(&self) -> watch::Receiver<usize> {
-        self.line.subscribe()
+    /// Who waits for connections to work with.
+    pub(super) fn line(&self) -> watch::Receiver<Line> {
+        self.ledger.line.subscribe()
     }
 
     pub(super) fn status(&self) -> ConnectionStatus {
-        ConnectionStatus {
-            budget: self.total,
-            used: self.used.load(Ordering::SeqCst),
-            peak: self.peak.load(Ordering::SeqCst),
-            waiting: *self.line.borrow(),
+        let book = self.ledger.book();
+        let waiting = self.ledger.line.borrow().len();
+        ConnectionStatus { budget: book.all.limit, used: book.all.used(), peak: book.peak, waiting }
+    }
+
+    async fn take(&self, server: Option<&str>, parts: Parts) -> Share {
+        let (given, share) = oneshot::channel();
+        let mut ticket = 0;
+        self.ledger.change(|book| {
+            book.tickets += 1;
+            ticket = book.tickets;
+            let waiter = Waiter { ticket, server: server.map(Arc::from), parts, given };
+            if parts.working > 0 { &mut book.line } else { &mut book.moments }.push_back(waiter);
+        });
+        let _leaving = Leaving { ledger: &self.ledger, ticket };
+        match share.await {
+            Ok(share) => share,
+            // Who waits is only forgotten by leaving.
+            Err(_) => std::future::pending().await,
         }
     }
-
-    async fn of_server(&self, server: Option<&str>, count: usize) -> Option<OwnedSemaphorePermit> {
-        let (bound, server) = (self.per_server?, server?);
-        let slots = {
-            let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
-            let slots = servers.entry(server.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(bound)));
-            Arc::clone(slots)
-        };
-        acquire(&slots, count).await
-    }
-
-    fn share(&self, count: usize, permits: [Option<OwnedSemaphorePermit>; 3]) -> Share {
-        let used = self.used.fetch_add(count, Ordering::SeqCst) + count;
-        self.peak.fetch_max(used, Ordering::SeqCst);
-        Share { count, used: Arc::clone(&self.used), _permits: permits }
-    }
 }
 
-/// How many connections may be kept open by who watches: none where a server has no room for that beside a database at work and a look.
-fn standing(options: &FleetOptions) -> usize {
-    match options.connections_per_server {
-        Some(bound) if bound < options.connections_per_store + 2 => 0,
-        _ => options.reserve() / 2,
-    }
+/// Takes one who waits out of the line, however the wait ends.
+struct Leaving<'a> {
+    ledger: &'a Arc<Ledger>,
+    ticket: u64,
 }
 
-async fn acquire(slots: &Arc<Semaphore>, count: usize) -> Option<OwnedSemaphorePermit> {
-    // No budget is beyond 32 bits, and none is ever closed.
-    Arc::clone(slots).acquire_many_owned(count as u32).await.ok()
-}
-
-/// Counts one who waits, however the wait ends.
-struct InLine<'a>(&'a watch::Sender<usize>);
-
-impl<'a> InLine<'a> {
-    fn new(line: &'a watch::Sender<usize>) -> Self {
-        line.send_modify(|waiting| *waiting += 1);
-        Self(line)
-    }
-}
-
-impl Drop for InLine<'_> {
+impl Drop for Leaving<'_> {
     fn drop(&mut self) {
-        self.0.send_modify(|waiting| *waiting -= 1);
+        let mut left = Vec::new();
+        let waits =
+            |book: &Book| book.line.iter().chain(&book.moments).any(|waiter| waiter.ticket == self.ticket);
+        if waits(&self.ledger.book()) {
+            self.ledger.change(|book| {
+                for waiters in [&mut book.line, &mut book.moments] {
+                    if let Some(at) = waiters.iter().position(|waiter| waiter.ticket == self.ticket) {
+                        left.extend(waiters.remove(at));
+                    }
+                }
+            });
+        }
+    }
+}
+
+/// How many connections may be kept open by who watches: none where a server has no room for that beside databases at work and a look.
+fn standing(options: &FleetOptions) -> usize {
+    let idle = |bound: Bound| {
+        let at_work =
+            (bound.limit - bound.kept) / options.connections_per_store * options.connections_per_store;
+        bound.limit - at_work
+    };
+    match options.connections_per_server.map(Bound::of) {
+        Some(bound) if idle(bound) < 2 => 0,
+        _ => options.reserve() / 2,
     }
 }
 
@@ -153,33 +406,74 @@ mod tests {
         Budget::new(&options)
     }
 
-    #[tokio::test]
-    async fn those_that_work_leave_some_for_looks() {
+    /// What can be had at once.
+    fn now(share: impl Future<Output = Share>) -> Option<Share> {
+        share.now_or_never()
+    }
+
+    #[test]
+    fn those_that_work_leave_some_for_looks() {
         let budget = budget(10, None);
-        let working = [budget.for_work(None, 3).await, budget.for_work(None, 3).await];
-        assert!(budget.for_work(None, 3).now_or_never().is_none(), "two are kept back");
-        let looks: Vec<_> = (0..4).filter_map(|_| budget.one(None).now_or_never()).collect();
+        let working = [now(budget.for_work(None, 3)).unwrap(), now(budget.for_work(None, 3)).unwrap()];
+        assert!(now(budget.for_work(None, 3)).is_none(), "two are kept back");
+        let looks: Vec<_> = (0..4).filter_map(|_| now(budget.one(None))).collect();
         assert_eq!(looks.len(), 4);
-        assert!(budget.one(None).now_or_never().is_none(), "that is all there is");
+        assert!(now(budget.one(None)).is_none(), "that is all there is");
         assert_eq!(budget.status(), ConnectionStatus { budget: 10, used: 10, peak: 10, waiting: 0 });
         drop(working);
         drop(looks);
         assert_eq!(budget.status().used, 0);
     }
 
-    #[tokio::test]
-    async fn who_asks_first_is_served_first() {
+    #[test]
+    fn who_asks_first_is_served_first() {
         let budget = budget(4, None);
-        let first = budget.for_work(None, 3).await;
+        let first = now(budget.for_work(None, 3)).unwrap();
         let mut second = Box::pin(budget.for_work(None, 3));
-        assert!((&mut second).now_or_never().is_none());
+        assert!(now(&mut second).is_none());
         let mut third = Box::pin(budget.for_work(None, 2));
-        assert!((&mut third).now_or_never().is_none());
-        assert_eq!(*budget.line().borrow(), 2);
+        assert!(now(&mut third).is_none());
+        assert_eq!(budget.status().waiting, 2);
         drop(first);
-        assert!((&mut third).now_or_never().is_none(), "it asked for less, but later");
-        drop((&mut second).now_or_never().expect("the second is next"));
-        assert!((&mut third).now_or_never().is_some());
+        assert!(now(&mut third).is_none(), "it asked for less, but later");
+        drop(now(&mut second).expect("the second is next"));
+        assert!(now(&mut third).is_some());
+    }
+
+    #[test]
+    fn who_leaves_the_line_keeps_nobody_waiting() {
+        let budget = budget(4, None);
+        let first = now(budget.for_work(None, 3)).unwrap();
+        let mut second = Box::pin(budget.for_work(None, 3));
+        let mut third = Box::pin(budget.for_work(None, 3));
+        assert!(now(&mut second).is_none());
+        assert!(now(&mut third).is_none());
+        drop(first);
+        // It was its turn, and it never knew.
+        drop(second);
+        drop(now(&mut third).expect("the third is next"));
+        assert_eq!((budget.status().used, budget.status().waiting), (0, 0));
+    }
+
+    #[test]
+    fn looks_do_not_keep_work_from_its_room() {
+        let budget = budget(4, None);
+        let mut looks: Vec<_> = (0..4).filter_map(|_| now(budget.one(None))).collect();
+        let mut work = Box::pin(budget.for_work(None, 3));
+        assert!(now(&mut work).is_none());
+        let mut late = Box::pin(budget.one(None));
+        assert!(now(&mut late).is_none());
+        for _ in 0..3 {
+            looks.pop();
+            if looks.len() > 1 {
+                assert!(now(&mut late).is_none(), "who came before waits for the room");
+            }
+        }
+        let work = now(&mut work).expect("the room is there");
+        assert!(now(&mut late).is_none());
+        looks.pop();
+        assert!(now(&mut late).is_some(), "one is always kept");
+        drop(work);
     }
 
     #[test]
@@ -190,16 +484,78 @@ mod tests {
         };
         assert_eq!(standing(50, None), 5);
         assert_eq!(standing(4, None), 0, "the only one that is kept back is for looks");
-        assert_eq!(standing(50, Some(4)), 0, "a database at work would wait for it for ever");
+        assert_eq!(standing(50, Some(4)), 0, "a look would wait for it for ever");
         assert_eq!(standing(50, Some(5)), 5);
+        assert_eq!(standing(50, Some(7)), 0, "two databases and one look");
     }
 
-    #[tokio::test]
-    async fn each_server_has_its_own_bound() {
+    #[test]
+    fn each_server_has_its_own_bound() {
         let budget = budget(50, Some(4));
-        let _first = budget.for_work(Some("a:1"), 3).await;
-        let _look = budget.one(Some("a:1")).await;
-        assert!(budget.one(Some("a:1")).now_or_never().is_none());
-        assert!(budget.for_work(Some("b:1"), 3).now_or_never().is_some());
+        let _first = now(budget.for_work(Some("a:1"), 3)).unwrap();
+        let _look = now(budget.one(Some("a:1"))).expect("one is kept on each server");
+        assert!(now(budget.one(Some("a:1"))).is_none());
+        assert!(now(budget.for_work(Some("b:1"), 3)).is_some());
+    }
+
+    #[test]
+    fn who_waits_for_a_server_keeps_nobody_else_waiting() {
+        let budget = budget(50, Some(6));
+        let first = now(budget.for_work(Some("a:1"), 3)).unwrap();
+        let mut second = Box::pin(budget.for_work(Some("a:1"), 3));
+        assert!(now(&mut second).is_none());
+        assert!(now(budget.one(Some("a:1"))).is_some(), "looks have a line of their own");
+        let elsewhere = now(budget.for_work(Some("b:1"), 3)).expect("the other server has room");
+        let line = budget.line();
+        assert!(line.borrow().wants(Some("a:1")));
+        assert!(!line.borrow().wants(Some("b:1")), "to give up its connections there would help nobody");
+        assert!(!line.borrow().wants(None));
+        drop(first);
+        assert!(now(&mut second).is_some());
+        drop(elsewhere);
+    }
+
+    #[test]
+    fn who_waits_holds_nothing() {
+        // Room for one database at work on each of two servers, and for one in all.
+        let budget = budget(5, Some(4));
+        let first = now(budget.for_work(Some("b:1"), 3)).unwrap();
+        let mut second = Box::pin(budget.for_work(Some("a:1"), 3));
+        assert!(now(&mut second).is_none());
+        assert!(budget.line().borrow().wants(Some("b:1")), "the process has no more for it");
+        let calls: Vec<_> = (0..2).filter_map(|_| now(budget.one(Some("a:1")))).collect();
+        assert_eq!(calls.len(), 2, "a call to the database that waits gets through");
+        drop((first, calls));
+        assert!(now(&mut second).is_some());
+    }
+
+    #[test]
+    fn databases_that_are_not_well_leave_the_others_their_looks() {
+        let budget = budget(20, None);
+        let trials: Vec<_> = (0..4).filter_map(|_| now(budget.trial(None))).collect();
+        assert_eq!(trials.len(), 2, "half of what is kept");
+        let mut next = Box::pin(budget.trial(None));
+        assert!(now(&mut next).is_none());
+        assert!(now(budget.one(None)).is_some());
+        drop(trials);
+        assert!(now(&mut next).is_some());
+        assert_eq!(budget.ledger.book().trials.1, 0);
+    }
+
+    #[test]
+    fn shares_are_put_together_and_given_back_in_parts() {
+        let budget = budget(10, Some(5));
+        let mut share = now(budget.trial(Some("a:1"))).unwrap();
+        share.absorb(now(budget.for_work(Some("a:1"), 3)).unwrap());
+        assert_eq!((share.count(), budget.status().used), (4, 4));
+        share.shrink_to(3);
+        assert_eq!(budget.ledger.book().trials.1, 0, "what lasts a moment goes first");
+        share.shrink_to(1);
+        assert_eq!((share.count(), budget.status().used), (1, 1));
+        share.shrink_to(2);
+        assert_eq!(share.count(), 1);
+        drop(share);
+        assert_eq!(budget.status().used, 0);
+        assert!(budget.ledger.book().servers.is_empty());
     }
 }

@@ -1,8 +1,8 @@
 //! Keeps one database: lets it rest, looks at it, works on it, and lets the application's calls through.
 //!
 //! One task per database, and the only one that decides how many connections the database may have. It opens none without a share of the
-//! budget, and gives the share back only when they are closed. Whatever the database does or fails to do, it waits here for a bounded time
-//! and harms nobody else.
+//! budget, and gives the share back only when they are closed: what a call still uses stays here, and is counted once. Whatever the
+//! database does or fails to do, it waits here for a bounded time and harms nobody else.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use crate::runtime::RunningMainstay;
 use crate::store::Agenda;
 use crate::telemetry;
 
-use super::budget::{Budget, Share};
+use super::budget::{Budget, Line, Share};
 use super::plan::Plan;
 use super::store::{BatchRequest, Store};
 use super::{FleetOptions, Owned, StoreState};
@@ -29,8 +29,11 @@ const CHECK: Duration = Duration::from_secs(1);
 /// The same while others wait for its connections.
 const CHECK_WHILE_OTHERS_WAIT: Duration = Duration::from_millis(50);
 
-/// How long closing connections is waited for before others are seen to. The share stays taken until they are closed.
+/// How long closing connections is waited for before something else is seen to. The share stays taken until they are closed.
 const CLOSING: Duration = Duration::from_secs(2);
+
+/// How long a database that gives its place up keeps all its connections. What takes longer goes on, and has one whenever it needs one.
+const PARTING: Duration = Duration::from_secs(1);
 
 /// Connections of a database at work of which handlers can't have all: one is always left to answer a look.
 const ENOUGH: usize = 3;
@@ -58,6 +61,10 @@ pub(super) struct Keeper {
     pub(super) stop: CancellationToken,
     pub(super) requests: mpsc::UnboundedReceiver<BatchRequest>,
     plan: Plan,
+    /// At least what is open. All that may be opened.
+    held: Option<Share>,
+    /// Somebody believes that what was wrong is over.
+    recheck: bool,
     /// What was known of the policies of fan-outs when their coordinators last ran.
     fanout_changes: Option<i64>,
 }
@@ -70,6 +77,15 @@ enum Next {
     Look,
     Work,
     Batch(BatchRequest),
+}
+
+/// What else is going on while calls of the application are let through.
+#[derive(PartialEq)]
+enum Serving {
+    /// Nothing. The first that adds work ends it: there is something better to do then.
+    Resting,
+    /// The database waits for what it works with, or finishes what it has in hand.
+    Busy,
 }
 
 /// Why work on a database ends.
@@ -92,6 +108,8 @@ impl Keeper {
     ) -> Self {
         Self {
             plan: Plan::new(&node.options, Instant::now()),
+            held: None,
+            recheck: false,
             fanout_changes: None,
             store,
             node,
@@ -102,16 +120,22 @@ impl Keeper {
 
     /// Runs until told to stop, and lets go of the database.
     pub(super) async fn run(&mut self) {
+        // Whatever a bug has left behind.
+        self.let_go().await;
         loop {
             match self.rest().await {
                 Next::Stop => break,
-                Next::Serve => self.serve().await,
+                Next::Serve => {
+                    let stop = self.stop.clone();
+                    self.serve(Serving::Resting, &stop).await;
+                }
                 Next::Look => self.look().await,
                 Next::Work => self.work().await,
                 Next::Batch(request) => self.batch(request).await,
             }
         }
         self.store.provider.close().await;
+        self.held = None;
     }
 
     fn is_owned(&self) -> bool {
@@ -136,27 +160,33 @@ impl Keeper {
                 self.plan.work_now(Instant::now());
             }
             was_owned = is_owned;
-            if told.recheck {
+            if told.recheck || std::mem::take(&mut self.recheck) {
                 self.store.view().breaker.hasten();
                 self.plan.look_at = Instant::now();
             }
             if told.rung {
-                self.plan.work_now(Instant::now());
+                self.hear();
             }
             self.plan.set_watched(self.store.signals.is_watched(), Instant::now());
             if self.store.signals.take_written() {
                 self.plan.ring(Instant::now());
             }
+            self.settle();
+            let due = is_owned.then(|| self.due());
             if told.wanted {
+                // However many calls there are, they must not keep anybody from the work they add. It lets them through, too.
+                if let Some(Ok(next)) = due {
+                    self.store.signals.want();
+                    return next;
+                }
                 return Next::Serve;
             }
-            let wake_at = match is_owned {
-                false => None,
-                true => match self.due() {
-                    Ok(next) => return next,
-                    Err(wake_at) => Some(wake_at),
-                },
+            let wake_at = match due {
+                None => None,
+                Some(Ok(next)) => return next,
+                Some(Err(wake_at)) => Some(wake_at),
             };
+            let provider = Arc::clone(&self.store.provider);
             tokio::select! {
                 biased;
                 () = self.stop.cancelled() => return Next::Stop,
@@ -165,8 +195,16 @@ impl Keeper {
                 _ = owned.changed() => {}
                 Some(request) = self.requests.recv() => return Next::Batch(request),
                 () = sleep_until(wake_at) => {}
+                // A call that took long is over.
+                () = provider.allow_connections(0), if self.held.is_some() => self.held = None,
             }
         }
+    }
+
+    /// A client of this process has added work. Where that was possible, the database is there.
+    fn hear(&mut self) {
+        self.store.view().breaker.hasten();
+        self.plan.work_now(Instant::now());
     }
 
     /// What is to be done now, or when there is something.
@@ -185,14 +223,16 @@ impl Keeper {
 
     /// Looks whether there is something to do.
     async fn look(&mut self) {
-        let Some(share) = self.share(self.node.budget.one(self.store.server.as_deref())).await else {
+        let beside_a_call = self.held.is_some();
+        let stop = self.stop.clone();
+        if !self.hold_one(&stop).await {
             return;
-        };
+        }
         self.store.view().breaker.tries();
         telemetry::store_looked_at(self.store.provider.kind());
-        self.allow(1).await;
+        self.allow().await;
         let looked = self.try_to_look().await;
-        self.let_go(share).await;
+        self.let_go().await;
         match looked {
             Ok(agenda) => {
                 self.succeeded();
@@ -202,6 +242,10 @@ impl Keeper {
             Err(error) if self.deploys_for(&error) => {
                 self.succeeded();
                 self.plan.work_at = Instant::now();
+            }
+            // A call that takes long can be all that is in the way.
+            Err(error) if beside_a_call && error.operation() == NO_ANSWER && self.store.is_well() => {
+                self.plan.looked(None, Instant::now());
             }
             Err(error) => self.failed(&error),
         }
@@ -257,24 +301,25 @@ impl Keeper {
 
     // ---- calls of the application
 
-    /// Lets calls through until none has come for a while.
-    async fn serve(&mut self) {
-        let Some(share) = self.share(self.node.budget.one(self.store.server.as_deref())).await else {
+    /// Lets calls through until none has come for a while, or others have waited long enough.
+    async fn serve(&mut self, serving: Serving, stop: &CancellationToken) {
+        if !self.hold_one(stop).await {
             return;
-        };
-        self.allow(1).await;
-        let (mut until, mut recheck) = (Instant::now() + LINGER, false);
+        }
+        self.allow().await;
+        let latest = Instant::now() + self.node.options.share.max(LINGER);
+        let mut until = Instant::now() + LINGER;
         loop {
             tokio::select! {
-                () = self.stop.cancelled() => break,
+                () = stop.cancelled() => break,
                 () = self.store.signals.told() => {}
-                () = sleep_until(Some(until)) => break,
+                () = sleep_until(Some(until.min(latest))) => break,
             }
             let told = self.store.signals.take();
-            recheck |= told.recheck;
+            self.recheck |= told.recheck;
             if told.rung {
-                self.plan.work_now(Instant::now());
-                if self.is_owned() {
+                self.hear();
+                if serving == Serving::Resting && self.is_owned() {
                     break;
                 }
             }
@@ -283,11 +328,7 @@ impl Keeper {
                 until = Instant::now() + LINGER;
             }
         }
-        self.let_go(share).await;
-        if recheck {
-            // Not here: it is for whoever looks at the database next.
-            self.store.signals.recheck();
-        }
+        self.let_go().await;
     }
 
     // ---- working
@@ -295,23 +336,22 @@ impl Keeper {
     /// Works on the database until it has nothing to do, or has had its share.
     async fn work(&mut self) {
         self.store.set_state(StoreState::Waiting);
-        let count = self.node.options.connections_per_store;
-        let Some(share) = self.share_for_work(count).await else { return };
+        if !self.hold_all().await {
+            return;
+        }
         self.store.set_state(StoreState::Warm);
         self.plan.works();
-        self.allow(count).await;
+        self.allow().await;
         let ended = match self.begin().await {
             Ok(running) => {
                 self.succeeded();
                 self.plan.work_at = Instant::now() + self.node.options.upkeep;
                 let end = self.attend().await;
-                self.finish(running, end, share).await
+                self.finish(running, end).await
             }
-            Err(error) => {
-                self.let_go(share).await;
-                Err(error)
-            }
+            Err(error) => Err(error),
         };
+        self.let_go().await;
         if let Err(error) = ended {
             self.failed(&error);
         }
@@ -366,7 +406,7 @@ impl Keeper {
             if self.store.signals.take().rung || busy {
                 busy_at = now;
             }
-            let others_wait = *line.borrow_and_update() > 0;
+            let others_wait = line.borrow_and_update().wants(self.store.server.as_deref());
             if others_wait && busy && began.elapsed() >= options.share {
                 return End::Share;
             }
@@ -379,22 +419,18 @@ impl Keeper {
             tokio::select! {
                 () = self.stop.cancelled() => {}
                 _ = owned.changed() => {}
-                () = someone_waits(&mut line), if !others_wait => {}
+                () = someone_waits(&mut line, self.store.server.as_deref()), if !others_wait => {}
                 Some(request) = self.requests.recv() => self.run_batch(request).await,
                 () = tokio::time::sleep(check) => {}
             }
         }
     }
 
-    /// Ends the work, and gives the share back when that is done or the database no longer answers, whichever is first.
-    async fn finish(&mut self, running: RunningMainstay, end: End, share: Share) -> Result<()> {
+    /// Ends the work. Connections that are not needed for that are given back before it is done.
+    async fn finish(&mut self, running: RunningMainstay, end: End) -> Result<()> {
         match end {
-            End::Stop => {
-                let stopped = running.stop().await;
-                self.let_go(share).await;
-                stopped
-            }
-            End::Sick(error) => self.abandon(running.stop(), share, error).await,
+            End::Stop => running.stop().await,
+            End::Sick(error) => self.abandon(running.stop(), error).await,
             End::Idle | End::Share => {
                 if matches!(end, End::Share) {
                     // To the end of the line.
@@ -412,22 +448,44 @@ impl Keeper {
                 };
                 let mut finishing = Box::pin(running.finish(hurry));
                 let error = tokio::select! {
-                    finished = &mut finishing => {
-                        self.let_go(share).await;
-                        return finished;
-                    }
-                    error = self.sickness() => error,
+                    finished = &mut finishing => return finished,
+                    error = self.part() => error,
                 };
                 sick.cancel();
-                self.abandon(finishing, share, error).await
+                self.abandon(finishing, error).await
             }
         }
     }
 
-    /// What is wrong with a database that is worked on, as soon as something is.
-    async fn sickness(&self) -> Error {
+    /// Gives the connections back while handlers take as long as they take. For what these still have to say, to renew and to settle, there
+    /// is one whenever it is wanted, as for the application's calls. Returns what is wrong with the database, as soon as something is.
+    async fn part(&mut self) -> Error {
+        tokio::time::sleep(PARTING).await;
+        // What is in hand is to be settled, also when all comes to its end.
+        let never = CancellationToken::new();
         loop {
-            tokio::time::sleep(CHECK).await;
+            self.let_go().await;
+            let told = tokio::select! {
+                () = self.store.signals.told() => true,
+                () = tokio::time::sleep(CHECK), if self.held.is_some() => false,
+            };
+            if told {
+                let told = self.store.signals.take();
+                self.recheck |= told.recheck;
+                if told.rung {
+                    self.hear();
+                }
+                if told.wanted {
+                    self.serve(Serving::Busy, &never).await;
+                }
+                continue;
+            }
+            // A handler's transaction may have it. Or nobody answers, which can only be told with one more.
+            if self.held() + 1 >= ENOUGH.max(self.node.options.connections_per_store) {
+                continue;
+            }
+            self.hold_one(&never).await;
+            self.allow().await;
             if let Err(error) = self.agenda().await {
                 return error;
             }
@@ -436,14 +494,9 @@ impl Keeper {
 
     /// Takes a database's connections away while its work comes to an end: it does not answer, and others can use them. Should it answer
     /// after all, one connection will do for what is still to be settled.
-    async fn abandon(
-        &mut self,
-        ending: impl Future<Output = Result<()>>,
-        share: Share,
-        error: Error,
-    ) -> Result<()> {
+    async fn abandon(&mut self, ending: impl Future<Output = Result<()>>, error: Error) -> Result<()> {
         tokio::pin!(ending);
-        self.sever(share).await;
+        self.sever().await;
         loop {
             tokio::select! {
                 ended = &mut ending => return ended.and(Err(error)),
@@ -454,10 +507,10 @@ impl Keeper {
             }
         }
         let ended = async {
-            let last = self.node.budget.one(self.store.server.as_deref()).await;
-            self.allow(1).await;
+            self.hold_one(&CancellationToken::new()).await;
+            self.allow().await;
             let ended = tokio::time::timeout(self.node.options.look_timeout, &mut ending).await;
-            self.sever(last).await;
+            self.sever().await;
             ended
         };
         match ended.await {
@@ -470,11 +523,12 @@ impl Keeper {
     // ---- one batch, where a strategy decides who is next
 
     async fn batch(&mut self, request: BatchRequest) {
-        let count = self.node.options.connections_per_store;
-        let Some(share) = self.share_for_work(count).await else { return };
-        self.allow(count).await;
+        if !self.hold_all().await {
+            return;
+        }
+        self.allow().await;
         self.run_batch(request).await;
-        self.let_go(share).await;
+        self.let_go().await;
     }
 
     async fn run_batch(&self, request: BatchRequest) {
@@ -492,60 +546,108 @@ impl Keeper {
 
     // ---- connections
 
-    /// A share of the budget; none if it is no longer wanted.
-    async fn share(&self, asked: impl Future<Output = Share>) -> Option<Share> {
-        self.stop.run_until_cancelled(asked).await
-    }
-
-    /// Waits in line for all that the database works with; calls of the application are let through meanwhile. None if it is no longer
-    /// wanted.
-    async fn share_for_work(&mut self, count: usize) -> Option<Share> {
-        let (node, server) = (Arc::clone(&self.node), self.store.server.clone());
-        let mut owned = node.owned.clone();
-        let line = node.budget.for_work(server.as_deref(), count);
-        tokio::pin!(line);
-        loop {
-            if self.stop.is_cancelled() || !owned.borrow_and_update().owns(self.store.id()) {
-                return None;
+    /// Adds one connection to what is held, for a moment; false if `stop` comes first. What calls already have in use is not taken from
+    /// them, so it takes another, unless that makes more than the database can have.
+    async fn hold_one(&mut self, stop: &CancellationToken) -> bool {
+        if self.held() >= self.node.options.connections_per_store {
+            return true;
+        }
+        let (budget, server) = (&self.node.budget, self.store.server.as_deref());
+        let asked = async {
+            match self.store.is_well() {
+                true => budget.one(server).await,
+                false => budget.trial(server).await,
             }
-            tokio::select! {
-                biased;
-                () = self.stop.cancelled() => return None,
-                share = &mut line => return Some(share),
-                _ = owned.changed() => {}
-                () = self.store.signals.told() => {
-                    if self.store.signals.take().wanted {
-                        self.serve().await;
-                    }
-                }
+        };
+        match stop.run_until_cancelled(asked).await {
+            None => false,
+            Some(share) => {
+                self.hold(share);
+                true
             }
         }
     }
 
-    async fn allow(&self, connections: usize) {
-        let allowed = self.store.provider.allow_connections(connections);
+    /// Waits in line for all that the database works with; calls of the application are let through meanwhile. False if it is no longer
+    /// wanted.
+    async fn hold_all(&mut self) -> bool {
+        let (node, server, stop) = (Arc::clone(&self.node), self.store.server.clone(), self.stop.clone());
+        let count = node.options.connections_per_store;
+        let mut owned = node.owned.clone();
+        let line = node.budget.for_work(server.as_deref(), count);
+        tokio::pin!(line);
+        let share = loop {
+            if stop.is_cancelled() || !owned.borrow_and_update().owns(self.store.id()) {
+                return false;
+            }
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return false,
+                share = &mut line => break share,
+                _ = owned.changed() => continue,
+                () = self.store.signals.told() => {}
+            }
+            let told = self.store.signals.take();
+            self.recheck |= told.recheck;
+            if told.wanted {
+                tokio::select! {
+                    biased;
+                    share = &mut line => break share,
+                    () = self.serve(Serving::Busy, &stop) => {}
+                }
+            }
+        };
+        self.hold(share);
+        if let Some(held) = &mut self.held {
+            held.shrink_to(count);
+        }
+        true
+    }
+
+    fn hold(&mut self, share: Share) {
+        match &mut self.held {
+            Some(held) => held.absorb(share),
+            None => self.held = Some(share),
+        }
+    }
+
+    fn held(&self) -> usize {
+        self.held.as_ref().map_or(0, Share::count)
+    }
+
+    /// Allows what is held.
+    async fn allow(&self) {
+        let allowed = self.store.provider.allow_connections(self.held());
         // It only takes time when more are open, and then they are on their way out.
         drop(tokio::time::timeout(CLOSING, allowed).await);
     }
 
-    /// Closes the connections as soon as nobody uses them, and gives the share back.
-    async fn let_go(&self, share: Share) {
-        self.close(self.store.provider.allow_connections(0), share).await;
+    /// Closes the connections as soon as nobody uses them, and gives back what is closed.
+    async fn let_go(&mut self) {
+        let provider = Arc::clone(&self.store.provider);
+        self.close(provider.allow_connections(0)).await;
     }
 
-    /// Closes the connections, whoever uses them, and gives the share back.
-    async fn sever(&self, share: Share) {
-        self.close(self.store.provider.sever_connections(), share).await;
+    /// Closes the connections, whoever uses them, and gives back what is closed.
+    async fn sever(&mut self) {
+        let provider = Arc::clone(&self.store.provider);
+        self.close(provider.sever_connections()).await;
     }
 
-    async fn close(&self, closing: impl Future<Output = ()>, share: Share) {
-        if tokio::time::timeout(CLOSING, closing).await.is_err() {
-            // Somebody still uses one. Nobody else may have it until then.
-            let provider = Arc::clone(&self.store.provider);
-            tokio::spawn(async move {
-                provider.allow_connections(0).await;
-                drop(share);
-            });
+    async fn close(&mut self, closing: impl Future<Output = ()>) {
+        match tokio::time::timeout(CLOSING, closing).await {
+            Ok(()) => self.held = None,
+            Err(_) => self.settle(),
+        }
+    }
+
+    /// Gives back what is closed, while none is allowed.
+    fn settle(&mut self) {
+        if let Some(held) = &mut self.held {
+            held.shrink_to(self.store.provider.open_connections());
+        }
+        if self.held() == 0 {
+            self.held = None;
         }
     }
 
@@ -567,8 +669,8 @@ fn no_answer(operation: &'static str, limit: Duration) -> Error {
     Error::new(ErrorKind::Unavailable, operation, format!("the database did not answer within {limit:?}"))
 }
 
-async fn someone_waits(line: &mut watch::Receiver<usize>) {
-    if line.wait_for(|waiting| *waiting > 0).await.is_err() {
+async fn someone_waits(line: &mut watch::Receiver<Line>, server: Option<&str>) {
+    if line.wait_for(|line| line.wants(server)).await.is_err() {
         std::future::pending::<()>().await;
     }
 }

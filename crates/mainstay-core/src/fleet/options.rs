@@ -14,12 +14,14 @@ const OPTIONS: &str = "fleet.options";
 pub struct FleetOptions {
     /// Connections of this process to all databases together, at least 2. Defaults to 50.
     pub connections: usize,
-    /// Connections to one server (`host:port`). Defaults to none: only the total bounds it.
+    /// Connections to one server (`host:port`): enough for one database at work and a fifth more, which is kept for looks and calls. Defaults
+    /// to none: only the total bounds it.
     pub connections_per_server: Option<usize>,
     /// Connections of a database while it is worked on: one for notifications or for watching the file, the rest for statements. At least
     /// 2; with transactions in handlers, at least 3. Defaults to 3.
     pub connections_per_store: usize,
-    /// Handlers at once, in this process, over all databases. Each database also has its own bounds. Defaults to 64.
+    /// Handlers at once, in this process, over all databases; a quarter is for databases that have none running. Each database also has its
+    /// own bounds. Defaults to 64.
     pub handlers: usize,
     /// How often discovery is asked again; none: only on demand. Defaults to 5 min.
     pub refresh: Option<Duration>,
@@ -80,7 +82,12 @@ impl Default for FleetOptions {
 impl FleetOptions {
     /// Connections that are kept for looks and for calls of the application, so that those who work can't keep everybody else waiting.
     pub(super) fn reserve(&self) -> usize {
-        (self.connections / 5).max(1)
+        Self::kept(self.connections)
+    }
+
+    /// What is kept of so many.
+    pub(super) fn kept(connections: usize) -> usize {
+        (connections / 5).max(1)
     }
 
     /// Refuses values outside their bounds.
@@ -94,16 +101,17 @@ impl FleetOptions {
             ));
         }
         let least = self.connections_per_store;
-        if self.connections < least || self.connections - self.reserve() < least {
-            let got = self.connections;
-            let reason = format_args!(
-                "must be enough for one database ({least}) and a fifth more, which is kept for looks; got {got}"
-            );
-            return Err(Error::invalid(OPTIONS, "connections", reason));
-        }
-        if let Some(got) = self.connections_per_server.filter(|bound| *bound < least) {
-            let reason = format_args!("must be enough for one database ({least}), got {got}");
-            return Err(Error::invalid(OPTIONS, "connections_per_server", reason));
+        let bounds = [
+            ("connections", Some(self.connections)),
+            ("connections_per_server", self.connections_per_server),
+        ];
+        for (field, bound) in bounds {
+            if let Some(got) = bound.filter(|bound| *bound < least + Self::kept(*bound)) {
+                let reason = format_args!(
+                    "must be enough for one database ({least}) and a fifth more, which is kept for looks; got {got}"
+                );
+                return Err(Error::invalid(OPTIONS, field, reason));
+            }
         }
         if !(1..=100_000).contains(&self.handlers) {
             let got = self.handlers;
@@ -143,8 +151,10 @@ mod tests {
         assert_eq!(options.validate().unwrap_err().field(), Some("connections"));
         let options = FleetOptions { connections: 4, ..options };
         options.validate().unwrap();
-        let options = FleetOptions { connections_per_server: Some(2), ..options };
+        let options = FleetOptions { connections_per_server: Some(3), ..options };
         assert_eq!(options.validate().unwrap_err().field(), Some("connections_per_server"));
+        let options = FleetOptions { connections_per_server: Some(4), ..options };
+        options.validate().unwrap();
     }
 
     #[test]

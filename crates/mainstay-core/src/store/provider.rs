@@ -67,6 +67,10 @@ pub trait Provider: Send + Sync + 'static {
     /// it lets go of those that are not in use, and calls wait until some are allowed. Returns once no more are open than that.
     async fn allow_connections(&self, connections: usize);
 
+    /// How many connections are open that [`Self::allow_connections`] decides about, of all kinds. While none is allowed, it only ever gets
+    /// less.
+    fn open_connections(&self) -> usize;
+
     /// Allows none and closes all that are open at once, where it can: what is under way on them fails. For a database that does not answer,
     /// whose connections others can use. Returns once none is open. Defaults to waiting until nobody uses them.
     async fn sever_connections(&self) {

@@ -104,6 +104,10 @@ impl Provider for Nothing {
         Ok(Agenda::empty())
     }
     async fn allow_connections(&self, _: usize) {}
+
+    fn open_connections(&self) -> usize {
+        0
+    }
     async fn close(&self) {}
 }
 
