@@ -107,6 +107,7 @@ macro_rules! suite {
         $crate::fleet_due_cases!($fixture);
         $crate::fleet_selection_cases!($fixture);
         $crate::fleet_sharing_cases!($fixture);
+        $crate::fleet_shares_cases!($fixture);
         $crate::fleet_trouble_cases!($fixture);
         $crate::fleet_watch_cases!($fixture);
         $crate::forget_cases!($fixture);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use mainstay_core::ErrorKind;
@@ -24,6 +24,8 @@ cases! { $ fleet_trouble_cases:
     mst_007_a_silent_database_harms_no_other ["MST-007", "R24"],
     mst_007_a_wrong_schema_harms_no_other ["MST-007", "R24"],
     mst_007_a_database_that_vanishes_harms_no_other ["MST-007", "R24"],
+    mst_007_a_slow_database_harms_no_other ["MST-007", "R24"],
+    mst_007_a_full_database_harms_no_other ["MST-007", "R24"],
     mst_007_a_database_may_be_dead_from_the_start ["MST-007", "R24"],
     r24_a_database_that_falls_silent_at_work_gives_its_connections_back ["R24", "MST-007"],
     r24_a_database_that_recovers_is_worked_on_again ["R24", "MST-007"],
@@ -44,7 +46,9 @@ const IDS: [&str; 3] = ["a", "b", "c"];
 async fn harms_no_other(fx: &dyn Fixture, affliction: Affliction) -> Result<(), Lacking> {
     let tenants = Tenants::open(fx, &IDS).await;
     let (reporter, mut reports) = Reports::<Delivery>::new();
-    let fleet = tenants.fleet().each(reporting(reporter)).build().unwrap();
+    // Room for two at work, so that one which kept its connections would be in the way.
+    let two = |options: &mut FleetOptions| options.connections = 8;
+    let fleet = tenants.fleet().options(two).each(reporting(reporter)).build().unwrap();
     let running = fleet.start().await.unwrap();
     for id in IDS {
         fleet.outbox(id).unwrap().enqueue(Message::new(TOPIC, "before")).await.unwrap();
@@ -88,6 +92,14 @@ pub(super) async fn mst_007_a_dead_database_harms_no_other(fx: &dyn Fixture) -> 
 
 pub(super) async fn mst_007_a_silent_database_harms_no_other(fx: &dyn Fixture) -> Result<(), Lacking> {
     harms_no_other(fx, Affliction::Silent).await
+}
+
+pub(super) async fn mst_007_a_slow_database_harms_no_other(fx: &dyn Fixture) -> Result<(), Lacking> {
+    harms_no_other(fx, Affliction::Slow).await
+}
+
+pub(super) async fn mst_007_a_full_database_harms_no_other(fx: &dyn Fixture) -> Result<(), Lacking> {
+    harms_no_other(fx, Affliction::Full).await
 }
 
 pub(super) async fn mst_007_a_wrong_schema_harms_no_other(fx: &dyn Fixture) -> Result<(), Lacking> {
@@ -167,13 +179,35 @@ pub(super) async fn r24_the_budget_of_connections_is_never_exceeded(fx: &dyn Fix
     }
     let (reporter, mut reports) = Reports::<Delivery>::new();
     let fleet = tenants.fleet().options(tight).each(reporting(reporter)).build().unwrap();
+    fleet.refresh().await.unwrap();
+    let providers: Vec<_> =
+        ids.iter().map(|id| Arc::clone(fleet.mainstay(*id).unwrap().provider())).collect();
     let running = fleet.start().await.unwrap();
+    // What is really open, as the providers count it, all the time.
+    let done = Arc::new(AtomicBool::new(false));
+    let counting = {
+        let done = Arc::clone(&done);
+        tokio::spawn(async move {
+            let mut most = 0;
+            while !done.load(Ordering::SeqCst) {
+                // Twice, and the less of both: one may close and another open between two that are asked.
+                let count = || providers.iter().map(|provider| provider.open_connections());
+                let first: Vec<_> = count().collect();
+                most = most.max(first.into_iter().zip(count()).map(|(first, then)| first.min(then)).sum());
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            most
+        })
+    };
     let mut handled = BTreeSet::new();
     while handled.len() < 50 {
         handled.insert(reports.next().await);
         let connections = fleet.status().connections;
         assert!(connections.used <= 4, "{connections:?}");
     }
+    done.store(true, Ordering::SeqCst);
+    let most: usize = counting.await.unwrap();
+    assert!(most <= 4, "{most} connections were open at once");
     let connections = fleet.status().connections;
     assert_eq!((connections.budget, connections.peak <= 4), (4, true), "{connections:?}");
     running.stop().await;
@@ -296,12 +330,17 @@ pub(super) async fn r24_a_database_that_falls_silent_at_work_gives_its_connectio
     Ok(())
 }
 
+/// Keeps its connections however long others wait.
+fn unhurried(options: &mut FleetOptions) {
+    options.share = Duration::from_secs(3_600);
+}
+
 pub(super) async fn r24_calls_get_through_while_all_connections_are_at_work(fx: &dyn Fixture) {
     let tenants = Tenants::open(fx, &["a", "b"]).await;
     let may_end = Arc::new(Semaphore::new(0));
     let gate = Arc::clone(&may_end);
     let (reporter, mut reports) = Reports::new();
-    let fleet = tenants.fleet().options(tight).each(move |entry, builder| {
+    let fleet = tenants.fleet().options(tight).options(unhurried).each(move |entry, builder| {
         let (id, reporter, gate) = (entry.id.clone(), reporter.clone(), Arc::clone(&gate));
         let held = move |_: Context| {
             let (id, reporter, gate) = (id.clone(), reporter.clone(), Arc::clone(&gate));

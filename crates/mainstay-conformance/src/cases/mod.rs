@@ -23,6 +23,7 @@ mod fanout_service;
 mod fleet;
 mod fleet_due;
 mod fleet_selection;
+mod fleet_shares;
 mod fleet_sharing;
 mod fleet_trouble;
 mod fleet_watch;
@@ -92,6 +93,7 @@ pub fn all() -> Vec<Case> {
         fleet_due::CASES,
         fleet_selection::CASES,
         fleet_sharing::CASES,
+        fleet_shares::CASES,
         fleet_trouble::CASES,
         fleet_watch::CASES,
         forget::CASES,

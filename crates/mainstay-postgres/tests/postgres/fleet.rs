@@ -10,12 +10,14 @@ use std::time::{Duration, Instant};
 
 use mainstay_core::ErrorKind;
 use mainstay_core::fleet::DatabaseDiscovery;
-use mainstay_core::fleet::{DatabaseEntry, DatabaseList, Fleet};
+use mainstay_core::fleet::{DatabaseEntry, DatabaseList, Fleet, StoreState};
 use mainstay_core::outbox::{Message, Outbox};
 use mainstay_core::queue::Context;
 use mainstay_core::store::{ConnectionGate, Provider};
 use mainstay_postgres::{Postgres, PostgresConnector, PostgresDiscovery};
 use mainstay_tests::{TestDatabase, TestPostgres, eventually};
+
+use tokio::sync::{Semaphore, mpsc};
 
 use crate::support::{DEADLINE, database};
 
@@ -104,6 +106,90 @@ async fn the_server_never_sees_more_connections_than_the_budget() {
     running.stop().await;
     eventually(DEADLINE, "all connections are closed", async || lasting.look().await.0 == 0).await;
     assert_eq!(handled.load(Ordering::SeqCst), 600, "each once");
+}
+
+/// Several databases of one server, and how a fleet is told of them.
+async fn tenants(count: usize) -> (Vec<TestDatabase>, DatabaseList) {
+    let (mut databases, mut entries) = (Vec::new(), Vec::new());
+    for number in 0..count {
+        let database = database().await;
+        entries.push(DatabaseEntry::new(format!("tenant-{number}"), database.url()));
+        databases.push(database);
+    }
+    (databases, DatabaseList::new(entries).unwrap())
+}
+
+#[tokio::test]
+async fn calls_get_through_to_a_server_that_is_at_its_bound() {
+    let (_databases, list) = tenants(2).await;
+    let (may_end, (begun, mut begins)) = (Arc::new(Semaphore::new(0)), mpsc::unbounded_channel());
+    let gate = Arc::clone(&may_end);
+    let fleet = Fleet::builder(list, PostgresConnector::new())
+        .options(|options| {
+            // One database at work, and one connection for looks and calls.
+            options.connections_per_server = Some(4);
+            options.share = Duration::from_secs(3_600);
+            options.watch = None;
+        })
+        .each(move |entry, mainstay| {
+            let (id, begun, gate) = (entry.id.clone(), begun.clone(), Arc::clone(&gate));
+            mainstay.outbox(|outbox| {
+                outbox.raw_handler("t", move |_: Context| {
+                    // Nobody may be listening any more.
+                    let _ = begun.send(id.clone());
+                    let gate = Arc::clone(&gate);
+                    async move { gate.acquire().await.unwrap().forget() }
+                })
+            })
+        })
+        .build()
+        .unwrap();
+    let running = fleet.start().await.unwrap();
+    fleet.outbox("tenant-0").unwrap().enqueue(Message::new("t", "")).await.unwrap();
+    assert_eq!(begins.recv().await.unwrap(), "tenant-0");
+    let waiting = fleet.outbox("tenant-1").unwrap();
+    waiting.enqueue(Message::new("t", "")).await.unwrap();
+    eventually(DEADLINE, "it waits for the server", async || {
+        fleet.status().store("tenant-1").unwrap().state == StoreState::Waiting
+    })
+    .await;
+    // Who waits for three must not keep those waiting who want the one that is kept.
+    let stats = tokio::time::timeout(DEADLINE, waiting.stats()).await.expect("a call that gets through");
+    assert_eq!(stats.unwrap().ready, 1);
+    may_end.add_permits(2);
+    assert_eq!(begins.recv().await.unwrap(), "tenant-1");
+    running.stop().await;
+    assert_eq!(fleet.status().connections.used, 0);
+}
+
+#[tokio::test]
+async fn a_call_that_takes_long_is_counted_once() {
+    let (databases, list) = tenants(1).await;
+    let fleet = Fleet::builder(list, PostgresConnector::new())
+        .options(|options| options.watch = None)
+        .routes_only()
+        .build()
+        .unwrap();
+    let running = fleet.start().await.unwrap();
+    let mut client = databases[0].client().await;
+    let locked = client.transaction().await.unwrap();
+    locked.batch_execute("lock table infra.outbox in access exclusive mode").await.unwrap();
+    let outbox = fleet.outbox("tenant-0").unwrap();
+    let long = tokio::spawn(async move { outbox.stats().await });
+    let provider = Arc::clone(fleet.mainstay("tenant-0").unwrap().provider());
+    eventually(DEADLINE, "it is under way", async || provider.open_connections() == 1).await;
+    // Each of these calls opens a connection beside it, and closes it.
+    for _ in 0..3 {
+        provider.now().await.unwrap();
+        eventually(DEADLINE, "only the long one is open", async || {
+            provider.open_connections() == 1 && fleet.status().connections.used == 1
+        })
+        .await;
+    }
+    locked.rollback().await.unwrap();
+    long.await.unwrap().unwrap();
+    eventually(DEADLINE, "all are given back", async || fleet.status().connections.used == 0).await;
+    running.stop().await;
 }
 
 /// A provider behind a gate.
