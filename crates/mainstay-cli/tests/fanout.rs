@@ -70,9 +70,9 @@ fn a_policy_is_changed_by_what_is_named() {
     let program = with_fanout();
     let before = json_of(&program, &["show", "etl", "payments"]);
     let told = program.run(&["fanout", "set", "etl", "payments", "--every=5m", "--jitter=30s"]).succeeded();
-    assert_eq!(told.stdout, "etl:payments changed, version 2\n");
+    assert_eq!(told.stdout, "etl:payments changed, version 3\n");
     let told = program.run(&["fanout", "set", "etl", "payments", "--every=300s"]).succeeded();
-    assert_eq!(told.stdout, "etl:payments unchanged, version 2\n");
+    assert_eq!(told.stdout, "etl:payments unchanged, version 3\n");
     let daily = ["set", "etl", "payments", "--cron=0 2 * * *", "--tz=Europe/Berlin", "--disable"];
     let changed = json_of(&program, &daily);
     for (field, value) in [
@@ -81,7 +81,7 @@ fn a_policy_is_changed_by_what_is_named() {
         ("cron", json!("0 2 * * *")),
         ("time_zone", json!("Europe/Berlin")),
         ("enabled", json!(false)),
-        ("version", json!(3)),
+        ("version", json!(4)),
         ("created_at", before["created_at"].clone()),
     ] {
         assert_eq!(changed[field], value, "{field}");

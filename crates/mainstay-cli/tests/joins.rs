@@ -195,7 +195,7 @@ fn what_is_wrong_is_told_before_a_database_is_opened() {
         (vec!["joins", "start", "2", "--quorum=3"], "quorum must be 1 to the expected steps (2), got 3"),
         (vec!["joins", "start", "2", "--quorum=1", "--mode=any"], "--mode"),
         (vec!["joins", "start", "2", "--mode=quorum"], "--quorum 3"),
-        (vec!["joins", "start", "2", "--mode=some"], "all, any, deadline"),
+        (vec!["joins", "start", "2", "--mode=some"], "all, any, quorum, deadline"),
         (vec!["joins", "start", "2", "--mode=deadline"], "deadline must be given"),
         (vec!["joins", "start", "2", "--deadline-in=soon"], "--deadline-in"),
         (vec!["joins", "start", "2", "--on-failed="], "topic must be 1 to 255 characters"),

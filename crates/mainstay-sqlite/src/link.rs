@@ -242,19 +242,6 @@ impl Open {
         self.readers.is_none() && self.watcher.is_none()
     }
 
-    /// The connection that watches for commits of others, if there is one.
-    pub(crate) async fn watcher(&self, link: &Link, operation: &'static str) -> Result<Option<&Readers>> {
-        let Some(watcher) = &self.watcher else { return Ok(None) };
-        let start = || Readers::start(&link.location, link.busy_timeout, 1);
-        let watcher = watcher.get_or_try_init(start).await?;
-        if self.writer.is_closed() {
-            // Opened while close() was under way, which did not see it.
-            watcher.close().await;
-            return Err(link.location.place().closed(operation));
-        }
-        Ok(Some(watcher))
-    }
-
     async fn close(&self) {
         // The writer last: the last connection to go tidies the log away.
         if let Some(readers) = &self.readers {
@@ -293,6 +280,31 @@ pub(crate) struct InUse {
 impl InUse {
     pub(crate) fn get(&self, operation: &'static str) -> Result<&Open> {
         self.open.as_deref().ok_or_else(|| self.link.location.place().closed(operation))
+    }
+}
+
+impl InUse {
+    /// The connection that watches for commits of others, if there is one.
+    pub(crate) async fn watcher(&self, operation: &'static str) -> Result<Option<&Readers>> {
+        let place = self.link.location.place();
+        let Some(watcher) = &self.get(operation)?.watcher else { return Ok(None) };
+        if watcher.get().is_none() {
+            let in_use = Self { open: self.open.clone(), link: Arc::clone(&self.link) };
+            // By itself, so that it comes to its end also if nobody waits any more: whoever waits next would open another beside it.
+            let opening = async move {
+                let Some(Open { watcher: Some(watcher), .. }) = in_use.open.as_deref() else { return Ok(()) };
+                let start = || Readers::start(&in_use.link.location, in_use.link.busy_timeout, 1);
+                watcher.get_or_try_init(start).await.map(drop)
+            };
+            tokio::spawn(opening).await.map_err(|_| place.panicked(operation))??;
+        }
+        let Some(watcher) = watcher.get() else { return Ok(None) };
+        if self.get(operation)?.writer.is_closed() {
+            // Opened while close() was under way, which did not see it.
+            watcher.close().await;
+            return Err(place.closed(operation));
+        }
+        Ok(Some(watcher))
     }
 }
 

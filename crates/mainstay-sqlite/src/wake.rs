@@ -95,10 +95,9 @@ async fn look_at(database: &Database, topics: &Topics, next: &Arc<Next>, seen: O
     let (sql, topics, next) = (Arc::clone(&database.statements), topics.clone(), Arc::clone(next));
     let look = move |connection: &_| look(connection, &sql, &topics, next.as_ref(), seen);
     let in_use = database.open(WAIT).await?;
-    let open = in_use.get(WAIT)?;
-    match open.watcher(&database.link, WAIT).await? {
+    match in_use.watcher(WAIT).await? {
         Some(watcher) => watcher.run(WAIT, look).await,
-        None => open.writer.run(WAIT.into(), look, |_| false).await,
+        None => in_use.get(WAIT)?.writer.run(WAIT.into(), look, |_| false).await,
     }
 }
 
