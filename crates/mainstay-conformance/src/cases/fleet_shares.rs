@@ -2,20 +2,19 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use mainstay_core::ErrorKind;
-use mainstay_core::fleet::{DatabaseEntry, FleetOptions, StoreState};
+use mainstay_core::fleet::{FleetOptions, StoreState};
 use mainstay_core::outbox::Message;
-use mainstay_core::queue::{Context, DispatcherOptions};
-use mainstay_core::runtime::MainstayBuilder;
 use tokio::sync::Semaphore;
 
 use crate::case::cases;
-use crate::crew::{Reporter, Reports};
+use crate::crew::Reports;
 use crate::fixture::Fixture;
-use crate::tenants::{Delivery, Directory, Tenants, quiet, reporting, until_status};
+use crate::tenants::{Delivery, Directory, Tenants, reporting, until_status};
 use crate::world::TOPIC;
+
+use super::fleet_trouble::{held, tight};
 
 cases! { $ fleet_shares_cases:
     r24_handlers_that_take_long_keep_no_connections ["R24", "MST-007"],
@@ -24,39 +23,11 @@ cases! { $ fleet_shares_cases:
     r24_a_set_up_that_panics_is_refused_by_itself ["R24", "MST-007"],
 }
 
-/// Handlers that tell whose they are and end when they may. Those of `b` end at once.
-fn held(
-    reporter: Reporter<String>,
-    gate: &Arc<Semaphore>,
-) -> impl Fn(&DatabaseEntry, MainstayBuilder) -> MainstayBuilder + Send + Sync + use<> {
-    let gate = Arc::clone(gate);
-    move |entry, builder| {
-        let (id, reporter, gate) = (entry.id.clone(), reporter.clone(), Arc::clone(&gate));
-        let held = move |_: Context| {
-            let (id, reporter, gate) = (id.clone(), reporter.clone(), Arc::clone(&gate));
-            async move {
-                // Nobody may be listening any more.
-                let _ = reporter.send(id.clone());
-                if id != "b" {
-                    gate.acquire().await.unwrap().forget();
-                }
-            }
-        };
-        let patient = |options: &mut DispatcherOptions| options.grace = Duration::from_secs(3_600);
-        quiet(builder).outbox(|outbox| outbox.options(patient).raw_handler(TOPIC, held))
-    }
-}
-
-/// Room for one database at work, and one connection for looks.
-fn tight(options: &mut FleetOptions) {
-    options.connections = 4;
-}
-
 pub(super) async fn r24_handlers_that_take_long_keep_no_connections(fx: &dyn Fixture) {
     let tenants = Tenants::open(fx, &["a", "b"]).await;
     let may_end = Arc::new(Semaphore::new(0));
     let (reporter, mut reports) = Reports::new();
-    let fleet = tenants.fleet().options(tight).each(held(reporter, &may_end)).build().unwrap();
+    let fleet = tenants.fleet().options(tight).each(held(reporter, &may_end, Some("b"))).build().unwrap();
     let running = fleet.start().await.unwrap();
     fleet.outbox("a").unwrap().enqueue(Message::new(TOPIC, "")).await.unwrap();
     assert_eq!(reports.next().await, "a");
@@ -79,7 +50,7 @@ pub(super) async fn r24_handlers_of_one_leave_the_others_theirs(fx: &dyn Fixture
     let may_end = Arc::new(Semaphore::new(0));
     let (reporter, mut reports) = Reports::new();
     let few = |options: &mut FleetOptions| options.handlers = 4;
-    let fleet = tenants.fleet().options(few).each(held(reporter, &may_end)).build().unwrap();
+    let fleet = tenants.fleet().options(few).each(held(reporter, &may_end, Some("b"))).build().unwrap();
     let messages = (0..10).map(|number| Message::new(TOPIC, number.to_string())).collect();
     tenants.outbox("a").enqueue_many(messages).await.unwrap();
     let running = fleet.start().await.unwrap();

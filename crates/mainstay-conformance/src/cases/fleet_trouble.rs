@@ -165,7 +165,7 @@ pub(super) async fn r24_a_database_that_recovers_is_worked_on_again(fx: &dyn Fix
 }
 
 /// Room for one database at work, and one connection for looks.
-fn tight(options: &mut FleetOptions) {
+pub(super) fn tight(options: &mut FleetOptions) {
     options.connections = 4;
 }
 
@@ -279,10 +279,11 @@ pub(super) async fn r24_an_enqueue_wakes_a_database_that_rests(fx: &dyn Fixture)
     running.stop().await;
 }
 
-/// Handlers that tell whose they are, end when they may, and are given all the time in the world.
-fn held(
+/// Handlers that tell whose they are, end when they may, and are given all the time in the world. Those of `free` end at once.
+pub(super) fn held(
     reporter: Reporter<String>,
     gate: &Arc<Semaphore>,
+    free: Option<&'static str>,
 ) -> impl Fn(&DatabaseEntry, MainstayBuilder) -> MainstayBuilder + Send + Sync + use<> {
     let gate = Arc::clone(gate);
     move |entry, builder| {
@@ -291,8 +292,10 @@ fn held(
             let (id, reporter, gate) = (id.clone(), reporter.clone(), Arc::clone(&gate));
             async move {
                 // Nobody may be listening any more.
-                let _ = reporter.send(id);
-                gate.acquire().await.unwrap().forget();
+                let _ = reporter.send(id.clone());
+                if free != Some(id.as_str()) {
+                    gate.acquire().await.unwrap().forget();
+                }
             }
         };
         let patient = |options: &mut DispatcherOptions| options.grace = Duration::from_secs(3_600);
@@ -310,7 +313,7 @@ pub(super) async fn r24_a_database_that_falls_silent_at_work_gives_its_connectio
     let may_end = Arc::new(Semaphore::new(0));
     let (reporter, mut reports) = Reports::new();
     let impatient = |options: &mut FleetOptions| options.look_timeout = Duration::from_secs(1);
-    let fleet = tenants.fleet().options(tight).options(impatient).each(held(reporter, &may_end));
+    let fleet = tenants.fleet().options(tight).options(impatient).each(held(reporter, &may_end, None));
     let fleet = fleet.build().unwrap();
     let running = fleet.start().await.unwrap();
     tenants.outbox("a").enqueue(Message::new(TOPIC, "")).await.unwrap();
