@@ -85,7 +85,8 @@ pub async fn effects(url: &str) -> Result<Vec<String>> {
             Ok(rows.collect::<Result<_, _>>()?)
         }
         None => {
-            let rows = client(url).await?.query(select, &[]).await?;
+            // In one round trip: behind a pooler the next may be answered by another connection of the server, on which nothing is prepared.
+            let rows = client(url).await?.query_typed(select, &[]).await?;
             Ok(rows.iter().map(|row| row.get(0)).collect())
         }
     }
