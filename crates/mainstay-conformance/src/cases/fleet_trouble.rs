@@ -27,6 +27,7 @@ cases! { $ fleet_trouble_cases:
     mst_007_a_slow_database_harms_no_other ["MST-007", "R24"],
     mst_007_a_full_database_harms_no_other ["MST-007", "R24"],
     mst_007_a_database_may_be_dead_from_the_start ["MST-007", "R24"],
+    mst_007_a_database_that_can_only_be_read_is_not_taken_for_well ["MST-007", "R24"],
     r24_a_database_that_falls_silent_at_work_gives_its_connections_back ["R24", "MST-007"],
     r24_a_database_that_recovers_is_worked_on_again ["R24", "MST-007"],
     r24_the_budget_of_connections_is_never_exceeded ["R24"],
@@ -124,6 +125,28 @@ pub(super) async fn mst_007_a_database_may_be_dead_from_the_start(fx: &dyn Fixtu
         status.breaker != BreakerState::Closed && status.failures > 1 && status.last_error.is_some()
     };
     until_status(&fleet, "a", "what is wrong can be seen", sick).await;
+    running.stop().await;
+    Ok(())
+}
+
+/// Looks only read, and what they say of such a database must not count for more than what claims say.
+pub(super) async fn mst_007_a_database_that_can_only_be_read_is_not_taken_for_well(
+    fx: &dyn Fixture,
+) -> Result<(), Lacking> {
+    let tenants = Tenants::open(fx, &["a"]).await;
+    tenants.outbox("a").enqueue(Message::new(TOPIC, "waits")).await.unwrap();
+    fx.afflict(tenants.get("a"), Affliction::Full).await?;
+    let (reporter, mut reports) = Reports::<Delivery>::new();
+    let fleet = tenants.fleet().each(reporting(reporter)).build().unwrap();
+    let running = fleet.start().await.unwrap();
+    // Had a look between them closed the breaker, it would begin to count anew.
+    until_status(&fleet, "a", "it has failed in a row", |status| status.failures >= 3).await;
+    fx.heal(tenants.get("a")).await;
+    assert_eq!(reports.next().await.1, "waits");
+    let is_well = |status: &mainstay_core::fleet::StoreStatus| {
+        status.breaker == BreakerState::Closed && status.failures == 0
+    };
+    until_status(&fleet, "a", "it is well", is_well).await;
     running.stop().await;
     Ok(())
 }

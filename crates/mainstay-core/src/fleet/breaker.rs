@@ -1,7 +1,8 @@
 //! When a database that fails is tried again, and what is known of its trouble.
 //!
 //! The breaker opens at the first failure; while it is open nobody works on the database. After a pause that doubles, one look is let
-//! through (half-open), and its answer closes the breaker or opens it again.
+//! through (half-open), and its answer closes the breaker or opens it again. What has failed at work, although it answered looks, is closed
+//! only by work that succeeds: a database that can be read and not be written must not look well in between.
 
 use std::time::{Duration, Instant};
 
@@ -59,6 +60,8 @@ pub(super) struct Breaker {
     failures: u32,
     last_error: Option<(ErrorKind, String)>,
     retry_at: Option<Instant>,
+    /// Whether looks say nothing of what was wrong.
+    unproven: bool,
 }
 
 impl Breaker {
@@ -70,6 +73,7 @@ impl Breaker {
             failures: 0,
             last_error: None,
             retry_at: None,
+            unproven: false,
         }
     }
 
@@ -109,13 +113,31 @@ impl Breaker {
         self.retry_at = self.retry_at.map(|_| Instant::now());
     }
 
-    /// The database has answered. Returns whether that is news.
+    /// Whether only work can tell that the database is well again.
+    pub(super) fn is_unproven(&self) -> bool {
+        self.unproven
+    }
+
+    /// The database has answered a look, and is to be tried at work.
+    pub(super) fn tries_at_work(&mut self) {
+        self.tries();
+        self.retry_at = None;
+    }
+
+    /// The database has failed at work, although it answers looks. Returns as [`Self::failed`] does.
+    pub(super) fn failed_at_work(&mut self, error: &Error) -> (Duration, bool) {
+        self.unproven = true;
+        self.failed(error)
+    }
+
+    /// The database is well. Returns whether that is news.
     pub(super) fn succeeded(&mut self) -> bool {
         let news = self.state != BreakerState::Closed;
         if news {
             self.since = Timestamp::now();
         }
         (self.state, self.failures, self.retry_at) = (BreakerState::Closed, 0, None);
+        self.unproven = false;
         news
     }
 
@@ -158,6 +180,19 @@ mod tests {
         assert_eq!((breaker.state(), breaker.failures()), (BreakerState::Closed, 0));
         assert!(breaker.last_error().is_some(), "what was wrong is still to be read");
         assert!(!breaker.succeeded());
+    }
+
+    #[test]
+    fn what_failed_at_work_is_not_closed_by_a_look() {
+        let mut breaker = Breaker::new(BreakerOptions::default());
+        breaker.failed_at_work(&error());
+        breaker.tries_at_work();
+        assert_eq!((breaker.state(), breaker.retry_at()), (BreakerState::HalfOpen, None));
+        assert!(breaker.is_unproven() && breaker.failures() == 1);
+        breaker.failed(&error());
+        assert!(breaker.is_unproven(), "it does not even answer now, which proves nothing");
+        assert!(breaker.succeeded());
+        assert!(!breaker.is_unproven());
     }
 
     #[test]

@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 
@@ -37,11 +38,16 @@ struct Book {
     trials: (usize, usize),
     /// Who wants to work, first come first served.
     line: VecDeque<Waiter>,
-    /// Who wants one connection for a moment.
+    /// Who wants connections for a moment.
     moments: VecDeque<Waiter>,
+    /// Who works, by when their turns began.
+    turns: BTreeMap<Turn, Option<Arc<str>>>,
     tickets: u64,
     peak: usize,
 }
+
+/// A turn at work: when it began, and its ticket.
+type Turn = (Instant, u64);
 
 /// How many connections there may be, of the process or of a server.
 #[derive(Debug, Clone, Copy)]
@@ -106,9 +112,9 @@ impl Bound {
         self.used() + count <= self.limit
     }
 
-    /// Whether one is left for a moment. Who waits for room to work is let in first.
-    fn has_moment(&self, is_awaited: bool) -> bool {
-        self.has_room_for(1) && (!is_awaited || self.brief < self.kept)
+    /// Whether so many are left for a moment. Who waits for room to work is let in first.
+    fn has_moment(&self, count: usize, is_awaited: bool) -> bool {
+        self.has_room_for(count) && (!is_awaited || self.brief + count <= self.kept)
     }
 
     fn give(&mut self, parts: Parts) {
@@ -158,12 +164,15 @@ impl Book {
             given.extend(self.line.remove(at).map(|waiter| self.give(waiter, ledger)));
         }
         at = 0;
+        // Among those that are not well, nobody who wants little overtakes one who wants more.
+        let mut no_more_trials = false;
         while let Some(waiter) = self.moments.get(at) {
-            let server = waiter.server.as_ref();
+            let (count, trials, server) = (waiter.parts.brief, waiter.parts.trials, waiter.server.as_ref());
             let is_awaited_there = server.is_some_and(|server| awaited_at.contains(server));
-            let fits = self.all.has_moment(awaited)
-                && self.server(server).is_none_or(|bound| bound.has_moment(is_awaited_there))
-                && (waiter.parts.trials == 0 || self.trials.1 < self.trials.0);
+            no_more_trials |= trials > 0 && self.trials.1 + trials > self.trials.0;
+            let fits = self.all.has_moment(count, awaited)
+                && self.server(server).is_none_or(|bound| bound.has_moment(count, is_awaited_there))
+                && (trials == 0 || !no_more_trials);
             match fits {
                 true => given.extend(self.moments.remove(at).map(|waiter| self.give(waiter, ledger))),
                 false => at += 1,
@@ -173,14 +182,16 @@ impl Book {
     }
 
     fn give(&mut self, waiter: Waiter, ledger: &Arc<Ledger>) -> (oneshot::Sender<Share>, Share) {
-        let Waiter { server, parts, given, .. } = waiter;
+        let Waiter { ticket, server, parts, given } = waiter;
+        let turn = (parts.working > 0).then(|| (Instant::now(), ticket));
+        self.turns.extend(turn.map(|turn| (turn, server.clone())));
         self.all.give(parts);
         self.trials.1 += parts.trials;
         if let (Some(each), Some(server)) = (self.each_server, &server) {
             self.servers.entry(Arc::clone(server)).or_insert(each).give(parts);
         }
         self.peak = self.peak.max(self.all.used());
-        (given, Share { ledger: Arc::clone(ledger), server, parts })
+        (given, Share { ledger: Arc::clone(ledger), server, parts, turn })
     }
 
     fn take_back(&mut self, server: Option<&Arc<str>>, parts: Parts) {
@@ -194,6 +205,17 @@ impl Book {
                 self.servers.remove(server);
             }
         }
+    }
+
+    /// Whether one who works should make room: those whose turns began first, and as many as wait.
+    fn is_to_leave(&self, turn: Turn, line: &Line) -> bool {
+        let Some(server) = self.turns.get(&turn) else { return false };
+        let before = |same: &dyn Fn(&Option<Arc<str>>) -> bool| {
+            self.turns.range(..turn).filter(|(_, other)| same(other)).count()
+        };
+        let waiting_there = server.as_ref().and_then(|server| line.servers.get(server)).copied().unwrap_or(0);
+        (line.anywhere > 0 && before(&|_| true) < line.anywhere)
+            || (waiting_there > 0 && before(&|other| other == server) < waiting_there)
     }
 
     /// Who waits for what. Who waits for a server would not be helped by anybody else.
@@ -247,9 +269,18 @@ pub(super) struct Share {
     ledger: Arc<Ledger>,
     server: Option<Arc<str>>,
     parts: Parts,
+    /// As long as it is whole.
+    turn: Option<Turn>,
 }
 
 impl Share {
+    /// Whether the turn at work has lasted so long and is the next that should make room for those who wait.
+    pub(super) fn is_to_leave(&self, after: Duration) -> bool {
+        let Some(turn) = self.turn.filter(|(since, _)| since.elapsed() >= after) else { return false };
+        let book = self.ledger.book();
+        book.is_to_leave(turn, &book.waiting())
+    }
+
     pub(super) fn count(&self) -> usize {
         self.parts.working + self.parts.brief
     }
@@ -257,6 +288,7 @@ impl Share {
     /// Makes one of two that are of the same database.
     pub(super) fn absorb(&mut self, mut other: Self) {
         let more = std::mem::take(&mut other.parts);
+        self.turn = self.turn.take().or(other.turn.take());
         self.parts.working += more.working;
         self.parts.brief += more.brief;
         self.parts.trials += more.trials;
@@ -278,7 +310,12 @@ impl Share {
         self.parts.brief -= parts.brief;
         self.parts.trials -= parts.trials;
         let server = self.server.as_ref();
-        self.ledger.change(|book| book.take_back(server, parts));
+        // Who has given a part back has made all the room it will make for now.
+        let turn = self.turn.take_if(|_| parts.working > 0);
+        self.ledger.change(|book| {
+            book.take_back(server, parts);
+            turn.map(|turn| book.turns.remove(&turn));
+        });
     }
 }
 
@@ -300,6 +337,7 @@ impl Budget {
             trials: ((all.kept / 2).max(1), 0),
             line: VecDeque::new(),
             moments: VecDeque::new(),
+            turns: BTreeMap::new(),
             tickets: 0,
             peak: 0,
         };
@@ -316,6 +354,20 @@ impl Budget {
     /// its connection until it is known that there is no answer.
     pub(super) async fn trial(&self, server: Option<&str>) -> Share {
         self.take(server, Parts { brief: 1, trials: 1, ..Parts::default() }).await
+    }
+
+    /// All that a database works with which has failed at work, and is not known to be well: out of the same part, so that it takes nothing
+    /// from those that are well. Where that part is too small, it waits in line as everybody.
+    pub(super) async fn for_proof(&self, server: Option<&str>, count: usize) -> Share {
+        let fits = {
+            let book = self.ledger.book();
+            count <= book.trials.0
+                && (server.is_none() || book.each_server.is_none_or(|each| count <= each.kept))
+        };
+        match fits {
+            true => self.take(server, Parts { brief: count, trials: count, ..Parts::default() }).await,
+            false => self.for_work(server, count).await,
+        }
     }
 
     /// All that a database works with.
@@ -557,5 +609,65 @@ mod tests {
         drop(share);
         assert_eq!(budget.status().used, 0);
         assert!(budget.ledger.book().servers.is_empty());
+    }
+
+    #[test]
+    fn as_many_make_room_as_wait_and_those_that_came_first() {
+        let budget = budget(12, None);
+        let works: Vec<_> = (0..3).filter_map(|_| now(budget.for_work(None, 3))).collect();
+        assert_eq!(works.len(), 3);
+        let leaving = || works.iter().map(|share| share.is_to_leave(Duration::ZERO)).collect::<Vec<_>>();
+        assert_eq!(leaving(), [false; 3], "nobody waits");
+        let mut first = std::pin::pin!(budget.for_work(None, 3));
+        assert!(first.as_mut().now_or_never().is_none());
+        assert_eq!(leaving(), [true, false, false]);
+        assert!(!works[0].is_to_leave(Duration::from_secs(60)), "it has not had its share");
+        let mut second = std::pin::pin!(budget.for_work(None, 3));
+        assert!(second.as_mut().now_or_never().is_none());
+        assert_eq!(leaving(), [true, true, false]);
+        // One that has begun to leave is not asked again, and the first of those who wait can begin.
+        let mut works = works;
+        works[0].shrink_to(1);
+        assert_eq!(
+            works.iter().map(|it| it.is_to_leave(Duration::ZERO)).collect::<Vec<_>>(),
+            [false, true, false]
+        );
+        drop(works);
+        assert!(first.now_or_never().is_some() && second.now_or_never().is_some());
+    }
+
+    #[test]
+    fn who_waits_for_a_server_is_helped_by_those_on_it() {
+        let budget = budget(20, Some(4));
+        let works =
+            [now(budget.for_work(Some("a"), 3)).unwrap(), now(budget.for_work(Some("b"), 3)).unwrap()];
+        let mut waits = std::pin::pin!(budget.for_work(Some("b"), 3));
+        assert!(waits.as_mut().now_or_never().is_none());
+        assert!(!works[0].is_to_leave(Duration::ZERO) && works[1].is_to_leave(Duration::ZERO));
+    }
+
+    #[test]
+    fn proofs_take_nothing_from_those_that_are_well() {
+        let budget = budget(50, None);
+        let works: Vec<_> = (0..13).filter_map(|_| now(budget.for_work(None, 3))).collect();
+        assert_eq!(works.len(), 13);
+        let proof = now(budget.for_proof(None, 3)).unwrap();
+        assert!(!proof.is_to_leave(Duration::ZERO));
+        let mut next = std::pin::pin!(budget.for_proof(None, 3));
+        assert!(next.as_mut().now_or_never().is_none(), "five for all that are not well");
+        let mut look = std::pin::pin!(budget.trial(None));
+        assert!(look.as_mut().now_or_never().is_none(), "nobody overtakes it with less");
+        assert!(now(budget.one(None)).is_some());
+        drop(proof);
+        assert!(next.now_or_never().is_some() && look.now_or_never().is_some());
+    }
+
+    #[test]
+    fn where_little_is_kept_a_proof_waits_in_line() {
+        let budget = budget(5, None);
+        let proof = now(budget.for_proof(None, 3)).unwrap();
+        assert!(now(budget.for_work(None, 3)).is_none());
+        drop(proof);
+        assert!(now(budget.for_work(None, 3)).is_some());
     }
 }

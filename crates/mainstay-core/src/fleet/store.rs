@@ -185,7 +185,7 @@ impl Store {
             failures: view.breaker.failures(),
             last_error: error.map(|(_, text)| text.clone()),
             last_error_kind: error.map(|(kind, _)| *kind),
-            in_hand: self.slots.in_hand(),
+            in_hand: self.slots.pulse().in_hand(),
             watched: self.signals.is_watched(),
         }
     }

@@ -5,6 +5,7 @@ mod context;
 mod dispatcher;
 mod handler;
 mod policy;
+pub(crate) mod pulse;
 mod registry;
 pub(crate) mod settle;
 pub(crate) mod slots;

@@ -1,20 +1,21 @@
-//! How many handlers run at once over several dispatchers, and how much one store has in hand.
+//! How many handlers run at once over several dispatchers.
 //!
 //! Of those stores that wait, the one with the fewest handlers gets the next slot, and a part of the slots is only for stores that have
 //! none: a few whose handlers take long can't keep the others from theirs.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
+
+use super::pulse::Pulse;
 
 /// Where the dispatchers of a store get leave to run a handler. By default from nobody: each has only its own bound.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Slots {
     /// And which of its stores this is.
     shared: Option<(Arc<SharedSlots>, u64)>,
-    in_hand: Arc<AtomicUsize>,
+    pulse: Arc<Pulse>,
 }
 
 /// A number of handlers that several stores share.
@@ -137,7 +138,7 @@ impl Slots {
             book.stores += 1;
             book.stores
         });
-        Self { shared: Some((shared, store)), in_hand: Arc::default() }
+        Self { shared: Some((shared, store)), pulse: Arc::default() }
     }
 
     /// A slot, if one is free.
@@ -166,14 +167,9 @@ impl Slots {
         }
     }
 
-    /// Counts what a dispatcher has in hand.
-    pub(crate) fn count(&self) -> InHand {
-        InHand { all: Arc::clone(&self.in_hand), own: 0 }
-    }
-
-    /// How many messages the dispatchers of the store have in hand: claimed and not settled.
-    pub(crate) fn in_hand(&self) -> usize {
-        self.in_hand.load(Ordering::Relaxed)
+    /// What the dispatchers of the store show of it.
+    pub(crate) fn pulse(&self) -> &Arc<Pulse> {
+        &self.pulse
     }
 }
 
@@ -190,27 +186,6 @@ impl Drop for Leaving {
         let left = left.and_then(|at| book.waiting.remove(at));
         drop(book);
         drop(left);
-    }
-}
-
-/// What one dispatcher has in hand.
-#[derive(Debug)]
-pub(crate) struct InHand {
-    all: Arc<AtomicUsize>,
-    own: usize,
-}
-
-impl InHand {
-    pub(crate) fn set(&mut self, now: usize) {
-        self.all.fetch_add(now, Ordering::Relaxed);
-        self.all.fetch_sub(self.own, Ordering::Relaxed);
-        self.own = now;
-    }
-}
-
-impl Drop for InHand {
-    fn drop(&mut self) {
-        self.all.fetch_sub(self.own, Ordering::Relaxed);
     }
 }
 

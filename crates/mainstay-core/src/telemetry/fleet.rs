@@ -57,6 +57,11 @@ pub(crate) fn store_looked_at(provider: &'static str) {
     counter!(names::FLEET_LOOKS, "store" => FLEET, "provider" => provider).increment(1);
 }
 
+/// A database of a fleet has its connections and is worked on; or no longer, and why.
+pub(crate) fn store_turn(store: &str, what: &'static str) {
+    tracing::debug!(store, what, "the turn of a database of the fleet");
+}
+
 /// A database of a fleet that had failed answers again.
 pub(crate) fn store_recovered(store: &str) {
     tracing::info!(store, "a database of the fleet is well again");

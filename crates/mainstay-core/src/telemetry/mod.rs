@@ -21,7 +21,7 @@ pub(crate) use fanout::{
 pub(crate) use fleet::{
     assignment_changed, assignment_joined, assignment_members, assignment_owned, assignment_refused,
     fleet_gauges, fleet_not_refreshed, fleet_not_shared, fleet_refreshed, store_failed, store_looked_at,
-    store_recovered, watch_distrusted, watch_failed, watch_recovered,
+    store_recovered, store_turn, watch_distrusted, watch_failed, watch_recovered,
 };
 pub(crate) use inbox::{
     begun, forgotten, guard_ended, guard_lost, guard_unreleased, marked, received, revived, seen,

@@ -13,7 +13,8 @@ use crate::hash::Set;
 use crate::id::OwnerToken;
 use crate::outbox::Outbox;
 use crate::queue::context::Ends;
-use crate::queue::slots::{InHand, Slot, Slots};
+use crate::queue::pulse::Beat;
+use crate::queue::slots::{Slot, Slots};
 use crate::queue::{ClaimHandle, ClaimRequest, Claimed, Context, DispatcherOptions, Registry, Settled};
 use crate::runtime::Waited;
 use crate::runtime::pause::{BLOCKED, Pause, TROUBLE};
@@ -42,7 +43,7 @@ pub(super) struct Engine {
     /// A slot that no handler has yet.
     spare: Option<Slot>,
     next_slot: Option<BoxFuture<'static, Slot>>,
-    in_hand: InHand,
+    beat: Beat,
     /// Whether there is to be one claim only, and what came of it.
     single: Option<Option<Result<usize>>>,
     in_flight: InFlight,
@@ -88,7 +89,7 @@ impl Engine {
             owner,
             stop,
             hurry,
-            in_hand: slots.count(),
+            beat: slots.pulse().join(),
             slots,
             spare: None,
             next_slot: None,
@@ -142,7 +143,7 @@ impl Engine {
         self.settling.start(&self.queue, self.owner);
         self.renewing.start(&mut self.in_flight, &self.queue, self.owner);
         self.start_claim();
-        self.in_hand.set(self.in_flight.len());
+        self.beat.in_hand(self.in_flight.len());
     }
 
     /// Waits for whatever happens next, and takes it in.
@@ -231,11 +232,13 @@ impl Engine {
             Ok(batch) => batch,
             Err(error) if error.kind() == ErrorKind::Closed => return self.hurry.cancel(),
             Err(error) => {
+                self.beat.could_not_claim(&error);
                 telemetry::retrying(&self.store, "claim", &error, self.claim_trouble.next());
                 return self.pause_after_trouble();
             }
         };
         self.claim_trouble.reset();
+        self.beat.claimed();
         let count = batch.items.len();
         for claimed in batch.items {
             self.take_in(claimed, asked_at);
