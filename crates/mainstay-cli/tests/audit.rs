@@ -97,6 +97,8 @@ fn every_administrative_command_leaves_a_record_of_its_actor() {
         "inbox.mark_processed",
         "timers.reschedule",
         "timers.cancel",
+        "join.start",
+        "join.attach",
         "join.report",
         "join.cancel",
         "fanout.set",

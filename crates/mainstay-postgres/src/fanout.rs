@@ -100,14 +100,17 @@ impl FanoutStore for PostgresFanout {
         self.texts.identifier()
     }
 
-    async fn register(&self, fanout: &PreparedFanout) -> Result<FanoutPolicy> {
+    async fn register(&self, fanout: &PreparedFanout, by: &Actor) -> Result<FanoutPolicy> {
         const REGISTER: &str = "fanout.register";
+        let [by, about] = actor(Some(by));
         let values = [
             seconds(fanout.every()),
             seconds(fanout.jitter()),
             fanout.cron().map(str::to_owned),
             text(fanout.time_zone()),
             Some(fanout.enabled().to_string()),
+            by,
+            about,
         ];
         let arguments = arguments(fanout.key(), values);
         answer::policy_of(REGISTER, &self.texts.ask(REGISTER, &self.statements.register, arguments).await?)

@@ -120,7 +120,7 @@ impl FanoutStore for SqliteFanout {
         &self.identifier
     }
 
-    async fn register(&self, fanout: &PreparedFanout) -> Result<FanoutPolicy> {
+    async fn register(&self, fanout: &PreparedFanout, by: &Actor) -> Result<FanoutPolicy> {
         const REGISTER: &str = "fanout.register";
         let key = fanout.key();
         let values = [
@@ -131,8 +131,20 @@ impl FanoutStore for SqliteFanout {
             i64::from(fanout.enabled()).into(),
         ];
         let sql = &self.statements;
-        let steps = vec![step(&sql.register, key, values), step(&sql.standing, key, [])];
-        answer::policy_of(REGISTER, &self.write(REGISTER, steps, |_| true).await?)
+        let standing = || step(&sql.standing, key, []);
+        let steps = vec![standing(), step(&sql.register, key, values), standing()];
+        let (key, by) = (key.clone(), by.clone());
+        let tell = move |answers: &[String]| {
+            let policies = answer::policies(REGISTER, answers)?;
+            let (before, after) = match policies.as_slice() {
+                [(after, _)] => (None, after),
+                [(before, _), (after, _)] if before.version != after.version => (Some(before), after),
+                _ => return Ok(None),
+            };
+            let data = json!({ "before": before.map(told), "after": told(after) });
+            Ok(Some(record(REGISTER, &key, &by, data)))
+        };
+        answer::policy_of(REGISTER, &self.administer(REGISTER, steps, tell, |_| true).await?)
     }
 
     async fn standing(&self, key: &FanoutKey) -> Result<Option<(FanoutPolicy, Timestamp)>> {

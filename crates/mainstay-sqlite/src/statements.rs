@@ -111,6 +111,9 @@ statements! {
     JoinStatements from JOINS {
         start,
         start_continuation,
+        start_note,
+        attach_note,
+        attach_about,
         report_before,
         report_note,
         report,

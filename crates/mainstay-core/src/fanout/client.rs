@@ -58,7 +58,7 @@ impl Fanout {
         self
     }
 
-    /// The same handle for somebody: policies that it sets, runs it asks for and shards it adds and forgets are recorded in the audit
+    /// The same handle for somebody: what it registers, policies that it sets, runs it asks for and shards it adds and forgets are recorded in the audit
     /// trail as theirs. Defaults to [`Actor::library`].
     #[must_use]
     pub fn by(&self, actor: impl Into<Actor>) -> Self {
@@ -73,7 +73,8 @@ impl Fanout {
     /// Registers a fan-out: its cadence is in the database from then on (R23). One that is there already changes only if other values
     /// are registered than the last time. So every start of a program may do this, and what was changed at run time stays.
     pub async fn register(&self, definition: FanoutDefinition) -> Result<FanoutPolicy> {
-        let policy = self.store.register(&definition.prepare()?).await?;
+        self.actor.validate("fanout.register")?;
+        let policy = self.store.register(&definition.prepare()?, &self.actor).await?;
         telemetry::fanout_registered(self.store.identifier(), &policy);
         Ok(policy)
     }

@@ -264,7 +264,7 @@ impl Run<'_> {
         // More than can be expected of a join are refused by it.
         let slices = u32::try_from(made.len()).unwrap_or(u32::MAX);
         let join = self.continuation.join(self.key, slices, self.fanout.outbox.limits())?;
-        let answers = tx.call(&self.fanout.joins.starting(&join)).await?;
+        let answers = tx.call(&self.fanout.joins.starting(&join, None)).await?;
         self.fanout.joins.started(join.id(), &answers)?;
         Ok(Some(join))
     }
@@ -283,7 +283,7 @@ impl Run<'_> {
             return Ok(None);
         }
         let joins = &self.fanout.joins;
-        let answers = tx.call(&joins.attaching(run, &known)).await?;
+        let answers = tx.call(&joins.attaching(run, &known, None)).await?;
         Ok(joins.attached(run, &answers)?.counted)
     }
 
