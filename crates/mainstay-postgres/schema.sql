@@ -907,6 +907,11 @@ create function infra.fanout_complete(topic text,
         at timestamp with time zone)
     returns boolean language plpgsql volatile;
 
+create function infra.fanout_delete(topic text,
+        work_key text,
+        actor text DEFAULT NULL::text)
+    returns bigint language plpgsql volatile;
+
 create function infra.fanout_forget_shard(topic text,
         work_key text,
         shard_key text,

@@ -50,7 +50,8 @@ begin
            set every_seconds = $3, jitter_seconds = $4, cron = $5, time_zone = $6, enabled = $7, declared = new_declared,
                version = p.version + 1, updated_at = statement_timestamp(),
                since_at = case when p.enabled and $7 and (p.cron, p.time_zone) is not distinct from ($5, $6)
-                               then p.since_at else statement_timestamp() end
+                               then p.since_at else statement_timestamp() end,
+               last_run_at = case when p.last_run_at <= statement_timestamp() then p.last_run_at end
          where p.topic = old.topic and p.work_key = old.work_key;
     end if;
     if found then
@@ -105,7 +106,9 @@ begin
            set every_seconds = new.every_seconds, jitter_seconds = new.jitter_seconds, cron = new.cron, time_zone = new.time_zone,
                enabled = new.enabled, version = p.version + 1, updated_at = statement_timestamp(),
                since_at = case when old.enabled and new.enabled and (old.cron, old.time_zone) is not distinct from (new.cron, new.time_zone)
-                               then p.since_at else statement_timestamp() end
+                               then p.since_at else statement_timestamp() end,
+               -- Of a clock that was ahead.
+               last_run_at = case when p.last_run_at <= statement_timestamp() then p.last_run_at end
          where p.topic = $1 and p.work_key = $2;
         perform pg_notify("{{schema}}"."{{fanout}}_channel"(), '');
         perform "{{schema}}"."{{audit}}_note"(
@@ -148,7 +151,9 @@ as $mainstay$
 #variable_conflict use_column
 begin
     update "{{schema}}"."{{fanout}}" p
-       set last_run_at = greatest(p.last_run_at, $4), run_requested_at = case when p.run_requested_at is distinct from $5 then p.run_requested_at end
+       -- What is still to come was noted by a clock that has been set back since.
+       set last_run_at = case when p.last_run_at > statement_timestamp() then $4 else greatest(p.last_run_at, $4) end,
+           since_at = least(p.since_at, statement_timestamp()), run_requested_at = case when p.run_requested_at is distinct from $5 then p.run_requested_at end
      where p.topic = $1 and p.work_key = $2 and p.version = $3;
 end
 $mainstay$;

@@ -41,6 +41,10 @@ select jsonb_build_array("{{schema}}"."{{fanout}}_add_shards"($1::text, $2::text
 -- name: forget_shard
 select jsonb_build_array("{{schema}}"."{{fanout}}_forget_shard"($1::text, $2::text, $3::text, "{{schema}}"."{{audit}}_as"($4::text, $5::text)))::text as answer
 
+-- name: delete
+select jsonb_build_array(null, d.shards)::text as answer
+  from "{{schema}}"."{{fanout}}_delete"($1::text, $2::text, "{{schema}}"."{{audit}}_as"($3::text, $4::text)) d(shards)
+
 -- name: look
 select jsonb_build_object('shard_key', c.shard_key, 'last_completed_at', (extract(epoch from c.last_completed_at) * 1000000)::bigint, 'slice_id', c.slice_id,
            'slice_due_at', (extract(epoch from c.slice_due_at) * 1000000)::bigint, 'slice_cursor_at', (extract(epoch from c.slice_cursor_at) * 1000000)::bigint,

@@ -237,9 +237,27 @@ impl FanoutStore for SqliteFanout {
         let answers = self.administer(FORGET, steps, tell, |_| false).await?;
         if let [looked] = answers.as_slice() {
             let cursor = answer::cursors(FORGET, std::slice::from_ref(looked))?.pop();
-            return Err(answer::in_flight(FORGET, cursor.and_then(|cursor| cursor.slice_id)));
+            return Err(answer::in_flight(FORGET, "shard_key", cursor.and_then(|cursor| cursor.slice_id)));
         }
         Ok(!answers.is_empty())
+    }
+
+    async fn delete(&self, key: &FanoutKey, by: &Actor) -> Result<Option<u64>> {
+        const DELETE: &str = "fanout.delete";
+        let sql = &self.statements;
+        let parts = [&sql.standing, &sql.flying, &sql.delete, &sql.delete_cursors];
+        let steps = parts.map(|sql| step(sql, key, [])).into();
+        let (key, by) = (key.clone(), by.clone());
+        let tell = move |answers: &[String]| {
+            let [before, deleted] = answers else { return Ok(None) };
+            // Refused here, so that nothing stays of what was done so far.
+            let shards = answer::deleted(DELETE, Some(deleted))?;
+            let before = answer::policy_of(DELETE, std::slice::from_ref(before))?;
+            let data = json!({ "before": told(&before), "after": null, "shards": shards });
+            Ok(Some(record(DELETE, &key, &by, data)))
+        };
+        let answers = self.administer(DELETE, steps, tell, |answers| !answers.is_empty()).await?;
+        answer::deleted(DELETE, answers.get(1))
     }
 
     async fn look(&self, key: &FanoutKey, shards: &[String]) -> Result<Vec<FanoutCursor>> {

@@ -40,6 +40,10 @@ pub trait FanoutStore: Send + Sync + 'static {
     /// Deletes a shard's cursor. False if there is none. Recorded in the audit trail.
     async fn forget_shard(&self, key: &FanoutKey, shard: &str, by: &Actor) -> Result<bool>;
 
+    /// Deletes a policy and the cursors of all its shards, and wakes coordinators. How many shards; none if there is no such fan-out.
+    /// Refused while a slice of it is in flight. Recorded in the audit trail.
+    async fn delete(&self, key: &FanoutKey, by: &Actor) -> Result<Option<u64>>;
+
     /// The cursors of those of these shards that have one.
     async fn look(&self, key: &FanoutKey, shards: &[String]) -> Result<Vec<FanoutCursor>>;
 
