@@ -1779,6 +1779,10 @@ create function infra.joins_start(expected_steps integer,
         actor text DEFAULT NULL::text)
     returns uuid language plpgsql volatile;
 
+create function infra.joins_vouch(items uuid[])
+    returns void language plpgsql stable
+    set enable_seqscan=off;
+
 create function infra.joins_waiting()
     returns boolean language plpgsql stable
     set enable_seqscan=off set enable_bitmapscan=off set enable_indexscan=on set enable_indexonlyscan=on;
