@@ -907,6 +907,11 @@ create function infra.fanout_complete(topic text,
         at timestamp with time zone)
     returns boolean language plpgsql volatile;
 
+create function infra.fanout_delete(topic text,
+        work_key text,
+        actor text DEFAULT NULL::text)
+    returns bigint language plpgsql volatile;
+
 create function infra.fanout_forget_shard(topic text,
         work_key text,
         shard_key text,
@@ -926,7 +931,8 @@ create function infra.fanout_register(topic text,
         jitter_seconds integer DEFAULT 0,
         cron text DEFAULT NULL::text,
         time_zone text DEFAULT 'UTC'::text,
-        enabled boolean DEFAULT true)
+        enabled boolean DEFAULT true,
+        actor text DEFAULT NULL::text)
     returns SETOF infra.fanout language plpgsql volatile;
 
 create function infra.fanout_run(topic text,
@@ -944,6 +950,9 @@ create function infra.fanout_set(topic text,
         expected_version bigint DEFAULT NULL::bigint,
         actor text DEFAULT NULL::text)
     returns SETOF infra.fanout language plpgsql volatile;
+
+create function infra.fanout_told(policy infra.fanout)
+    returns jsonb language sql immutable;
 
 create function infra.fanout_wrong(topic text,
         work_key text,
@@ -1687,7 +1696,8 @@ create function infra.jobs_unknown(caller text,
     returns void language plpgsql volatile;
 
 create function infra.joins_attach(join_id uuid,
-        work_item_ids uuid[])
+        work_item_ids uuid[],
+        actor text DEFAULT NULL::text)
     returns SETOF uuid language plpgsql volatile;
 
 create function infra.joins_attach_pairs(joins uuid[],
@@ -1765,8 +1775,13 @@ create function infra.joins_start(expected_steps integer,
         ordering_keys text[] DEFAULT NULL::text[],
         holds boolean[] DEFAULT NULL::boolean[],
         work_item_ids uuid[] DEFAULT NULL::uuid[],
-        message_ids uuid[] DEFAULT NULL::uuid[])
+        message_ids uuid[] DEFAULT NULL::uuid[],
+        actor text DEFAULT NULL::text)
     returns uuid language plpgsql volatile;
+
+create function infra.joins_vouch(items uuid[])
+    returns void language plpgsql stable
+    set enable_seqscan=off;
 
 create function infra.joins_waiting()
     returns boolean language plpgsql stable

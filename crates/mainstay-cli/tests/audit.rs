@@ -81,6 +81,10 @@ fn every_administrative_command_leaves_a_record_of_its_actor() {
     run(&["joins", "cancel", &join]);
     run(&["fanout", "set", "etl", "payments", "--every", "5m"]);
     run(&["fanout", "run", "etl", "payments"]);
+    run(&["fanout", "register", "etl", "vendors", "--every", "5m"]);
+    run(&["fanout", "add-shards", "etl", "vendors", "a", "b"]);
+    run(&["fanout", "forget-shards", "etl", "vendors", "a"]);
+    run(&["fanout", "delete", "etl", "vendors"]);
 
     let wanted = [
         "outbox.cancel",
@@ -97,10 +101,16 @@ fn every_administrative_command_leaves_a_record_of_its_actor() {
         "inbox.mark_processed",
         "timers.reschedule",
         "timers.cancel",
+        "join.start",
+        "join.attach",
         "join.report",
         "join.cancel",
         "fanout.set",
         "fanout.run",
+        "fanout.register",
+        "fanout.add_shards",
+        "fanout.forget_shard",
+        "fanout.delete",
     ];
     assert_eq!(names(&program, &["--actor", "alice"]), wanted);
     assert_eq!(names(&program, &["--correlation-id", "T-1"]), wanted);

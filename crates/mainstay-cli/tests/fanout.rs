@@ -139,3 +139,94 @@ fn a_run_is_asked_for_and_its_slices_are_seen() {
     let page = program.run(&["fanout", "cursors", "etl", "payments", "--limit=2"]).succeeded();
     assert!(page.stdout.contains("under way") && page.stderr.contains("--after b"), "{}", page.stderr);
 }
+
+#[test]
+fn a_fan_out_is_registered_and_deleted() {
+    let program = Program::with_database();
+    let register = ["fanout", "register", "etl", "payments", "--every=10m", "--jitter=1m"];
+    assert_eq!(program.run(&register).succeeded().stdout, "etl:payments registered, version 1\n");
+    assert_eq!(program.run(&register).succeeded().stdout, "etl:payments unchanged, version 1\n");
+    // What was changed by hand since stays, as at the start of a program.
+    program.run(&["fanout", "set", "etl", "payments", "--every=5m"]).succeeded();
+    assert_eq!(program.run(&register).succeeded().stdout, "etl:payments unchanged, version 2\n");
+    let cron = ["register", "etl", "payments", "--cron=0 2 * * *", "--tz=Europe/Berlin", "--disabled"];
+    let changed = json_of(&program, &cron);
+    for (field, value) in [
+        ("every_seconds", json!(0)),
+        ("cron", json!("0 2 * * *")),
+        ("time_zone", json!("Europe/Berlin")),
+        ("enabled", json!(false)),
+        ("version", json!(3)),
+    ] {
+        assert_eq!(changed[field], value, "{field}");
+    }
+    for (wrong, why) in [
+        (vec!["etl", "a"], "--every"),
+        (vec!["etl", "a", "--every=0s"], "above zero"),
+        (vec!["etl", "a", "--cron=nonsense"], "cron"),
+        (vec!["e:tl", "a", "--every=1m"], "colon"),
+        (vec!["etl", "a", "--every=1m", "--jitter=25h"], "jitter"),
+    ] {
+        program.run(&[&["fanout", "register"], wrong.as_slice()].concat()).failed(2, &[why]);
+    }
+    assert_eq!(json_of(&program, &["list"]).as_array().unwrap().len(), 1);
+
+    program.run(&["fanout", "add-shards", "etl", "payments", "a", "b"]).succeeded();
+    let told = program.run(&["fanout", "delete", "etl", "payments"]).succeeded().stdout;
+    assert_eq!(told, "etl:payments deleted, 2 shards forgotten\n");
+    assert_eq!(json_of(&program, &["list"]), json!([]));
+    program.run(&["fanout", "delete", "etl", "payments"]).failed(1, &["no fan-out", "fanout register"]);
+    program.run(&register).succeeded();
+    let deleted = json_of(&program, &["delete", "etl", "payments"]);
+    assert_eq!(deleted, json!({ "topic": "etl", "work_key": "payments", "forgotten_shards": 0 }));
+}
+
+#[test]
+fn shards_are_added_listed_and_forgotten() {
+    let program = with_fanout();
+    let told =
+        program.run(&["fanout", "add-shards", "etl", "payments", "b", "e", "d", "d"]).succeeded().stdout;
+    assert_eq!(told, "2 shards added to etl:payments\n");
+    let added = json_of(&program, &["add-shards", "etl", "payments", "e"]);
+    assert_eq!(added, json!({ "topic": "etl", "work_key": "payments", "added": 0 }));
+    let shards = || {
+        let listed = json_of(&program, &["cursors", "etl", "payments"]);
+        let keys =
+            listed.as_array().unwrap().iter().map(|cursor| cursor["shard_key"].as_str().unwrap().to_owned());
+        keys.collect::<String>()
+    };
+    assert_eq!(shards(), "abcde");
+
+    let forgotten = program.run(&["fanout", "forget-shards", "etl", "payments", "a", "nobody", "e"]);
+    assert_eq!((forgotten.code, forgotten.stdout.as_str()), (1, "a forgotten\ne forgotten\n"));
+    assert_eq!(forgotten.stderr, "nobody not forgotten: it is not known\n");
+    assert_eq!(shards(), "bcd");
+    let told = json_of(&program, &["forget-shards", "etl", "payments", "d"]);
+    assert_eq!(told, json!([{ "id": "d", "changed": true }]));
+
+    // One with a slice under way stays, and keeps no other from being forgotten.
+    beside(&program, async |sqlite| {
+        let (fanout, key) = (Fanout::new(sqlite.as_ref()), FanoutKey::new("etl", "payments").unwrap());
+        let leases = Leases::new(sqlite.leases());
+        let lease = leases.acquire(&key.lease_name()).await.unwrap().lease().unwrap();
+        let pass = fanout.coordinate(&key, &KnownShards::new(sqlite.fanout()), &lease).await.unwrap();
+        assert_eq!(pass.dispatched.len(), 2);
+        lease.close().await.unwrap();
+    });
+    program.run(&["fanout", "add-shards", "etl", "payments", "z"]).succeeded();
+    let forgotten = program.run(&["fanout", "forget-shards", "etl", "payments", "b", "z"]);
+    assert_eq!((forgotten.code, forgotten.stdout.as_str()), (1, "z forgotten\n"));
+    assert!(
+        forgotten.stderr.contains("b not forgotten") && forgotten.stderr.contains("in flight"),
+        "{}",
+        forgotten.stderr
+    );
+    program.run(&["fanout", "delete", "etl", "payments"]).failed(1, &["in flight", "--disable"]);
+    assert_eq!(shards(), "bc");
+
+    for command in ["add-shards", "forget-shards"] {
+        program.run(&["fanout", command, "etl", "vendors", "a"]).failed(1, &["no fan-out etl:vendors"]);
+        program.run(&["fanout", command, "etl", "payments"]).failed(2, &["SHARD"]);
+        program.run(&["fanout", command, "etl", "payments", ""]).failed(2, &["shard_key"]);
+    }
+}

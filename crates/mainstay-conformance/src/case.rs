@@ -100,6 +100,7 @@ macro_rules! suite {
         $crate::enqueue_cases!($fixture);
         $crate::fail_cases!($fixture);
         $crate::fanout_cases!($fixture);
+        $crate::fanout_clock_cases!($fixture);
         $crate::fanout_cursors_cases!($fixture);
         $crate::fanout_runs_cases!($fixture);
         $crate::fanout_service_cases!($fixture);

@@ -97,6 +97,9 @@ pub trait Fixture: Send + Sync {
     /// Lets time pass without waiting: moves every stored time of the tables under `names` back by `by`.
     async fn advance(&self, names: &Names, by: Duration);
 
+    /// Sets the clock back: moves every stored time of the tables under `names` on by `by`.
+    async fn set_back(&self, names: &Names, by: Duration);
+
     /// Everything the deployment made under `names`, as `table outbox`, `index outbox_ready`, `function
     /// outbox_claim`: the kind, and the name without the schema.
     async fn objects(&self, names: &Names) -> BTreeSet<String>;

@@ -76,6 +76,10 @@ impl Fixture for ThroughInbox<'_> {
         self.0.advance(names, by).await;
     }
 
+    async fn set_back(&self, names: &Names, by: Duration) {
+        self.0.set_back(names, by).await;
+    }
+
     async fn objects(&self, names: &Names) -> BTreeSet<String> {
         self.0.objects(names).await
     }

@@ -81,6 +81,10 @@ impl<'a> World<'a> {
         self.fixture.advance(&self.names, by).await;
     }
 
+    pub(crate) async fn set_back(&self, by: Duration) {
+        self.fixture.set_back(&self.names, by).await;
+    }
+
     pub(crate) async fn now(&self) -> Timestamp {
         self.provider.now().await.expect("the database's clock")
     }

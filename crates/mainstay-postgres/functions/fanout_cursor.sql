@@ -87,6 +87,39 @@ $mainstay$;
 comment on function "{{schema}}"."{{fanout}}_forget_shard"(text, text, text, text) is
     'Forgets a shard with its cursor. False: it was not known. An error while a slice of it is in flight. Recorded in the audit trail as the actor''s.';
 
+create or replace function "{{schema}}"."{{fanout}}_delete"(topic text, work_key text, actor text default null) returns bigint
+language plpgsql volatile
+as $mainstay$
+#variable_conflict use_column
+declare
+    old "{{schema}}"."{{fanout}}";
+    slice uuid;
+    shards bigint;
+begin
+    -- Whoever makes slices has this row until they are there.
+    select p.* into old from "{{schema}}"."{{fanout}}" p where p.topic = $1 and p.work_key = $2 for update;
+    if not found then
+        return null;
+    end if;
+    select c.slice_id into slice from "{{schema}}"."{{fanout}}_cursor" c
+      join "{{schema}}"."{{outbox}}" o on o.id = c.slice_id where c.topic = $1 and c.work_key = $2 limit 1;
+    if found then
+        raise exception using errcode = '22023', message = '{{fanout:literal}}_delete: work_key has a slice in flight, the message '
+            || slice || '; cancel that, or wait for its end';
+    end if;
+    delete from "{{schema}}"."{{fanout}}_cursor" c where c.topic = $1 and c.work_key = $2;
+    get diagnostics shards = row_count;
+    delete from "{{schema}}"."{{fanout}}" p where p.topic = $1 and p.work_key = $2;
+    perform pg_notify("{{schema}}"."{{fanout}}_channel"(), '');
+    perform "{{schema}}"."{{audit}}_note"(
+        'fanout.delete', $3, jsonb_build_object('before', "{{schema}}"."{{fanout}}_told"(old), 'after', null, 'shards', shards),
+        array['fanout'], array[$1 || ':' || $2]);
+    return shards;
+end
+$mainstay$;
+comment on function "{{schema}}"."{{fanout}}_delete"(text, text, text) is
+    'Deletes a fan-out, and its shards with their cursors. Returns how many shards; null: there is no such fan-out. An error while a slice of it is in flight. Recorded in the audit trail as the actor''s.';
+
 create or replace function "{{schema}}"."{{fanout}}_claim"(topic text, work_key text, version bigint, plan jsonb) returns setof text
 language plpgsql volatile
 as $mainstay$

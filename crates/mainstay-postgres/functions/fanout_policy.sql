@@ -9,6 +9,15 @@ as $mainstay$
 $mainstay$;
 comment on function "{{schema}}"."{{fanout}}_channel"() is 'The channel to LISTEN on (quote it as an identifier). Notifications have an empty payload and mean: a policy has changed.';
 
+create or replace function "{{schema}}"."{{fanout}}_told"(policy "{{schema}}"."{{fanout}}") returns jsonb
+language sql immutable parallel safe
+as $mainstay$
+    select jsonb_build_object('every_seconds', policy.every_seconds, 'jitter_seconds', policy.jitter_seconds, 'cron', policy.cron,
+                              'time_zone', policy.time_zone, 'enabled', policy.enabled)
+     where policy.topic is not null
+$mainstay$;
+comment on function "{{schema}}"."{{fanout}}_told"("{{schema}}"."{{fanout}}") is 'Internal: what can be set of a policy, for a record. Null where there is none.';
+
 create or replace function "{{schema}}"."{{fanout}}_register"(
     topic text,
     work_key text,
@@ -16,7 +25,8 @@ create or replace function "{{schema}}"."{{fanout}}_register"(
     jitter_seconds integer default 0,
     cron text default null,
     time_zone text default 'UTC',
-    enabled boolean default true
+    enabled boolean default true,
+    actor text default null
 ) returns setof "{{schema}}"."{{fanout}}"
 language plpgsql volatile
 as $mainstay$
@@ -24,27 +34,39 @@ as $mainstay$
 declare
     wrong constant text := "{{schema}}"."{{fanout}}_wrong"(topic, work_key, every_seconds, jitter_seconds, cron, time_zone, enabled);
     new_declared constant jsonb := jsonb_build_array(every_seconds, jitter_seconds, cron, time_zone, enabled);
+    old "{{schema}}"."{{fanout}}";
 begin
     if wrong is not null then
         raise exception using errcode = '22023', message = '{{fanout:literal}}_register: ' || wrong;
     end if;
     insert into "{{schema}}"."{{fanout}}" as p (topic, work_key, every_seconds, jitter_seconds, cron, time_zone, enabled, declared)
     values (topic, work_key, every_seconds, jitter_seconds, cron, time_zone, enabled, new_declared)
-    -- Registered with the same values as the last time, as every start of a program does, it stays untouched.
-    on conflict (topic, work_key) do update
-       set every_seconds = excluded.every_seconds, jitter_seconds = excluded.jitter_seconds, cron = excluded.cron, time_zone = excluded.time_zone,
-           enabled = excluded.enabled, declared = excluded.declared, version = p.version + 1, updated_at = statement_timestamp(),
-           since_at = case when p.enabled and excluded.enabled and (p.cron, p.time_zone) is not distinct from (excluded.cron, excluded.time_zone)
-                           then p.since_at else statement_timestamp() end
-     where p.declared <> excluded.declared;
+    on conflict (topic, work_key) do nothing;
+    if not found then
+        -- Registered with the same values as the last time, as every start of a program does, it stays untouched.
+        select p.* into old from "{{schema}}"."{{fanout}}" p
+         where p.topic = $1 and p.work_key = $2 and p.declared <> new_declared for no key update;
+        update "{{schema}}"."{{fanout}}" p
+           set every_seconds = $3, jitter_seconds = $4, cron = $5, time_zone = $6, enabled = $7, declared = new_declared,
+               version = p.version + 1, updated_at = statement_timestamp(),
+               since_at = case when p.enabled and $7 and (p.cron, p.time_zone) is not distinct from ($5, $6)
+                               then p.since_at else statement_timestamp() end,
+               last_run_at = case when p.last_run_at <= statement_timestamp() then p.last_run_at end
+         where p.topic = old.topic and p.work_key = old.work_key;
+    end if;
     if found then
         perform pg_notify("{{schema}}"."{{fanout}}_channel"(), '');
+        perform "{{schema}}"."{{audit}}_note"(
+            'fanout.register', $8, jsonb_build_object(
+                'before', "{{schema}}"."{{fanout}}_told"(old),
+                'after', (select "{{schema}}"."{{fanout}}_told"(p) from "{{schema}}"."{{fanout}}" p where p.topic = $1 and p.work_key = $2)),
+            array['fanout'], array[$1 || ':' || $2]);
     end if;
     return query select p.* from "{{schema}}"."{{fanout}}" p where p.topic = $1 and p.work_key = $2;
 end
 $mainstay$;
-comment on function "{{schema}}"."{{fanout}}_register"(text, text, integer, integer, text, text, boolean) is
-    'Registers a fan-out and returns its policy. One that is there changes only if other values are registered than the last time.';
+comment on function "{{schema}}"."{{fanout}}_register"(text, text, integer, integer, text, text, boolean, text) is
+    'Registers a fan-out and returns its policy. One that is there changes only if other values are registered than the last time. What is new or changed is recorded in the audit trail as the actor''s.';
 
 create or replace function "{{schema}}"."{{fanout}}_set"(
     topic text,
@@ -84,15 +106,14 @@ begin
            set every_seconds = new.every_seconds, jitter_seconds = new.jitter_seconds, cron = new.cron, time_zone = new.time_zone,
                enabled = new.enabled, version = p.version + 1, updated_at = statement_timestamp(),
                since_at = case when old.enabled and new.enabled and (old.cron, old.time_zone) is not distinct from (new.cron, new.time_zone)
-                               then p.since_at else statement_timestamp() end
+                               then p.since_at else statement_timestamp() end,
+               -- Of a clock that was ahead.
+               last_run_at = case when p.last_run_at <= statement_timestamp() then p.last_run_at end
          where p.topic = $1 and p.work_key = $2;
         perform pg_notify("{{schema}}"."{{fanout}}_channel"(), '');
         perform "{{schema}}"."{{audit}}_note"(
             'fanout.set', $9, jsonb_build_object(
-                'before', jsonb_build_object('every_seconds', old.every_seconds, 'jitter_seconds', old.jitter_seconds, 'cron', old.cron,
-                                             'time_zone', old.time_zone, 'enabled', old.enabled),
-                'after', jsonb_build_object('every_seconds', new.every_seconds, 'jitter_seconds', new.jitter_seconds, 'cron', new.cron,
-                                            'time_zone', new.time_zone, 'enabled', new.enabled)),
+                'before', "{{schema}}"."{{fanout}}_told"(old), 'after', "{{schema}}"."{{fanout}}_told"(new)),
             array['fanout'], array[$1 || ':' || $2]);
     end if;
     return query select p.* from "{{schema}}"."{{fanout}}" p where p.topic = $1 and p.work_key = $2;
@@ -130,7 +151,9 @@ as $mainstay$
 #variable_conflict use_column
 begin
     update "{{schema}}"."{{fanout}}" p
-       set last_run_at = greatest(p.last_run_at, $4), run_requested_at = case when p.run_requested_at is distinct from $5 then p.run_requested_at end
+       -- What is still to come was noted by a clock that has been set back since.
+       set last_run_at = case when p.last_run_at > statement_timestamp() then $4 else greatest(p.last_run_at, $4) end,
+           since_at = least(p.since_at, statement_timestamp()), run_requested_at = case when p.run_requested_at is distinct from $5 then p.run_requested_at end
      where p.topic = $1 and p.work_key = $2 and p.version = $3;
 end
 $mainstay$;

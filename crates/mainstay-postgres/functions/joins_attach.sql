@@ -62,20 +62,28 @@ $mainstay$;
 comment on function "{{schema}}"."{{joins}}_attach_pairs"(uuid[], uuid[], boolean) is
     'Internal: makes each item a member of the join in the same place. fresh: they were added to the outbox by this transaction.';
 
-create or replace function "{{schema}}"."{{joins}}_attach"(join_id uuid, work_item_ids uuid[]) returns setof uuid
+create or replace function "{{schema}}"."{{joins}}_attach"(join_id uuid, work_item_ids uuid[], actor text default null) returns setof uuid
 language plpgsql volatile
 as $mainstay$
+declare
+    added uuid[];
 begin
     if work_item_ids is null or array_position(work_item_ids, null) is not null then
         raise exception using errcode = '22023', message = '{{joins:literal}}_attach: work_item_ids must not be null, nor contain null';
     end if;
-    return query select a.id from "{{schema}}"."{{joins}}_attach_pairs"(
-        case when work_item_ids = '{}' then array[$1] else array_fill($1, array[cardinality(work_item_ids)]) end, work_item_ids, false) a(id);
+    added := array(select a.id from "{{schema}}"."{{joins}}_attach_pairs"(
+        case when work_item_ids = '{}' then array[$1] else array_fill($1, array[cardinality(work_item_ids)]) end, work_item_ids, false) a(id));
+    if actor is not null and added <> '{}' then
+        perform "{{schema}}"."{{audit}}_note"(
+            'join.attach', actor, jsonb_build_object('count', cardinality(added), 'items', to_jsonb(added[1:20])),
+            array['join'] || array_fill('step'::text, array[cardinality(added)]), array[$1::text] || added::text[]);
+    end if;
+    return query select u.item from unnest(added) u(item);
 end
 $mainstay$;
-comment on function "{{schema}}"."{{joins}}_attach"(uuid, uuid[]) is
+comment on function "{{schema}}"."{{joins}}_attach"(uuid, uuid[], text) is
     'Makes items steps of a join, in the caller''s transaction, and returns those that were not. Items are messages of the outbox, or whatever is '
-    'then reported by hand. A message that has ended before is counted at once.';
+    'then reported by hand. A message that has ended before is counted at once. With an actor those that were not steps before are recorded in the audit trail.';
 
 create or replace function "{{schema}}"."{{joins}}_report"(join_id uuid, work_item_id uuid, outcome text, actor text default null) returns text
 language plpgsql volatile

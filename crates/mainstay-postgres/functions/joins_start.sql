@@ -18,7 +18,8 @@ create or replace function "{{schema}}"."{{joins}}_start"(
     ordering_keys text[] default null,
     holds boolean[] default null,
     work_item_ids uuid[] default null,
-    message_ids uuid[] default null
+    message_ids uuid[] default null,
+    actor text default null
 ) returns uuid
 language plpgsql volatile
 as $mainstay$
@@ -99,10 +100,18 @@ begin
           from unnest(outcomes, topics, payloads, correlation_ids, headers, priorities, ordering_keys, holds, work_item_ids, message_ids)
                as u(outcome, topic, payload, correlation, header, priority, lane, hold, item, message);
     end if;
+    -- Applications that go about their business start joins all the time: that is recorded when somebody is named.
+    if actor is not null then
+        perform "{{schema}}"."{{audit}}_note"(
+            'join.start', actor, jsonb_build_object('before', null, 'after', jsonb_build_object(
+                'expected', $1, 'needed', needs, 'mode', $3, 'grouping_key', key, 'deadline_at', $5, 'deadline_in_seconds', $6,
+                'on_completed', topics[array_position(outcomes, 'completed')], 'on_failed', topics[array_position(outcomes, 'failed')])),
+            array['join'], array[new_id::text]);
+    end if;
     return new_id;
 end
 $mainstay$;
 comment on function "{{schema}}"."{{joins}}_start"(
-    integer, text, text, integer, timestamptz, double precision, uuid, text[], text[], text[], text[], text[], smallint[], text[], boolean[], uuid[], uuid[]) is
+    integer, text, text, integer, timestamptz, double precision, uuid, text[], text[], text[], text[], text[], smallint[], text[], boolean[], uuid[], uuid[], text) is
     'Starts a join of so many steps in the caller''s transaction and returns its id. mode: all, any, quorum (with the number) or deadline. '
-    'When it ends, the message of its outcome is put into the outbox; it has a header mainstay-join with the join''s id.';
+    'When it ends, the message of its outcome is put into the outbox; it has a header mainstay-join with the join''s id. With an actor it is recorded in the audit trail.';

@@ -6,7 +6,7 @@ select jsonb_build_object('topic', p.topic, 'work_key', p.work_key, 'every_secon
            'time_zone', p.time_zone, 'enabled', p.enabled, 'version', p.version, 'last_run_at', (extract(epoch from p.last_run_at) * 1000000)::bigint,
            'run_requested_at', (extract(epoch from p.run_requested_at) * 1000000)::bigint, 'since_at', (extract(epoch from p.since_at) * 1000000)::bigint,
            'created_at', (extract(epoch from p.created_at) * 1000000)::bigint, 'updated_at', (extract(epoch from p.updated_at) * 1000000)::bigint, 'now', (extract(epoch from statement_timestamp()) * 1000000)::bigint)::text as answer
-  from "{{schema}}"."{{fanout}}_register"($1::text, $2::text, $3::text::integer, $4::text::integer, $5::text, $6::text, $7::text::boolean) p
+  from "{{schema}}"."{{fanout}}_register"($1::text, $2::text, $3::text::integer, $4::text::integer, $5::text, $6::text, $7::text::boolean, "{{schema}}"."{{audit}}_as"($8::text, $9::text)) p
 
 -- name: standing
 select jsonb_build_object('topic', p.topic, 'work_key', p.work_key, 'every_seconds', p.every_seconds, 'jitter_seconds', p.jitter_seconds, 'cron', p.cron,
@@ -40,6 +40,10 @@ select jsonb_build_array("{{schema}}"."{{fanout}}_add_shards"($1::text, $2::text
 
 -- name: forget_shard
 select jsonb_build_array("{{schema}}"."{{fanout}}_forget_shard"($1::text, $2::text, $3::text, "{{schema}}"."{{audit}}_as"($4::text, $5::text)))::text as answer
+
+-- name: delete
+select jsonb_build_array(null, d.shards)::text as answer
+  from "{{schema}}"."{{fanout}}_delete"($1::text, $2::text, "{{schema}}"."{{audit}}_as"($3::text, $4::text)) d(shards)
 
 -- name: look
 select jsonb_build_object('shard_key', c.shard_key, 'last_completed_at', (extract(epoch from c.last_completed_at) * 1000000)::bigint, 'slice_id', c.slice_id,

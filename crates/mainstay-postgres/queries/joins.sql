@@ -6,11 +6,11 @@
 select jsonb_build_array("{{schema}}"."{{joins}}_start"(
            $1::text::integer, $2::text, $3::text, $4::text::integer, $5::text::timestamptz, $6::text::double precision, $7::text::uuid,
            $8::text::text[], $9::text::text[], $10::text::text[], $11::text::text[], $12::text::text[], $13::text::smallint[], $14::text::text[],
-           $15::text::boolean[], $16::text::uuid[], $17::text::uuid[]))::text as answer
+           $15::text::boolean[], $16::text::uuid[], $17::text::uuid[], "{{schema}}"."{{audit}}_as"($18::text, $19::text)))::text as answer
 
 -- name: attach
 select jsonb_build_array(a.added, nullif(current_setting('mainstay.joins', true), '')::jsonb, nullif(set_config('mainstay.joins', '', true), ''))::text as answer
-  from (select count(*) as added from "{{schema}}"."{{joins}}_attach"($1::text::uuid, $2::text::uuid[]) offset 0) a
+  from (select count(*) as added from "{{schema}}"."{{joins}}_attach"($1::text::uuid, $2::text::uuid[], "{{schema}}"."{{audit}}_as"($3::text, $4::text)) offset 0) a
 
 -- name: report
 select jsonb_build_array(r.outcome, "{{schema}}"."{{joins}}_standing"($1::text::uuid),

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
-use mainstay_core::Result;
 use mainstay_core::audit::Actor;
 use mainstay_core::fanout::{FanoutCursor, FanoutKey, FanoutPolicy, PlannedSlice, PreparedFanout, answer};
 use mainstay_core::store::{FanoutStore, Names, StoreCall, Wake};
+use mainstay_core::{Error, ErrorKind, Result};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -82,6 +82,11 @@ fn arguments<const N: usize>(key: &FanoutKey, rest: [Option<String>; N]) -> Vec<
     [text(key.topic()), text(key.work_key())].into_iter().chain(rest).collect()
 }
 
+/// What the function refuses although the arguments were checked before.
+fn in_flight(error: Error, field: &'static str) -> Error {
+    if error.kind() == ErrorKind::InvalidArgument { error.with_field(field) } else { error }
+}
+
 fn text(text: &str) -> Option<String> {
     Some(text.to_owned())
 }
@@ -100,14 +105,17 @@ impl FanoutStore for PostgresFanout {
         self.texts.identifier()
     }
 
-    async fn register(&self, fanout: &PreparedFanout) -> Result<FanoutPolicy> {
+    async fn register(&self, fanout: &PreparedFanout, by: &Actor) -> Result<FanoutPolicy> {
         const REGISTER: &str = "fanout.register";
+        let [by, about] = actor(Some(by));
         let values = [
             seconds(fanout.every()),
             seconds(fanout.jitter()),
             fanout.cron().map(str::to_owned),
             text(fanout.time_zone()),
             Some(fanout.enabled().to_string()),
+            by,
+            about,
         ];
         let arguments = arguments(fanout.key(), values);
         answer::policy_of(REGISTER, &self.texts.ask(REGISTER, &self.statements.register, arguments).await?)
@@ -164,7 +172,15 @@ impl FanoutStore for PostgresFanout {
         const FORGET: &str = "fanout.forget_shard";
         let [by, about] = actor(Some(by));
         let arguments = arguments(key, [text(shard), by, about]);
-        answer::changed(FORGET, &self.texts.ask(FORGET, &self.statements.forget_shard, arguments).await?)
+        let answers = self.texts.ask(FORGET, &self.statements.forget_shard, arguments).await;
+        answer::changed(FORGET, &answers.map_err(|error| in_flight(error, "shard_key"))?)
+    }
+
+    async fn delete(&self, key: &FanoutKey, by: &Actor) -> Result<Option<u64>> {
+        const DELETE: &str = "fanout.delete";
+        let arguments = arguments(key, actor(Some(by)));
+        let answers = self.texts.ask(DELETE, &self.statements.delete, arguments).await;
+        answer::deleted(DELETE, answers.map_err(|error| in_flight(error, "work_key"))?.first())
     }
 
     async fn look(&self, key: &FanoutKey, shards: &[String]) -> Result<Vec<FanoutCursor>> {

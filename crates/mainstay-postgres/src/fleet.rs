@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use mainstay_core::fleet::{Connect, ConnectTerms, DatabaseDiscovery, DatabaseEntry, Watch};
 use mainstay_core::store::Provider;
 use mainstay_core::{Error, ErrorKind, Result};
+use tokio_postgres::types::{FromSql, Type, accepts};
 
 use crate::error::from_driver;
 use crate::options::PostgresBuilder;
@@ -91,7 +92,9 @@ pub struct PostgresDiscovery {
 }
 
 impl PostgresDiscovery {
-    /// Asks `control` by this query each time. Its first column is the id, its second the URL, both as text.
+    /// Asks `control` by this query each time. Its first column is the id, its second the URL, both as text. Further ones are known by
+    /// their names, see [`DatabaseEntry::set`]: `schema`, `outbox_table`, `options` (text, json or jsonb); null is the default. A column of
+    /// another name is refused.
     pub fn new(control: Postgres, query: impl Into<String>) -> Self {
         Self { control, query: query.into() }
     }
@@ -110,13 +113,47 @@ impl DatabaseDiscovery for PostgresDiscovery {
         let rows = lease.client()?.query_typed(&self.query, &[]).await;
         let rows = rows.map_err(|error| from_driver(DISCOVER, error))?;
         lease.give_back();
-        let text = |row: &tokio_postgres::Row, column: usize| -> Result<String> {
-            row.try_get(column).map_err(|_| {
-                let text =
-                    "the query must give an id and a URL as its first two columns, both text and not null";
-                Error::new(ErrorKind::Config, DISCOVER, text)
-            })
-        };
-        rows.iter().map(|row| Ok(DatabaseEntry::new(text(row, 0)?, text(row, 1)?))).collect()
+        rows.iter().map(entry).collect()
     }
+}
+
+fn entry(row: &tokio_postgres::Row) -> Result<DatabaseEntry> {
+    let text = |column: usize| -> Result<String> {
+        row.try_get(column).map_err(|_| {
+            unfit("the query must give an id and a URL as its first two columns, both text and not null")
+        })
+    };
+    let mut entry = DatabaseEntry::new(text(0)?, text(1)?);
+    for (number, column) in row.columns().iter().enumerate().skip(2) {
+        let value: Option<Said> = row.try_get(number).map_err(|_| {
+            let (name, kind) = (column.name(), column.type_());
+            unfit(&format!(
+                "the query's column {name:?} must be text, or json or jsonb for options, got {kind}"
+            ))
+        })?;
+        entry = entry
+            .set(column.name(), value.as_ref().map(|said| said.0.as_str()))
+            .map_err(|error| unfit(&format!("the query can't be used: {}", error.message())))?;
+    }
+    Ok(entry)
+}
+
+fn unfit(text: &str) -> Error {
+    Error::new(ErrorKind::Config, DISCOVER, text)
+}
+
+/// A text, or JSON as a text.
+struct Said(String);
+
+impl<'a> FromSql<'a> for Said {
+    fn from_sql(
+        kind: &Type,
+        raw: &'a [u8],
+    ) -> std::result::Result<Self, Box<dyn std::error::Error + Sync + Send>> {
+        // The binary form of jsonb has the number of its version in front.
+        let raw = if *kind == Type::JSONB { raw.get(1..).ok_or("too short")? } else { raw };
+        Ok(Self(std::str::from_utf8(raw)?.to_owned()))
+    }
+
+    accepts!(TEXT, VARCHAR, BPCHAR, NAME, JSON, JSONB);
 }

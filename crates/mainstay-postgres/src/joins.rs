@@ -60,7 +60,8 @@ impl JoinStore for PostgresJoins {
         capabilities()
     }
 
-    fn starting(&self, join: &PreparedJoin) -> StoreCall {
+    fn starting(&self, join: &PreparedJoin, by: Option<&Actor>) -> StoreCall {
+        let [by, about] = actor(by);
         let quorum = match join.mode() {
             JoinMode::Quorum(needed) => Some(needed.to_string()),
             JoinMode::All | JoinMode::Any | JoinMode::Deadline => None,
@@ -88,6 +89,8 @@ impl JoinStore for PostgresJoins {
             column(join, |_, message| Some(message.hold_on_failure().to_string())),
             column(join, |_, message| id(message.work_item().as_uuid())),
             column(join, |_, message| id(message.message().as_uuid())),
+            by,
+            about,
         ];
         self.texts.call("join.start", &self.statements.start, arguments)
     }
@@ -97,9 +100,10 @@ impl JoinStore for PostgresJoins {
         Ok(())
     }
 
-    fn attaching(&self, join: JoinId, items: &[WorkItemId]) -> StoreCall {
+    fn attaching(&self, join: JoinId, items: &[WorkItemId], by: Option<&Actor>) -> StoreCall {
+        let [by, about] = actor(by);
         let items = array(Some(items.iter().map(|item| id(item.as_uuid())).collect()));
-        self.texts.call("join.attach", &self.statements.attach, [id(join.as_uuid()), items])
+        self.texts.call("join.attach", &self.statements.attach, [id(join.as_uuid()), items, by, about])
     }
 
     fn attached(&self, _join: JoinId, answers: &[String]) -> Result<Attached> {

@@ -118,7 +118,7 @@ impl JobStatements {
 statements! {
     /// The statements of fan-outs.
     FanoutStatements from "../queries/fanout.sql" {
-        register, standing, version, list, set, request_run, add_shards, forget_shard, look, cursors, complete, claim, ran,
+        register, standing, version, list, set, request_run, add_shards, forget_shard, delete, look, cursors, complete, claim, ran,
     }
 }
 

@@ -8,7 +8,8 @@ VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, json_array(?3, ?4, ?5, ?6, ?7), {{now}}, {{n
 ON CONFLICT (topic, work_key) DO UPDATE
    SET every_seconds = excluded.every_seconds, jitter_seconds = excluded.jitter_seconds, cron = excluded.cron, time_zone = excluded.time_zone,
        enabled = excluded.enabled, declared = excluded.declared, version = version + 1, updated_at = excluded.updated_at,
-       since_at = CASE WHEN enabled AND excluded.enabled AND cron IS excluded.cron AND time_zone = excluded.time_zone THEN since_at ELSE excluded.since_at END
+       since_at = CASE WHEN enabled AND excluded.enabled AND cron IS excluded.cron AND time_zone = excluded.time_zone THEN since_at ELSE excluded.since_at END,
+       last_run_at = CASE WHEN last_run_at <= excluded.updated_at THEN last_run_at END
  WHERE declared <> excluded.declared;
 
 -- name: standing
@@ -33,7 +34,9 @@ SELECT json_object('topic', topic, 'work_key', work_key, 'every_seconds', every_
 -- 1 topic, 2 work key, 3 version, 4 cadence, 5 jitter, 6 cron, 7 time zone, 8 enabled. No answer: it is of another version.
 UPDATE "{{schema}}_{{fanout}}"
    SET every_seconds = ?4, jitter_seconds = ?5, cron = ?6, time_zone = ?7, enabled = ?8, version = version + 1, updated_at = {{now}},
-       since_at = CASE WHEN enabled AND ?8 AND cron IS ?6 AND time_zone = ?7 THEN since_at ELSE {{now}} END
+       since_at = CASE WHEN enabled AND ?8 AND cron IS ?6 AND time_zone = ?7 THEN since_at ELSE {{now}} END,
+       -- One that is still to come is of a clock that was ahead.
+       last_run_at = CASE WHEN last_run_at <= {{now}} THEN last_run_at END
  WHERE topic = ?1 AND work_key = ?2 AND version = ?3
 RETURNING json_object('topic', topic, 'work_key', work_key, 'every_seconds', every_seconds, 'jitter_seconds', jitter_seconds, 'cron', cron,
        'time_zone', time_zone, 'enabled', enabled, 'version', version, 'last_run_at', last_run_at, 'run_requested_at', run_requested_at,
@@ -61,6 +64,21 @@ UPDATE "{{schema}}_{{fanout}}" SET version = version + 1 WHERE topic = ?1 AND wo
 DELETE FROM "{{schema}}_{{fanout}}_cursor" WHERE topic = ?1 AND work_key = ?2 AND shard_key = ?3
    AND NOT EXISTS (SELECT 1 FROM "{{schema}}_{{outbox}}" o WHERE o.id = slice_id)
 RETURNING json_array(1) AS answer;
+
+-- name: flying
+-- 1 topic, 2 work key. One of its slices that is in flight, if there is any.
+SELECT json_array(hex(c.slice_id), NULL) AS answer FROM "{{schema}}_{{fanout}}_cursor" c JOIN "{{schema}}_{{outbox}}" o ON o.id = c.slice_id
+ WHERE c.topic = ?1 AND c.work_key = ?2 LIMIT 1;
+
+-- name: delete
+-- 1 topic, 2 work key. How many shards it has. No answer: there is no such fan-out, or a slice of it is in flight.
+DELETE FROM "{{schema}}_{{fanout}}" WHERE topic = ?1 AND work_key = ?2
+   AND NOT EXISTS (SELECT 1 FROM "{{schema}}_{{fanout}}_cursor" c JOIN "{{schema}}_{{outbox}}" o ON o.id = c.slice_id WHERE c.topic = ?1 AND c.work_key = ?2)
+RETURNING json_array(NULL, (SELECT count(*) FROM "{{schema}}_{{fanout}}_cursor" c WHERE c.topic = ?1 AND c.work_key = ?2)) AS answer;
+
+-- name: delete_cursors
+-- 1 topic, 2 work key. Those of a fan-out that was deleted by the statement before this one.
+DELETE FROM "{{schema}}_{{fanout}}_cursor" WHERE topic = ?1 AND work_key = ?2 AND changes() > 0;
 
 -- name: look
 -- 1 topic, 2 work key, 3 shard.
@@ -99,9 +117,9 @@ INSERT INTO "{{schema}}_{{fanout}}_cursor" (topic, work_key, shard_key, created_
 ON CONFLICT (topic, work_key, shard_key) DO NOTHING;
 
 -- name: ran
--- 1 topic, 2 work key, 3 version, 4 nominal time, 5 the request that is met.
+-- 1 topic, 2 work key, 3 version, 4 nominal time, 5 the request that is met. What is still to come was noted by a clock that has been set back since.
 UPDATE "{{schema}}_{{fanout}}"
-   SET last_run_at = max(coalesce(last_run_at, ?4), ?4), run_requested_at = CASE WHEN run_requested_at IS NOT ?5 THEN run_requested_at END
+   SET last_run_at = CASE WHEN last_run_at <= {{now}} THEN max(last_run_at, ?4) ELSE ?4 END, since_at = min(since_at, {{now}}), run_requested_at = CASE WHEN run_requested_at IS NOT ?5 THEN run_requested_at END
  WHERE topic = ?1 AND work_key = ?2 AND version = ?3;
 
 -- name: changes

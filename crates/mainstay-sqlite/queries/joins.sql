@@ -15,6 +15,36 @@ INSERT INTO "{{schema}}_{{joins}}_continuation" (
     join_id, outcome, work_item_id, message_id, topic, payload, correlation_id, headers, priority, ordering_key, hold_on_failure)
 SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, json_set(coalesce(?8, '{}'), '$."mainstay-join"', ?12), ?9, ?10, ?11 WHERE changes() > 0;
 
+-- name: start_note
+-- Records a join, if the statement before this one, its start or a continuation, added something: 1 record, 2 name, 3 actor, 4 outcome,
+-- 5 correlation id, 6 data.
+INSERT INTO "{{schema}}_{{audit}}" (id, recorded_at, name, actor, outcome, correlation_id, data)
+SELECT ?1, {{now}}, ?2, ?3, ?4, ?5, ?6 WHERE changes() > 0;
+
+-- name: attach_note
+-- Records items that are going to be members, if there are any: 1 record, 2 name, 3 actor, 4 outcome, 5 correlation id, 6 what is told
+-- besides, 7 join, 8 items.
+WITH RECURSIVE place(at) AS (SELECT 1 WHERE length(?8) > 0 UNION ALL SELECT at + 16 FROM place WHERE at + 16 < length(?8)),
+     added(item) AS (
+         SELECT DISTINCT CAST(substr(?8, at, 16) AS BLOB) AS item FROM place
+          WHERE EXISTS (SELECT 1 FROM "{{schema}}_{{joins}}" WHERE id = ?7 AND status = 0)
+            AND NOT EXISTS (SELECT 1 FROM "{{schema}}_{{joins}}_member" m WHERE m.join_id = ?7 AND m.work_item_id = CAST(substr(?8, at, 16) AS BLOB))),
+     shown(id) AS (SELECT lower(hex(item)) FROM added LIMIT 20)
+INSERT INTO "{{schema}}_{{audit}}" (id, recorded_at, name, actor, outcome, correlation_id, data)
+SELECT ?1, {{now}}, ?2, ?3, ?4, ?5, json_set(?6, '$.count', (SELECT count(*) FROM added), '$.items', json((
+           SELECT json_group_array(substr(id, 1, 8) || '-' || substr(id, 9, 4) || '-' || substr(id, 13, 4) || '-' || substr(id, 17, 4) || '-' || substr(id, 21)) FROM shown)))
+ WHERE EXISTS (SELECT 1 FROM added);
+
+-- name: attach_about
+-- 1 record, 2 join, 3 items. Each of those that are going to be members finds the record, if there is one.
+WITH RECURSIVE place(at) AS (SELECT 1 WHERE length(?3) > 0 UNION ALL SELECT at + 16 FROM place WHERE at + 16 < length(?3)),
+     added(item, id) AS (
+         SELECT CAST(substr(?3, at, 16) AS BLOB), lower(hex(substr(?3, at, 16))) FROM place)
+INSERT OR IGNORE INTO "{{schema}}_{{audit}}_anchor" (kind, value, recorded_at, audit_id)
+SELECT 'step', substr(n.id, 1, 8) || '-' || substr(n.id, 9, 4) || '-' || substr(n.id, 13, 4) || '-' || substr(n.id, 17, 4) || '-' || substr(n.id, 21), a.recorded_at, a.id
+  FROM "{{schema}}_{{audit}}" a, added n
+ WHERE a.id = ?1 AND NOT EXISTS (SELECT 1 FROM "{{schema}}_{{joins}}_member" m WHERE m.join_id = ?2 AND m.work_item_id = n.item);
+
 -- name: report_before
 -- 1 join, 2 item. No row: there is no such join. The last is null where the item is no member.
 SELECT json_array(j.status, j.completed, j.failed,

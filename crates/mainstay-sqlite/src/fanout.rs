@@ -120,7 +120,7 @@ impl FanoutStore for SqliteFanout {
         &self.identifier
     }
 
-    async fn register(&self, fanout: &PreparedFanout) -> Result<FanoutPolicy> {
+    async fn register(&self, fanout: &PreparedFanout, by: &Actor) -> Result<FanoutPolicy> {
         const REGISTER: &str = "fanout.register";
         let key = fanout.key();
         let values = [
@@ -131,8 +131,20 @@ impl FanoutStore for SqliteFanout {
             i64::from(fanout.enabled()).into(),
         ];
         let sql = &self.statements;
-        let steps = vec![step(&sql.register, key, values), step(&sql.standing, key, [])];
-        answer::policy_of(REGISTER, &self.write(REGISTER, steps, |_| true).await?)
+        let standing = || step(&sql.standing, key, []);
+        let steps = vec![standing(), step(&sql.register, key, values), standing()];
+        let (key, by) = (key.clone(), by.clone());
+        let tell = move |answers: &[String]| {
+            let policies = answer::policies(REGISTER, answers)?;
+            let (before, after) = match policies.as_slice() {
+                [(after, _)] => (None, after),
+                [(before, _), (after, _)] if before.version != after.version => (Some(before), after),
+                _ => return Ok(None),
+            };
+            let data = json!({ "before": before.map(told), "after": told(after) });
+            Ok(Some(record(REGISTER, &key, &by, data)))
+        };
+        answer::policy_of(REGISTER, &self.administer(REGISTER, steps, tell, |_| true).await?)
     }
 
     async fn standing(&self, key: &FanoutKey) -> Result<Option<(FanoutPolicy, Timestamp)>> {
@@ -225,9 +237,27 @@ impl FanoutStore for SqliteFanout {
         let answers = self.administer(FORGET, steps, tell, |_| false).await?;
         if let [looked] = answers.as_slice() {
             let cursor = answer::cursors(FORGET, std::slice::from_ref(looked))?.pop();
-            return Err(answer::in_flight(FORGET, cursor.and_then(|cursor| cursor.slice_id)));
+            return Err(answer::in_flight(FORGET, "shard_key", cursor.and_then(|cursor| cursor.slice_id)));
         }
         Ok(!answers.is_empty())
+    }
+
+    async fn delete(&self, key: &FanoutKey, by: &Actor) -> Result<Option<u64>> {
+        const DELETE: &str = "fanout.delete";
+        let sql = &self.statements;
+        let parts = [&sql.standing, &sql.flying, &sql.delete, &sql.delete_cursors];
+        let steps = parts.map(|sql| step(sql, key, [])).into();
+        let (key, by) = (key.clone(), by.clone());
+        let tell = move |answers: &[String]| {
+            let [before, deleted] = answers else { return Ok(None) };
+            // Refused here, so that nothing stays of what was done so far.
+            let shards = answer::deleted(DELETE, Some(deleted))?;
+            let before = answer::policy_of(DELETE, std::slice::from_ref(before))?;
+            let data = json!({ "before": told(&before), "after": null, "shards": shards });
+            Ok(Some(record(DELETE, &key, &by, data)))
+        };
+        let answers = self.administer(DELETE, steps, tell, |answers| !answers.is_empty()).await?;
+        answer::deleted(DELETE, answers.get(1))
     }
 
     async fn look(&self, key: &FanoutKey, shards: &[String]) -> Result<Vec<FanoutCursor>> {

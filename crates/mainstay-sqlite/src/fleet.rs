@@ -88,7 +88,9 @@ pub struct SqliteDiscovery {
 }
 
 impl SqliteDiscovery {
-    /// Asks `control` by this query each time. Its first column is the id, its second the path or URL, both as text.
+    /// Asks `control` by this query each time. Its first column is the id, its second the path or URL, both as text. Further ones are known
+    /// by their names, see [`DatabaseEntry::set`]: `schema`, `outbox_table`, `options`; null is the default. A column of another name is
+    /// refused.
     pub fn new(control: Sqlite, query: impl Into<Arc<str>>) -> Self {
         Self { control, query: query.into() }
     }
@@ -109,17 +111,31 @@ impl DatabaseDiscovery for SqliteDiscovery {
             if statement.column_count() < 2 {
                 return Err(unfit().into());
             }
-            let text = |row: &rusqlite::Row<'_>, column: usize| row.get::<_, String>(column);
-            let rows = statement.query_map([], |row| Ok((text(row, 0), text(row, 1))))?;
+            let names: Vec<String> = statement.column_names().into_iter().map(str::to_owned).collect();
+            let mut rows = statement.query([])?;
             let mut entries = Vec::new();
-            for row in rows {
-                let (Ok(id), Ok(target)) = row? else { return Err(unfit().into()) };
-                entries.push(DatabaseEntry::new(id, target));
+            while let Some(row) = rows.next()? {
+                entries.push(entry(row, &names)?);
             }
             Ok(entries)
         });
         read.await
     }
+}
+
+fn entry(row: &rusqlite::Row<'_>, names: &[String]) -> Result<DatabaseEntry> {
+    let text = |column: usize| row.get::<_, String>(column).map_err(|_| unfit());
+    let mut entry = DatabaseEntry::new(text(0)?, text(1)?);
+    for (column, name) in names.iter().enumerate().skip(2) {
+        let value: Option<String> = row.get(column).map_err(|_| {
+            Error::new(ErrorKind::Config, DISCOVER, format!("the query's column {name:?} must be text"))
+        })?;
+        entry = entry.set(name, value.as_deref()).map_err(|error| {
+            let text = format!("the query can't be used: {}", error.message());
+            Error::new(ErrorKind::Config, DISCOVER, text)
+        })?;
+    }
+    Ok(entry)
 }
 
 fn unfit() -> Error {

@@ -17,7 +17,7 @@ use mainstay_core::ErrorKind;
 use mainstay_core::fleet::{DatabaseDiscovery, DatabaseEntry, DatabaseFile, DatabaseList, Fleet, StoreState};
 use mainstay_core::outbox::{Message, Outbox};
 use mainstay_core::queue::Context;
-use mainstay_core::store::{ConnectionGate, Provider};
+use mainstay_core::store::{ConnectionGate, Names, Provider};
 use mainstay_sqlite::{Sqlite, SqliteConnector, SqliteDiscovery};
 use mainstay_tests::eventually;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
@@ -163,6 +163,26 @@ async fn a_control_database_tells_of_files() {
         let discovery = SqliteDiscovery::new(scratch.sqlite.clone(), unfit);
         assert_eq!(discovery.discover().await.unwrap_err().kind(), ErrorKind::Config, "{unfit}");
     }
+    // Further columns are known by their names, and one that is not is refused: it may be one that is misspelt.
+    let found = async |columns: &str| {
+        let query = format!("select 'a', '/data/a.db', {columns}");
+        SqliteDiscovery::new(scratch.sqlite.clone(), query).discover().await
+    };
+    let full =
+        "'work' as schema, 'mail' as outbox_table, null as lease_table, '{\"region\": \"eu\"}' as options";
+    let names = Names::default().with_schema("work").unwrap().with_outbox("mail").unwrap();
+    let entry = DatabaseEntry::new("a", "/data/a.db").names(names).option("region", "eu");
+    assert_eq!(found(full).await.unwrap(), [entry]);
+    for (unfit, named) in [
+        ("'work' as shema", "shema"),
+        ("null as shema", "shema"),
+        ("1 as schema", "schema"),
+        ("'secret' as options", "options"),
+    ] {
+        let error = found(unfit).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Config, "{unfit}: {error}");
+        assert!(error.message().contains(named) && !error.to_string().contains("secret"), "{error}");
+    }
     let missing = SqliteDiscovery::new(scratch.sqlite.clone(), "select id, path from nowhere");
     missing.discover().await.unwrap_err();
 }
@@ -173,6 +193,28 @@ async fn make(path: &Path) -> String {
     sqlite.schema().deploy().await.unwrap();
     sqlite.close().await;
     path.display().to_string()
+}
+
+#[test]
+fn a_file_tells_of_schemas_tables_and_options() {
+    let directory = tempfile::tempdir().unwrap();
+    let names = Names::default().with_schema("work").unwrap().with_outbox("mail").unwrap();
+    let wanted = DatabaseEntry::new("a", "/data/a.db").names(names).option("region", "eu");
+    let toml = "[[databases]]\nid = 'a'\nurl = '/data/a.db'\nschema = 'work'\noutbox_table = 'mail'\noptions = { region = 'eu' }";
+    let json = r#"{"databases": [{"id": "a", "url": "/data/a.db", "schema": "work", "outbox_table": "mail", "options": {"region": "eu"}}]}"#;
+    for (file, text) in [("fleet.toml", toml), ("fleet.json", json)] {
+        let path = directory.path().join(file);
+        std::fs::write(&path, text).unwrap();
+        assert_eq!(DatabaseFile::new(&path).read().unwrap(), [wanted.clone()], "{file}");
+        for (known, unknown) in
+            [("schema", "shema"), ("outbox_table", "nobox_table"), ("databases", "database")]
+        {
+            std::fs::write(&path, text.replace(known, unknown)).unwrap();
+            let error = DatabaseFile::new(&path).read().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+            assert!(error.message().contains(file), "{error}");
+        }
+    }
 }
 
 #[tokio::test]

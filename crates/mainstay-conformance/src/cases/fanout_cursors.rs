@@ -3,20 +3,26 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use mainstay_core::fanout::{Fanout, FanoutSlice, KnownShards, Slice};
+use mainstay_core::audit::Anchor;
+use mainstay_core::fanout::{Fanout, FanoutDefinition, FanoutSlice, KnownShards, Pass, Slice};
 use mainstay_core::queue::{Context, HandlerError};
 use mainstay_core::runtime::RunningMainstay;
 use mainstay_core::{ErrorKind, OwnerToken};
+use serde_json::json;
 
 use crate::case::cases;
 use crate::crew::{Reporter, Reports};
 use crate::fixture::{End, Fixture};
 use crate::world::World;
 
-use super::fanout::{definition, fanout, key, messages, pass, shards};
+use super::administration::{BY, data, only};
+use super::fanout::{definition, end_slices, fanout, key, messages, pass, shards};
 
 cases! { $ fanout_cursors_cases:
     r23_a_shard_with_a_slice_in_flight_is_not_forgotten ["R23"],
+    r23_a_fan_out_is_deleted_with_its_shards ["R23"],
+    r23_a_fan_out_with_a_slice_in_flight_is_not_deleted ["R23"],
+    r23_a_fan_out_that_is_deleted_while_it_is_planned_leaves_no_slice ["R23"],
     r23_a_cursor_never_moves_back ["R23"],
     r23_completions_that_race_leave_the_latest ["R23"],
     r23_a_cursor_moves_with_the_callers_transaction ["R23"],
@@ -203,7 +209,8 @@ async fn r23_a_shard_with_a_slice_in_flight_is_not_forgotten(fx: &dyn Fixture) {
     let slice = messages(&world).await[0].id;
     for claimed in [false, true] {
         let refused = fanout.forget_shard("etl", "payments", "a").await.unwrap_err();
-        assert_eq!(refused.kind(), ErrorKind::InvalidArgument, "claimed: {claimed}");
+        let what = (refused.kind(), refused.field());
+        assert_eq!(what, (ErrorKind::InvalidArgument, Some("shard_key")), "claimed: {claimed}");
         let told = refused.to_string();
         assert!(told.contains("in flight") && told.contains(&slice.to_string()), "{told}");
         if !claimed {
@@ -213,4 +220,65 @@ async fn r23_a_shard_with_a_slice_in_flight_is_not_forgotten(fx: &dyn Fixture) {
     // The cursor is as it was: nothing is planned beside the slice.
     let known = KnownShards::new(world.provider.fanout());
     assert_eq!(pass(&world, &known).await.in_flight, 1);
+}
+
+async fn r23_a_fan_out_is_deleted_with_its_shards(fx: &dyn Fixture) {
+    let world = World::open(fx).await;
+    let fanout = fanout(&world).by(BY);
+    for (topic, work_key) in [("etl", "payments"), ("etl", "vendors")] {
+        let definition = FanoutDefinition::new(topic, work_key).every(Duration::from_secs(600));
+        fanout.register(definition).await.unwrap();
+        fanout.add_shards(topic, work_key, ["a", "b", "c"]).await.unwrap();
+    }
+    assert_eq!(fanout.delete("etl", "payments").await.unwrap(), Some(3));
+    assert_eq!(fanout.get("etl", "payments").await.unwrap(), None);
+    assert_eq!(fanout.cursors("etl", "payments", None, 10).await.unwrap(), []);
+    // Nobody else's.
+    assert!(fanout.get("etl", "vendors").await.unwrap().is_some());
+    assert_eq!(fanout.cursors("etl", "vendors", None, 10).await.unwrap().len(), 3);
+    let record = only(&world, "fanout.delete").await;
+    assert_eq!(record.anchors, [Anchor::new("fanout", "etl:payments")]);
+    let told = data(&record);
+    assert_eq!((&told["before"]["every_seconds"], &told["after"]), (&json!(600), &json!(null)));
+    assert_eq!(told["shards"], json!(3));
+    // What is not there is not deleted, and not told.
+    assert_eq!(fanout.delete("etl", "payments").await.unwrap(), None);
+    only(&world, "fanout.delete").await;
+    assert_eq!(pass(&world, &shards(["a"])).await, Pass::default());
+    // A program that registers it begins anew.
+    assert_eq!(fanout.register(definition()).await.unwrap().version, 1);
+    assert_eq!(fanout.cursors("etl", "payments", None, 10).await.unwrap(), []);
+}
+
+async fn r23_a_fan_out_with_a_slice_in_flight_is_not_deleted(fx: &dyn Fixture) {
+    let world = World::open(fx).await;
+    let fanout = fanout(&world);
+    fanout.register(definition()).await.unwrap();
+    assert_eq!(pass(&world, &shards(["a", "b"])).await.dispatched.len(), 2);
+    let refused = fanout.delete("etl", "payments").await.unwrap_err();
+    assert_eq!((refused.kind(), refused.field()), (ErrorKind::InvalidArgument, Some("work_key")));
+    assert!(refused.to_string().contains("in flight"), "{refused}");
+    assert!(fanout.get("etl", "payments").await.unwrap().is_some());
+    assert_eq!(fanout.cursors("etl", "payments", None, 10).await.unwrap().len(), 2);
+    assert_eq!(end_slices(&world, true).await, 2);
+    assert_eq!(fanout.delete("etl", "payments").await.unwrap(), Some(2));
+}
+
+async fn r23_a_fan_out_that_is_deleted_while_it_is_planned_leaves_no_slice(fx: &dyn Fixture) {
+    let world = World::open(fx).await;
+    let fanout = fanout(&world);
+    for _ in 0..5 {
+        fanout.register(definition()).await.unwrap();
+        let planner = shards(["a", "b"]);
+        let (pass, deleted) = tokio::join!(pass(&world, &planner), fanout.delete("etl", "payments"));
+        // Either there are slices and it stays, or it is gone and there are none.
+        match deleted {
+            Ok(deleted) => assert!(deleted.is_some() && pass.dispatched.is_empty()),
+            Err(error) => {
+                assert_eq!((error.field(), pass.dispatched.len()), (Some("work_key"), 2), "{error}");
+                assert_eq!(end_slices(&world, false).await, 2);
+                assert_eq!(fanout.delete("etl", "payments").await.unwrap(), Some(2));
+            }
+        }
+    }
 }

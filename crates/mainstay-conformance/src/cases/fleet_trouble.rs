@@ -26,6 +26,7 @@ cases! { $ fleet_trouble_cases:
     mst_007_a_database_that_vanishes_harms_no_other ["MST-007", "R24"],
     mst_007_a_slow_database_harms_no_other ["MST-007", "R24"],
     mst_007_a_full_database_harms_no_other ["MST-007", "R24"],
+    mst_007_a_full_database_says_so_and_goes_on_when_there_is_room ["MST-007", "R24"],
     mst_007_a_database_may_be_dead_from_the_start ["MST-007", "R24"],
     mst_007_a_database_that_can_only_be_read_is_not_taken_for_well ["MST-007", "R24"],
     r24_a_database_that_falls_silent_at_work_gives_its_connections_back ["R24", "MST-007"],
@@ -101,6 +102,25 @@ pub(super) async fn mst_007_a_slow_database_harms_no_other(fx: &dyn Fixture) -> 
 
 pub(super) async fn mst_007_a_full_database_harms_no_other(fx: &dyn Fixture) -> Result<(), Lacking> {
     harms_no_other(fx, Affliction::Full).await
+}
+
+async fn mst_007_a_full_database_says_so_and_goes_on_when_there_is_room(
+    fx: &dyn Fixture,
+) -> Result<(), Lacking> {
+    let tenants = Tenants::open(fx, &["a"]).await;
+    let (reporter, mut reports) = Reports::<Delivery>::new();
+    let fleet = tenants.fleet().each(reporting(reporter)).build().unwrap();
+    let running = fleet.start().await.unwrap();
+    fleet.outbox("a").unwrap().enqueue(Message::new(TOPIC, "before")).await.unwrap();
+    reports.next().await;
+    fx.afflict(tenants.get("a"), Affliction::Full).await?;
+    let error = fleet.outbox("a").unwrap().enqueue(Message::new(TOPIC, "lost")).await.unwrap_err();
+    assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Full, true), "{error}");
+    fx.heal(tenants.get("a")).await;
+    fleet.outbox("a").unwrap().enqueue(Message::new(TOPIC, "after")).await.unwrap();
+    assert_eq!(reports.next().await.1, "after");
+    running.stop().await;
+    Ok(())
 }
 
 pub(super) async fn mst_007_a_wrong_schema_harms_no_other(fx: &dyn Fixture) -> Result<(), Lacking> {

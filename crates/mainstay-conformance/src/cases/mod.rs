@@ -17,6 +17,7 @@ mod effects;
 mod enqueue;
 mod fail;
 mod fanout;
+mod fanout_clock;
 mod fanout_cursors;
 mod fanout_runs;
 mod fanout_service;
@@ -86,6 +87,7 @@ pub fn all() -> Vec<Case> {
         enqueue::CASES,
         fail::CASES,
         fanout::CASES,
+        fanout_clock::CASES,
         fanout_cursors::CASES,
         fanout_runs::CASES,
         fanout_service::CASES,

@@ -6,15 +6,15 @@ use mainstay_core::audit::{Actor, Anchor, Audit, AuditFilter, AuditPage};
 use mainstay_core::fanout::FanoutChange;
 use mainstay_core::inbox::{Inbox, InboxKey, InboxRetention, Incoming};
 use mainstay_core::job::JobDefinition;
-use mainstay_core::join::{JoinRetention, JoinState, MemberState, NewJoin, Reported, Step};
+use mainstay_core::join::{JoinMode, JoinRetention, JoinState, MemberState, NewJoin, Reported, Step};
 use mainstay_core::lease::Leases;
 use mainstay_core::operation::{NewOperation, OperationRetention, Operations};
-use mainstay_core::outbox::{Message, MessageFilter, OnFailure, Retention};
+use mainstay_core::outbox::{Limits, Message, MessageFilter, OnFailure, Retention};
 use mainstay_core::queue::Status;
 use mainstay_core::store::Names;
 use mainstay_core::timer::NewTimer;
 use mainstay_core::{ErrorKind, JoinId, OwnerToken, WorkItemId};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::case::{Verdict, cases};
 use crate::fixture::Fixture;
@@ -27,6 +27,11 @@ use super::joins::of;
 cases! { $ recording_cases:
     r30_a_cancelled_join_leaves_a_record ["R30"],
     r30_a_step_reported_by_hand_leaves_a_record_and_one_of_the_application_does_not ["R30"],
+    r30_a_join_started_by_hand_leaves_a_record_and_one_of_the_application_does_not ["R30"],
+    r30_steps_attached_by_hand_leave_a_record_and_those_of_the_application_do_not ["R30"],
+    r30_a_join_started_by_hand_in_a_transaction_is_recorded_with_it ["R30"],
+    r30_a_registered_fan_out_leaves_a_record_when_it_is_new_or_changes ["R30"],
+    r30_two_who_register_a_fan_out_at_once_are_recorded_in_turn ["R30"],
     r30_a_changed_fan_out_leaves_a_record ["R30"],
     r30_a_run_of_a_fan_out_that_is_asked_for_leaves_a_record ["R30"],
     r30_added_and_forgotten_shards_leave_a_record_and_planned_ones_do_not ["R30"],
@@ -101,6 +106,133 @@ async fn r30_a_step_reported_by_hand_leaves_a_record_and_one_of_the_application_
     only(&world, "join.report").await;
 }
 
+async fn r30_a_join_started_by_hand_leaves_a_record_and_one_of_the_application_does_not(fx: &dyn Fixture) {
+    let world = World::open(fx).await;
+    let joins = world.joins();
+    let of_application = joins.start(NewJoin::new(3).on_completed(Message::new(TOPIC, ""))).await.unwrap();
+    assert!(records(&world, "join.").await.is_empty());
+    let by_hand = joins.by(BY);
+    let order = || {
+        NewJoin::new(5)
+            .mode(JoinMode::Quorum(3))
+            .grouping_key("order-7")
+            .deadline_in(Duration::from_secs(60))
+            .on_completed(Message::new("ready", "SECRET"))
+            .on_failed(Message::new("stuck", "SECRET"))
+    };
+    let join = by_hand.start(order()).await.unwrap();
+    let record = only(&world, "join.start").await;
+    assert_eq!(record.anchors, [Anchor::new("join", join.to_string())]);
+    let wanted = json!({
+        "before": null,
+        "after": {
+            "expected": 5, "needed": 3, "mode": "quorum", "grouping_key": "order-7", "deadline_at": null, "deadline_in_seconds": 60.0,
+            "on_completed": "ready", "on_failed": "stuck",
+        },
+    });
+    let told = data(&record);
+    assert_eq!(told["after"]["deadline_in_seconds"].as_f64(), Some(60.0));
+    let plain = |told: &Value| told.to_string().replace("60.0", "60");
+    assert_eq!(plain(told), plain(&wanted));
+    // One that is not started is not told, with or without something to follow.
+    for taken in [order().id(of_application), NewJoin::new(1).id(join)] {
+        assert_eq!(by_hand.start(taken).await.unwrap_err().kind(), ErrorKind::InvalidArgument);
+    }
+    only(&world, "join.start").await;
+}
+
+async fn r30_steps_attached_by_hand_leave_a_record_and_those_of_the_application_do_not(fx: &dyn Fixture) {
+    let world = World::open(fx).await;
+    let joins = world.joins();
+    let join = joins.start(NewJoin::new(100)).await.unwrap();
+    let mut steps: Vec<_> = (0..30).map(|_| WorkItemId::new()).collect();
+    joins.attach(join, &steps[..5]).await.unwrap();
+    assert!(records(&world, "join.").await.is_empty());
+    let by_hand = joins.by(BY);
+    // Some of them are members already, and one is named twice.
+    steps.push(steps[7]);
+    assert_eq!(by_hand.attach(join, &steps).await.unwrap().added, 25);
+    let record = only(&world, "join.attach").await;
+    let told = data(&record);
+    assert_eq!(told["count"], json!(25));
+    let items = told["items"].as_array().unwrap();
+    assert_eq!(items.len(), 20);
+    let text = |step: &WorkItemId| step.to_string();
+    assert!(items.iter().all(|item| steps[5..30].iter().map(text).any(|step| item == &json!(step))));
+    // Each of them finds it, and nothing else does.
+    assert_eq!(record.anchors[0], Anchor::new("join", join.to_string()));
+    let mut wanted: Vec<_> = steps[5..30].iter().map(|step| Anchor::new("step", text(step))).collect();
+    wanted.sort();
+    assert_eq!(record.anchors[1..], wanted);
+    // What is not attached is not told.
+    assert_eq!(by_hand.attach(join, &steps).await.unwrap().added, 0);
+    assert_eq!(by_hand.attach(join, &[]).await.unwrap().added, 0);
+    assert_eq!(by_hand.attach(JoinId::new(), &steps).await.unwrap_err().kind(), ErrorKind::NotFound);
+    joins.cancel(join).await.unwrap();
+    assert!(by_hand.attach(join, &[WorkItemId::new()]).await.is_err());
+    only(&world, "join.attach").await;
+}
+
+async fn r30_a_join_started_by_hand_in_a_transaction_is_recorded_with_it(fx: &dyn Fixture) {
+    let world = World::open(fx).await;
+    let joins = world.joins().by(BY);
+    let step = WorkItemId::new();
+    for commit in [false, true] {
+        let mut tx = world.outbox.store().begin().await.unwrap();
+        let join = joins.start_in(&mut tx, NewJoin::new(2).on_failed(Message::new(TOPIC, ""))).await.unwrap();
+        assert_eq!(joins.attach_in(&mut tx, join, &[step]).await.unwrap().added, 1);
+        if commit {
+            tx.commit().await.unwrap()
+        } else {
+            tx.rollback().await.unwrap()
+        }
+        assert_eq!(records(&world, "join.").await.len(), if commit { 2 } else { 0 });
+    }
+}
+
+async fn r30_a_registered_fan_out_leaves_a_record_when_it_is_new_or_changes(fx: &dyn Fixture) {
+    let world = World::open(fx).await;
+    let fanout = fanout(&world);
+    let told = async || records(&world, "fanout.register").await;
+    fanout.register(definition()).await.unwrap();
+    let first = told().await;
+    assert_eq!((first.len(), first[0].actor.as_str()), (1, Actor::library().as_str()));
+    assert_eq!(first[0].anchors, [Anchor::new("fanout", "etl:payments")]);
+    assert_eq!(data(&first[0])["before"], json!(null));
+    let of_first = data(&first[0])["after"].clone();
+    assert_eq!(of_first["enabled"], json!(true));
+    // As every start of a program does, also where somebody has changed it since.
+    fanout.set("etl", "payments", &FanoutChange::default().enabled(false)).await.unwrap();
+    fanout.by(BY).register(definition()).await.unwrap();
+    assert_eq!(told().await, first);
+    fanout.by(BY).register(definition().cron("0 2 * * *").time_zone("Europe/Berlin")).await.unwrap();
+    let record = told().await.into_iter().find(|record| record.actor == BY).unwrap();
+    let mut before = of_first.clone();
+    before["enabled"] = json!(false);
+    let mut after = of_first;
+    (after["cron"], after["time_zone"]) = (json!("0 2 * * *"), json!("Europe/Berlin"));
+    assert_eq!(*data(&record), json!({ "before": before, "after": after }));
+}
+
+async fn r30_two_who_register_a_fan_out_at_once_are_recorded_in_turn(fx: &dyn Fixture) {
+    let world = World::open(fx).await;
+    let register = |seconds: u64| {
+        let fanout = fanout(&world);
+        async move { fanout.register(definition().every(Duration::from_secs(seconds))).await.unwrap() }
+    };
+    tokio::join!(register(60), register(120), register(180), register(60), register(120));
+    // Each one's before is another's after.
+    let mut told = records(&world, "fanout.register").await;
+    told.reverse();
+    assert_eq!(data(&told[0])["before"], json!(null));
+    for pair in told.windows(2) {
+        assert_eq!(data(&pair[1])["before"], data(&pair[0])["after"]);
+    }
+    let policy = fanout(&world).get("etl", "payments").await.unwrap().unwrap();
+    assert_eq!(data(told.last().unwrap())["after"]["every_seconds"], json!(policy.every.as_secs()));
+    assert_eq!(policy.version, told.len() as i64);
+}
+
 async fn r30_a_changed_fan_out_leaves_a_record(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let fanout = fanout(&world).by(BY);
@@ -144,7 +276,7 @@ async fn r30_added_and_forgotten_shards_leave_a_record_and_planned_ones_do_not(f
     fanout.register(definition()).await.unwrap();
     // A coordinator meets shards all the time.
     assert_eq!(pass(&world, &shards(["a", "b"])).await.dispatched.len(), 2);
-    assert!(records(&world, "fanout.").await.is_empty());
+    assert_eq!(records(&world, "fanout.").await.len(), 1, "that it was registered");
     assert_eq!(fanout.add_shards("etl", "payments", ["b", "d", "c", "d"]).await.unwrap(), 2);
     let record = only(&world, "fanout.add_shards").await;
     let about = |shard: &str| Anchor::new("shard", format!("etl:payments:{shard}"));
@@ -185,6 +317,8 @@ async fn r30_joins_and_fan_outs_that_do_not_change_leave_no_record(fx: &dyn Fixt
     fanout.add_shards("etl", "payments", ["a"]).await.unwrap();
     let (joins, fanout) = (joins.by(BY), fanout.by(BY));
     assert!(!joins.cancel(join).await.unwrap().changed);
+    assert_eq!(joins.attach(join, &[]).await.unwrap().added, 0);
+    fanout.register(definition()).await.unwrap();
     assert_eq!(joins.cancel(JoinId::new()).await.unwrap_err().kind(), ErrorKind::NotFound);
     let same = FanoutChange::default().enabled(true);
     fanout.set("etl", "payments", &same).await.unwrap();
@@ -218,6 +352,12 @@ async fn r30_joins_and_fan_outs_whose_record_is_refused_do_not_change(fx: &dyn F
     let (store, key) = (joins.store(), policy.key.clone());
     assert!(store.cancel(join, &nobody).await.is_err());
     assert!(store.run(store.reporting(join, step, Step::Completed, Some(&nobody))).await.is_err());
+    let started = NewJoin::new(1).prepare(&Limits::default()).unwrap();
+    assert!(store.run(store.starting(&started, Some(&nobody))).await.is_err());
+    let attached = WorkItemId::new();
+    assert!(store.run(store.attaching(join, &[attached], Some(&nobody))).await.is_err());
+    let registered = definition().jitter(Duration::from_secs(1)).prepare().unwrap();
+    assert!(fanout.store().register(&registered, &nobody).await.is_err());
     let mut other = policy.clone();
     other.enabled = false;
     assert!(fanout.store().set(&other, &nobody).await.is_err());
@@ -228,7 +368,10 @@ async fn r30_joins_and_fan_outs_whose_record_is_refused_do_not_change(fx: &dyn F
     assert_eq!(of(&joins, join).await.state, JoinState::Pending);
     assert_eq!(world.row(waits).await.status, Status::Ready);
     let members = joins.members(join, mainstay_core::join::MemberPage::default()).await.unwrap();
-    assert!(members.iter().all(|member| member.state == MemberState::Pending));
+    assert!(
+        members.iter().all(|member| member.state == MemberState::Pending && member.work_item != attached)
+    );
+    assert_eq!(joins.get(started.id()).await.unwrap(), None);
     assert_eq!(fanout.get("etl", "payments").await.unwrap(), Some(policy));
     assert!(fanout.cursor("etl", "payments", "a").await.unwrap().is_some());
     assert!(fanout.cursor("etl", "payments", "b").await.unwrap().is_none());
@@ -237,6 +380,12 @@ async fn r30_joins_and_fan_outs_whose_record_is_refused_do_not_change(fx: &dyn F
     let error = joins.by(&nobody).cancel(join).await.unwrap_err();
     assert_eq!(error.field(), Some("actor"));
     let error = joins.by(&nobody).report(join, step, Step::Completed).await.unwrap_err();
+    assert_eq!(error.field(), Some("actor"));
+    let error = joins.by(&nobody).start(NewJoin::new(1)).await.unwrap_err();
+    assert_eq!(error.field(), Some("actor"));
+    let error = joins.by(&nobody).attach(join, &[attached]).await.unwrap_err();
+    assert_eq!(error.field(), Some("actor"));
+    let error = fanout.by(&nobody).register(definition()).await.unwrap_err();
     assert_eq!(error.field(), Some("actor"));
     let error = fanout.by(&nobody).run_now("etl", "payments").await.unwrap_err();
     assert_eq!(error.field(), Some("actor"));
@@ -252,6 +401,12 @@ async fn r30_functions_of_joins_and_fan_outs_record_what_other_languages_do(fx: 
     }
     let names = Names::default();
     let joins = world.joins();
+    let nulls = [None; 14];
+    let start = [&[Some("2"), None, Some("all")], nulls.as_slice()].concat();
+    fx.call(&names, "joins_start", &start).await.unwrap();
+    let started = fx.call(&names, "joins_start", &[start.as_slice(), &[Some(BY)]].concat()).await;
+    let told = only(&world, "join.start").await;
+    assert_eq!(told.anchors, [Anchor::new("join", started.unwrap().remove(0))]);
     let join = joins.start(NewJoin::new(2)).await.unwrap();
     let steps = [WorkItemId::new(), WorkItemId::new()];
     joins.attach(join, &steps).await.unwrap();
@@ -263,15 +418,21 @@ async fn r30_functions_of_joins_and_fan_outs_record_what_other_languages_do(fx: 
         arguments
     };
     fx.call(&names, "joins_report", &report(0, None)).await.unwrap();
-    assert!(records(&world, "join.").await.is_empty());
+    assert_eq!(records(&world, "join.").await.len(), 1);
+    let step = format!("{{{}}}", WorkItemId::new());
+    fx.call(&names, "joins_attach", &[Some(&join), Some(&step), Some(BY)]).await.unwrap();
+    only(&world, "join.attach").await;
     fx.call(&names, "joins_report", &report(1, Some(BY))).await.unwrap();
     only(&world, "join.report").await;
     let other = joins.start(NewJoin::new(2)).await.unwrap().to_string();
     fx.call(&names, "joins_cancel", &[Some(&other), Some(BY)]).await.unwrap();
     only(&world, "join.cancel").await;
 
-    fanout(&world).register(definition()).await.unwrap();
     let (topic, work_key) = (Some("etl"), Some("payments"));
+    let register = [topic, work_key, Some("600"), Some("0"), None, Some("UTC"), Some("true"), Some(BY)];
+    fx.call(&names, "fanout_register", &register).await.unwrap();
+    let told = only(&world, "fanout.register").await;
+    assert_eq!((&data(&told)["before"], &data(&told)["after"]["every_seconds"]), (&json!(null), &json!(600)));
     fx.call(&names, "fanout_run", &[topic, work_key, Some(BY)]).await.unwrap();
     only(&world, "fanout.run").await;
     fx.call(&names, "fanout_add_shards", &[topic, work_key, Some("{a}"), Some(BY)]).await.unwrap();
@@ -360,6 +521,7 @@ async fn r30_every_record_belongs_to_what_its_actor_says(fx: &dyn Fixture) {
     let wanted = [
         "fanout.add_shards",
         "fanout.forget_shard",
+        "fanout.register",
         "fanout.run",
         "fanout.set",
         "inbox.forget",
@@ -370,9 +532,11 @@ async fn r30_every_record_belongs_to_what_its_actor_says(fx: &dyn Fixture) {
         "job.delete",
         "job.disable",
         "job.trigger",
+        "join.attach",
         "join.cancel",
         "join.purge",
         "join.report",
+        "join.start",
         "operation.mark_stalled",
         "operation.purge",
         "lease.force_release",

@@ -122,11 +122,22 @@ pub fn texts(texts: &[String]) -> String {
     serde_json::Value::from(texts).to_string()
 }
 
-/// The error for a shard that can't be forgotten yet.
-pub fn in_flight(operation: &'static str, slice: Option<WorkItemId>) -> Error {
+/// The error for a shard, or a fan-out by its work key, that can't be forgotten yet.
+pub fn in_flight(operation: &'static str, field: &'static str, slice: Option<WorkItemId>) -> Error {
     let slice = slice.map(|slice| format!(", the message {slice}")).unwrap_or_default();
     let reason = format_args!("has a slice in flight{slice}; cancel that, or wait for its end");
-    Error::invalid(operation, "shard_key", reason)
+    Error::invalid(operation, field, reason)
+}
+
+/// `[a slice in flight, how many shards]`: how many shards were forgotten with a fan-out, unless one of its slices is in flight. None
+/// if there is no such fan-out, which answers with nothing.
+pub fn deleted(operation: &'static str, answer: Option<&String>) -> Result<Option<u64>> {
+    let Some(answer) = answer else { return Ok(None) };
+    let (slice, shards): (Option<Uuid>, Option<u64>) = read(operation, answer)?;
+    match slice.map(WorkItemId::from_uuid) {
+        None => Ok(shards),
+        slice => Err(in_flight(operation, "work_key", slice)),
+    }
 }
 
 fn moment(micros: i64) -> Timestamp {

@@ -58,8 +58,8 @@ impl Fanout {
         self
     }
 
-    /// The same handle for somebody: policies that it sets, runs it asks for and shards it adds and forgets are recorded in the audit
-    /// trail as theirs. Defaults to [`Actor::library`].
+    /// The same handle for somebody: what it registers, policies that it sets, runs it asks for and shards it adds and forgets are
+    /// recorded in the audit trail as theirs. Defaults to [`Actor::library`].
     #[must_use]
     pub fn by(&self, actor: impl Into<Actor>) -> Self {
         Self { actor: actor.into(), ..self.clone() }
@@ -73,7 +73,8 @@ impl Fanout {
     /// Registers a fan-out: its cadence is in the database from then on (R23). One that is there already changes only if other values
     /// are registered than the last time. So every start of a program may do this, and what was changed at run time stays.
     pub async fn register(&self, definition: FanoutDefinition) -> Result<FanoutPolicy> {
-        let policy = self.store.register(&definition.prepare()?).await?;
+        self.actor.validate("fanout.register")?;
+        let policy = self.store.register(&definition.prepare()?, &self.actor).await?;
         telemetry::fanout_registered(self.store.identifier(), &policy);
         Ok(policy)
     }
@@ -157,6 +158,20 @@ impl Fanout {
         FanoutKey::validate_shard(FORGET, shard_key)?;
         self.actor.validate(FORGET)?;
         self.store.forget_shard(&FanoutKey::new(topic, work_key)?, shard_key, &self.actor).await
+    }
+
+    /// Deletes a fan-out: its policy, and its shards with their cursors. How many shards, or none if there was no such fan-out. Refused
+    /// while a slice of it is in flight; disable it first, so that no more are made. A program that still registers it makes it anew.
+    pub async fn delete(&self, topic: &str, work_key: &str) -> Result<Option<u64>> {
+        const DELETE: &str = "fanout.delete";
+        let key = FanoutKey::new(topic, work_key)?;
+        self.actor.validate(DELETE)?;
+        let deleted = self.store.delete(&key, &self.actor).await?;
+        if deleted.is_some() {
+            telemetry::fanout_administered(self.store.identifier(), "delete", &key);
+            self.bell.ring();
+        }
+        Ok(deleted)
     }
 
     /// How far a shard has come.

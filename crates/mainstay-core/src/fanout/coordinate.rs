@@ -66,7 +66,10 @@ impl Fanout {
             let (wanted, got) = (key.lease_name(), lease.name());
             return Err(Error::invalid(COORDINATE, "lease", format_args!("must be {wanted:?}, got {got:?}")));
         }
-        let Some((policy, now)) = self.store().standing(key).await? else { return Ok(Pass::default()) };
+        let Some((mut policy, now)) = self.store().standing(key).await? else { return Ok(Pass::default()) };
+        if policy.is_ahead_of(now) {
+            self.count_from(now, &mut policy, lease).await?;
+        }
         let mut pass = Pass { version: Some(policy.version), ..Pass::default() };
         let (occasion, next) = occasion(&policy, now)?;
         pass.next = next.map(|next| next.duration_since(now));
@@ -75,6 +78,20 @@ impl Fanout {
             run.make(&mut pass).await?;
         }
         Ok(pass)
+    }
+}
+
+impl Fanout {
+    /// Occurrences count from now on: the last run was noted by a clock that has been set back since, and waiting for that time to come
+    /// again could take years. What was run then is not run twice, since that is remembered for each shard.
+    async fn count_from(&self, now: Timestamp, policy: &mut FanoutPolicy, lease: &Lease) -> Result<()> {
+        let mut tx = self.outbox.store().begin().await?;
+        lease.guard(&mut tx).await?;
+        tx.call(&self.store().ran(&policy.key, policy.version, now, None)).await?;
+        tx.commit().await?;
+        telemetry::fanout_was_ahead(self.store().identifier(), policy);
+        (policy.last_run_at, policy.since_at) = (Some(now), policy.since_at.min(now));
+        Ok(())
     }
 }
 
@@ -264,7 +281,7 @@ impl Run<'_> {
         // More than can be expected of a join are refused by it.
         let slices = u32::try_from(made.len()).unwrap_or(u32::MAX);
         let join = self.continuation.join(self.key, slices, self.fanout.outbox.limits())?;
-        let answers = tx.call(&self.fanout.joins.starting(&join)).await?;
+        let answers = tx.call(&self.fanout.joins.starting(&join, None)).await?;
         self.fanout.joins.started(join.id(), &answers)?;
         Ok(Some(join))
     }
@@ -283,7 +300,7 @@ impl Run<'_> {
             return Ok(None);
         }
         let joins = &self.fanout.joins;
-        let answers = tx.call(&joins.attaching(run, &known)).await?;
+        let answers = tx.call(&joins.attaching(run, &known, None)).await?;
         Ok(joins.attached(run, &answers)?.counted)
     }
 

@@ -43,9 +43,22 @@ impl FanoutCursor {
     }
 
     /// What the cadence counts from: the last completion, or the last slice if that ended without moving the cursor. None if there
-    /// was neither.
-    pub fn base(&self) -> Option<Timestamp> {
-        let in_vain = self.slice_due_at.filter(|_| self.slice_cursor_at == self.last_completed_at);
-        self.last_completed_at.max(in_vain)
+    /// was neither by the `horizon`, see [`Candidate::horizon`](super::Candidate::horizon).
+    pub fn base(&self, horizon: Timestamp) -> Option<Timestamp> {
+        let in_vain = self.slice_by(horizon).filter(|_| self.slice_cursor_at == self.last_completed_at);
+        self.completed_by(horizon).max(in_vain)
+    }
+
+    /// The nominal time of the last slice, unless it lies beyond the horizon.
+    pub(super) fn slice_by(&self, horizon: Timestamp) -> Option<Timestamp> {
+        self.slice_due_at.filter(|slice| *slice <= horizon)
+    }
+
+    /// The last completion. One beyond the horizon is the application's word and counts, unless it was given when the clock was ahead:
+    /// then the row says so, and after that the slice that was planned nevertheless.
+    pub(super) fn completed_by(&self, horizon: Timestamp) -> Option<Timestamp> {
+        let overruled = self.slice_id.is_some() && self.slice_cursor_at == self.last_completed_at;
+        self.last_completed_at
+            .filter(|completed| *completed <= horizon || !(overruled || self.updated_at > horizon))
     }
 }

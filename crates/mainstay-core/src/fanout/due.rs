@@ -6,6 +6,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{FanoutCursor, FanoutPolicy, jitter};
 
+const DAY: Duration = Duration::from_secs(24 * 3_600);
+
 /// Why a coordinator plans.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Occasion {
@@ -75,8 +77,18 @@ impl<'a> Candidate<'a> {
         }
     }
 
+    /// How far ahead a time may lie and still count. Cursors never go back, so where the clock was set back by little, they are waited
+    /// for. What is further ahead than a day, or the cadence if that is more, was written while the clock was wrong, and would keep the shard
+    /// waiting for as long.
+    pub fn horizon(&self) -> Timestamp {
+        let ahead = SignedDuration::from_micros(micros(self.policy.every.max(DAY)));
+        self.now.checked_add(ahead).unwrap_or(Timestamp::MAX)
+    }
+
     fn by_cadence(&self) -> Option<SliceTime> {
-        let Some(base) = self.cursor.and_then(FanoutCursor::base) else { return Some(self.now.into()) };
+        let Some(base) = self.cursor.and_then(|cursor| cursor.base(self.horizon())) else {
+            return Some(self.now.into());
+        };
         let every = micros(self.policy.every).max(1);
         let jitter = micros(self.jitter(base));
         let since = self.now.as_microsecond().saturating_sub(base.as_microsecond()).saturating_sub(jitter);
@@ -88,11 +100,12 @@ impl<'a> Candidate<'a> {
     /// Whether neither the cursor nor the last slice has come to `at`, and that slice is at least `distance` before it.
     fn is_behind(&self, at: Timestamp, distance: Duration) -> bool {
         let Some(cursor) = self.cursor else { return true };
-        let completed = cursor.last_completed_at.is_some_and(|completed| completed >= at);
+        let horizon = self.horizon();
+        let completed = cursor.completed_by(horizon).is_some_and(|completed| completed >= at);
         let near = |slice: Timestamp| {
             slice >= at || at.as_microsecond().saturating_sub(slice.as_microsecond()) < micros(distance)
         };
-        !completed && !cursor.slice_due_at.is_some_and(near)
+        !completed && !cursor.slice_by(horizon).is_some_and(near)
     }
 
     fn jittered(&self, nominal: Timestamp, window: Timestamp) -> SliceTime {
@@ -191,6 +204,41 @@ mod tests {
         assert_eq!(due(&policy, Some(&cursor(None, Some(100), None)), cron, 101), None);
         assert_eq!(due(&policy, Some(&cursor(Some(100), None, None)), cron, 101), None);
         assert!(due(&policy, Some(&cursor(Some(99), Some(90), Some(80))), cron, 101).is_some());
+    }
+
+    #[test]
+    fn what_was_written_while_the_clock_was_far_ahead_does_not_count() {
+        const YEAR: i64 = 365 * 86_400;
+        let policy = policy(10, 0);
+        let mut ahead = cursor(Some(YEAR), Some(YEAR), Some(YEAR - 10));
+        ahead.updated_at = at(YEAR);
+        for occasion in [Occasion::Cadence, Occasion::Cron(at(100)), Occasion::Requested(at(100))] {
+            assert!(due(&policy, Some(&ahead), occasion, 100).is_some_and(|slice| slice.due <= at(100)));
+        }
+        // The slice that was planned then. It can't move the cursor, which never goes back, and counts all the same.
+        ahead.slice_id = Some(crate::id::WorkItemId::new());
+        (ahead.slice_due_at, ahead.slice_cursor_at, ahead.updated_at) =
+            (Some(at(100)), Some(at(YEAR)), at(100));
+        assert_eq!(by_cadence(&ahead, 101), at(110));
+        assert_eq!(due(&policy, Some(&ahead), Occasion::Cron(at(100)), 101), None);
+        assert!(due(&policy, Some(&ahead), Occasion::Cron(at(110)), 110).is_some());
+    }
+
+    #[test]
+    fn a_clock_that_was_set_back_by_little_is_waited_for() {
+        let mut ahead = cursor(Some(500), Some(500), Some(490));
+        ahead.updated_at = at(500);
+        assert_eq!(by_cadence(&ahead, 100), at(510));
+        assert_eq!(due(&policy(0, 0), Some(&ahead), Occasion::Cron(at(100)), 100), None);
+    }
+
+    #[test]
+    fn what_an_application_has_done_ahead_of_time_counts() {
+        const YEAR: i64 = 365 * 86_400;
+        let mut done = cursor(Some(YEAR), Some(90), Some(80));
+        (done.slice_id, done.updated_at) = (Some(crate::id::WorkItemId::new()), at(95));
+        assert_eq!(by_cadence(&done, 100), at(YEAR + 10));
+        assert_eq!(due(&policy(0, 0), Some(&done), Occasion::Cron(at(100)), 100), None);
     }
 
     #[test]

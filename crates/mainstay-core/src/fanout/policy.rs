@@ -73,4 +73,10 @@ impl FanoutPolicy {
     pub fn schedule(&self) -> Result<Option<Schedule>> {
         self.cron.as_deref().map(|cron| Schedule::parse(cron, &self.time_zone)).transpose()
     }
+
+    /// Whether the times that occurrences count from are still to come.
+    pub(super) fn is_ahead_of(&self, now: Timestamp) -> bool {
+        let counted_from = self.last_run_at.map_or(self.since_at, |last| last.max(self.since_at));
+        self.enabled && self.cron.is_some() && counted_from > now
+    }
 }

@@ -9,9 +9,11 @@
 //! id = "globex"
 //! url = "sqlite:/var/lib/app/globex.db"
 //! schema = "work"
+//! outbox_table = "mail"
+//! options = { region = "eu" }
 //! ```
 //!
-//! A file whose name ends in `.json` holds the same as JSON. What is not known is refused, so that a misspelt key is not silently left out.
+//! Beside its id and URL a database may have whatever [`DatabaseEntry::set`] knows. A file whose name ends in `.json` holds the same as JSON. What is not known is refused, so that a misspelt key is not silently left out.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -20,7 +22,6 @@ use async_trait::async_trait;
 use serde::Deserialize;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::store::Names;
 
 use super::discovery::validate;
 use super::{DatabaseDiscovery, DatabaseEntry};
@@ -41,13 +42,14 @@ struct File {
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
 struct Line {
     id: String,
     url: String,
-    schema: Option<String>,
     #[serde(default)]
     options: BTreeMap<String, String>,
+    /// What is said of it besides, known or not.
+    #[serde(flatten)]
+    rest: BTreeMap<String, String>,
 }
 
 impl DatabaseFile {
@@ -87,11 +89,15 @@ fn read(path: &Path) -> Result<Vec<DatabaseEntry>> {
         let path = path.display();
         let text = format!(
             "{path} is not a list of databases (line {line}, column {column}): each has an `id` and a `url`, \
-             and may have a `schema` and `options`"
+             and may have a `schema`, names of tables such as `outbox_table`, each a text, and `options`"
         );
         Error::new(ErrorKind::Config, READ, text)
     })?;
-    let entries = file.databases.into_iter().map(entry).collect::<Result<Vec<_>>>()?;
+    let entries = file.databases.into_iter().map(entry).collect::<Result<Vec<_>>>();
+    let entries = entries.map_err(|error| {
+        let text = format!("{} is not a list of databases: {}", path.display(), error.message());
+        Error::new(ErrorKind::Config, READ, text).with_source(error)
+    })?;
     // Whether it may be empty is for the fleet to say.
     validate(&entries, true)?;
     Ok(entries)
@@ -99,8 +105,8 @@ fn read(path: &Path) -> Result<Vec<DatabaseEntry>> {
 
 fn entry(line: Line) -> Result<DatabaseEntry> {
     let mut entry = DatabaseEntry::new(line.id, line.url);
-    if let Some(schema) = line.schema {
-        entry.names = Names::default().with_schema(schema)?;
+    for (field, value) in line.rest {
+        entry = entry.set(&field, Some(&value))?;
     }
     entry.options = line.options;
     Ok(entry)

@@ -53,9 +53,9 @@ impl Joins {
         self
     }
 
-    /// The same handle for somebody who changes joins by hand: what it cancels and reports is recorded in the audit trail as theirs.
-    /// Defaults to nobody: then reporting, which applications do all the time, leaves no record, and cancelling is
-    /// [`Actor::library`]'s.
+    /// The same handle for somebody who changes joins by hand: what it starts, attaches, reports and cancels is recorded in
+    /// the audit trail as theirs. Defaults to nobody: then starting, attaching and reporting, which applications do all the time, leave no
+    /// record, and cancelling is [`Actor::library`]'s.
     #[must_use]
     pub fn by(&self, actor: impl Into<Actor>) -> Self {
         Self { actor: Some(actor.into()), ..self.clone() }
@@ -69,7 +69,7 @@ impl Joins {
     /// Starts a join. It is durable when this returns. `InvalidArgument` if it was given an id that is taken.
     pub async fn start(&self, join: NewJoin) -> Result<JoinId> {
         let join = join.prepare(&self.limits)?;
-        let answers = self.store.run(self.store.starting(&join)).await?;
+        let answers = self.store.run(self.starting(&join)?).await?;
         self.started(&join, &answers)
     }
 
@@ -79,7 +79,7 @@ impl Joins {
         Tx: CallIn<Marker>,
     {
         let join = join.prepare(&self.limits)?;
-        let answers = tx.call_in(&self.store.starting(&join)).await?;
+        let answers = tx.call_in(&self.starting(&join)?).await?;
         self.started(&join, &answers)
     }
 
@@ -89,8 +89,19 @@ impl Joins {
         Tx: CallInBlocking<Marker>,
     {
         let join = join.prepare(&self.limits)?;
-        let answers = tx.call_in(&self.store.starting(&join))?;
+        let answers = tx.call_in(&self.starting(&join)?)?;
         self.started(&join, &answers)
+    }
+
+    fn starting(&self, join: &PreparedJoin) -> Result<StoreCall> {
+        Ok(self.store.starting(join, self.named("join.start")?))
+    }
+
+    /// Whoever was named, if they can be.
+    fn named(&self, operation: &'static str) -> Result<Option<&Actor>> {
+        let actor = self.actor.as_ref();
+        actor.map_or(Ok(()), |actor| actor.validate(operation))?;
+        Ok(actor)
     }
 
     fn started(&self, join: &PreparedJoin, answers: &[String]) -> Result<JoinId> {
@@ -113,7 +124,7 @@ impl Joins {
     ///
     /// `NotFound` if there is no such join, and an error if it has ended.
     pub async fn attach(&self, join: JoinId, items: &[WorkItemId]) -> Result<Attached> {
-        let answers = self.store.run(self.store.attaching(join, items)).await?;
+        let answers = self.store.run(self.attaching(join, items)?).await?;
         self.attached(join, &answers)
     }
 
@@ -127,7 +138,7 @@ impl Joins {
     where
         Tx: CallIn<Marker>,
     {
-        let answers = tx.call_in(&self.store.attaching(join, items)).await?;
+        let answers = tx.call_in(&self.attaching(join, items)?).await?;
         self.attached(join, &answers)
     }
 
@@ -141,8 +152,12 @@ impl Joins {
     where
         Tx: CallInBlocking<Marker>,
     {
-        let answers = tx.call_in(&self.store.attaching(join, items))?;
+        let answers = tx.call_in(&self.attaching(join, items)?)?;
         self.attached(join, &answers)
+    }
+
+    fn attaching(&self, join: JoinId, items: &[WorkItemId]) -> Result<StoreCall> {
+        Ok(self.store.attaching(join, items, self.named("join.attach")?))
     }
 
     fn counted(&self, counted: &[Counted]) {
@@ -198,8 +213,7 @@ impl Joins {
     }
 
     fn reporting(&self, join: JoinId, item: WorkItemId, step: Step) -> Result<StoreCall> {
-        self.actor.as_ref().map(|actor| actor.validate("join.report")).transpose()?;
-        Ok(self.store.reporting(join, item, step, self.actor.as_ref()))
+        Ok(self.store.reporting(join, item, step, self.named("join.report")?))
     }
 
     fn reported(&self, join: JoinId, item: WorkItemId, answers: &[String]) -> Result<Reported> {

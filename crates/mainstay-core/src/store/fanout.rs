@@ -18,8 +18,8 @@ pub trait FanoutStore: Send + Sync + 'static {
     fn identifier(&self) -> &str;
 
     /// Registers a fan-out. One that is there already changes only if other values are registered than the last time, so that what
-    /// was changed at run time stays; coordinators are woken then.
-    async fn register(&self, fanout: &PreparedFanout) -> Result<FanoutPolicy>;
+    /// was changed at run time stays. If it is new or changes, coordinators are woken, and it is recorded in the audit trail.
+    async fn register(&self, fanout: &PreparedFanout, by: &Actor) -> Result<FanoutPolicy>;
 
     /// A policy, and the database's clock. None if there is no such fan-out.
     async fn standing(&self, key: &FanoutKey) -> Result<Option<(FanoutPolicy, Timestamp)>>;
@@ -39,6 +39,10 @@ pub trait FanoutStore: Send + Sync + 'static {
 
     /// Deletes a shard's cursor. False if there is none. Recorded in the audit trail.
     async fn forget_shard(&self, key: &FanoutKey, shard: &str, by: &Actor) -> Result<bool>;
+
+    /// Deletes a policy and the cursors of all its shards, and wakes coordinators. How many shards; none if there is no such fan-out.
+    /// Refused while a slice of it is in flight. Recorded in the audit trail.
+    async fn delete(&self, key: &FanoutKey, by: &Actor) -> Result<Option<u64>>;
 
     /// The cursors of those of these shards that have one.
     async fn look(&self, key: &FanoutKey, shards: &[String]) -> Result<Vec<FanoutCursor>>;

@@ -26,14 +26,15 @@ pub trait JoinStore: Send + Sync + 'static {
     /// What the provider can do.
     fn capabilities(&self) -> Capabilities;
 
-    /// What starts a join.
-    fn starting(&self, join: &PreparedJoin) -> StoreCall;
+    /// What starts a join. With an actor it is recorded in the audit trail.
+    fn starting(&self, join: &PreparedJoin, by: Option<&Actor>) -> StoreCall;
 
     /// What its answers say. `InvalidArgument` if the id was taken: then nothing was changed.
     fn started(&self, join: JoinId, answers: &[String]) -> Result<()>;
 
     /// What makes items members of a join. Those that have ended in the outbox are counted at once. Items need not be messages.
-    fn attaching(&self, join: JoinId, items: &[WorkItemId]) -> StoreCall;
+    /// With an actor those that were not members are recorded in the audit trail.
+    fn attaching(&self, join: JoinId, items: &[WorkItemId], by: Option<&Actor>) -> StoreCall;
 
     /// What its answers say. `NotFound` if there is no such join; an error if it had ended and there was something to add.
     fn attached(&self, join: JoinId, answers: &[String]) -> Result<Attached>;

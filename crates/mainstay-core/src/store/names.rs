@@ -156,6 +156,21 @@ impl Names {
         self.with("operations", name.into())
     }
 
+    /// The name of a table by its plain name: `outbox`, `job_runs`. For names that are read from somewhere. Refuses a table there is not.
+    pub fn with_table(self, table: &str, name: impl Into<String>) -> Result<Self> {
+        if table == Queue::Outbox.as_str() {
+            return self.with_outbox(name);
+        }
+        match TABLES.iter().find(|known| known.plain == table) {
+            Some(known) => self.with(known.plain, name.into()),
+            None => {
+                let known: Vec<_> = TABLES.iter().map(|known| known.plain).collect();
+                let reason = format_args!("must be outbox, {}, got {table:?}", known.join(", "));
+                Err(Error::invalid(NAMES, "table", reason))
+            }
+        }
+    }
+
     fn with(mut self, placeholder: &'static str, name: String) -> Result<Self> {
         let field = self.field(placeholder).unwrap_or(placeholder);
         self.given.insert(placeholder, validated(field, name, TABLE_BYTES)?);

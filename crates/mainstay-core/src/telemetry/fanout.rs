@@ -44,6 +44,12 @@ pub(crate) fn fanout_not_completed(store: &str, key: &FanoutKey, shard: &str, er
     tracing::warn!(store, fanout = %key, shard, %error, "the cursor could not be moved; the shard comes round by its cadence");
 }
 
+/// A fan-out was last run at a time that is still to come.
+pub(crate) fn fanout_was_ahead(store: &str, policy: &FanoutPolicy) {
+    let FanoutPolicy { key, last_run_at, since_at, .. } = policy;
+    tracing::warn!(store, fanout = %key, ?last_run_at, %since_at, "the database's clock was set back; occurrences count from now on");
+}
+
 /// A pass of a coordinator has failed, and will be made again.
 pub(crate) fn fanout_failed(store: &str, key: &FanoutKey, error: &Error, pause: Duration) {
     tracing::warn!(store, fanout = %key, %error, ?pause, "a pass of the fan-out failed");

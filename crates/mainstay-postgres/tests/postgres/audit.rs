@@ -46,7 +46,7 @@ async fn an_action_that_is_rolled_back_leaves_no_record() {
     let shard = "insert into infra.fanout_cursor (topic, work_key, shard_key) values ('etl', 'a', 's')";
     client.batch_execute(shard).await.unwrap();
     let before = told(&audit).await;
-    assert_eq!(before, ["job.create_or_update"]);
+    assert_eq!(before, ["fanout.register", "job.create_or_update"]);
 
     let array = |id: WorkItemId| format!("array['{id}']::uuid[]");
     let actions = [
@@ -75,6 +75,13 @@ async fn an_action_that_is_rolled_back_leaves_no_record() {
         ("infra.lease_force_release('reports', 'alice')".to_owned(), "lease.force_release"),
         (format!("infra.joins_report('{join}', '{step}', 'failed', 'alice')"), "join.report"),
         (format!("infra.joins_cancel('{join}', 'alice')"), "join.cancel"),
+        ("infra.joins_start(2, actor => 'alice')".to_owned(), "join.start"),
+        (
+            format!("infra.joins_attach('{join}', '{{00000000-0000-7000-8000-000000000007}}', 'alice')"),
+            "join.attach",
+        ),
+        ("infra.fanout_register('etl', 'b', 60, actor => 'alice')".to_owned(), "fanout.register"),
+        ("infra.fanout_register('etl', 'a', 61, actor => 'alice')".to_owned(), "fanout.register"),
         ("infra.fanout_set('etl', 'a', enabled => false, actor => 'alice')".to_owned(), "fanout.set"),
         ("infra.fanout_run('etl', 'a', 'alice')".to_owned(), "fanout.run"),
         ("infra.fanout_add_shards('etl', 'a', '{t}', 'alice')".to_owned(), "fanout.add_shards"),

@@ -13,7 +13,7 @@ use mainstay_core::fleet::DatabaseDiscovery;
 use mainstay_core::fleet::{DatabaseEntry, DatabaseList, Fleet, StoreState};
 use mainstay_core::outbox::{Message, Outbox};
 use mainstay_core::queue::Context;
-use mainstay_core::store::{ConnectionGate, Provider};
+use mainstay_core::store::{ConnectionGate, Names, Provider};
 use mainstay_postgres::{Postgres, PostgresConnector, PostgresDiscovery};
 use mainstay_tests::{TestDatabase, TestPostgres, eventually};
 
@@ -277,6 +277,31 @@ async fn a_control_database_tells_of_databases() {
     for unfit in ["select id from tenants", "select id, null::text from tenants", "select 1, 2"] {
         let discovery = PostgresDiscovery::new(control.clone(), unfit);
         assert_eq!(discovery.discover().await.unwrap_err().kind(), ErrorKind::Config, "{unfit}");
+    }
+    // Further columns are known by their names, and one that is not is refused: it may be one that is misspelt.
+    let found = async |columns: &str| {
+        let query = format!("select 'a', 'postgres://db/a', {columns}");
+        PostgresDiscovery::new(control.clone(), query).discover().await
+    };
+    let entry = || DatabaseEntry::new("a", "postgres://db/a");
+    let full = found(
+        "'work'::name as schema, 'mail'::varchar as outbox_table, null::text as lease_table, '{\"region\": \"eu\"}'::jsonb as options",
+    );
+    let names = Names::default().with_schema("work").unwrap().with_outbox("mail").unwrap();
+    assert_eq!(full.await.unwrap(), [entry().names(names).option("region", "eu")]);
+    let as_text = found("'{\"region\": \"eu\"}' as options, null::json as options").await.unwrap();
+    assert_eq!(as_text, [entry().option("region", "eu")]);
+    for (unfit, named) in [
+        ("'work' as shema", "shema"),
+        ("null::text as shema", "shema"),
+        ("1 as schema", "schema"),
+        ("'' as schema", "schema"),
+        ("'x' as no_such_table", "no_such"),
+        ("'secret' as options", "options"),
+    ] {
+        let error = found(unfit).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Config, "{unfit}: {error}");
+        assert!(error.message().contains(named) && !error.to_string().contains("secret"), "{error}");
     }
     let missing = PostgresDiscovery::new(control.clone(), "select id, url from nowhere");
     missing.discover().await.unwrap_err();

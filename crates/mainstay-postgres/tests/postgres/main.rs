@@ -12,6 +12,7 @@ mod floor;
 mod gathering;
 mod job_races;
 mod jobs;
+mod joins;
 mod leases;
 mod operations;
 mod prepared;

@@ -1,6 +1,7 @@
 //! Joins: each method is a few statements in one operation of the writer, or one look of a reader.
 
 mod count;
+mod notes;
 mod steps;
 
 use std::fmt;
@@ -28,8 +29,9 @@ use crate::value::{span, uuid_at};
 use crate::writer::Ticket;
 
 pub(crate) use count::Counting;
+use notes::Notes;
 pub(crate) use steps::{ATTACH, attach, attached};
-use steps::{bytes, step};
+use steps::{REPORT, START, bytes, step};
 
 /// Joins in one SQLite database.
 pub struct SqliteJoins {
@@ -57,6 +59,10 @@ impl SqliteJoins {
             origin: Arc::clone(&self.database) as _,
             steps,
         }
+    }
+
+    fn notes(&self) -> Notes<'_> {
+        Notes { audit: &self.database.audit, sql: &self.statements }
     }
 
     async fn read(&self, operation: &'static str, step: Step) -> Result<Vec<String>> {
@@ -148,16 +154,24 @@ impl JoinStore for SqliteJoins {
         self.database.capabilities()
     }
 
-    fn starting(&self, join: &PreparedJoin) -> StoreCall {
-        self.call("join.start", steps::start(&self.statements, join))
+    fn starting(&self, join: &PreparedJoin, by: Option<&Actor>) -> StoreCall {
+        let mut steps = steps::start(&self.statements, join);
+        steps.extend(by.map(|by| self.notes().start(join, by)).unwrap_or_default());
+        self.call(START, steps)
     }
 
     fn started(&self, join: JoinId, answers: &[String]) -> Result<()> {
         steps::started(join, answers)
     }
 
-    fn attaching(&self, join: JoinId, items: &[WorkItemId]) -> StoreCall {
-        self.call(ATTACH, attach(&self.database.statements, join, items))
+    fn attaching(&self, join: JoinId, items: &[WorkItemId], by: Option<&Actor>) -> StoreCall {
+        // Before they are members, so that it can tell those that were not.
+        let mut steps = by.map(|by| self.notes().attach(join, items, by)).unwrap_or_default();
+        let mut attach = attach(&self.database.statements, join, items);
+        let lapse = attach.remove(0);
+        steps.insert(0, lapse);
+        steps.extend(attach);
+        self.call(ATTACH, steps)
     }
 
     fn attached(&self, join: JoinId, answers: &[String]) -> Result<Attached> {
@@ -165,10 +179,9 @@ impl JoinStore for SqliteJoins {
     }
 
     fn reporting(&self, join: JoinId, item: WorkItemId, step: Outcome, by: Option<&Actor>) -> StoreCall {
-        let (sql, what) = (&self.statements, (join, item));
-        let note = by.map(|by| steps::report_note(&self.database.audit, sql, what, step, by));
-        let steps = steps::report(&self.database.statements, sql, what, step, note.unwrap_or_default());
-        self.call(steps::REPORT, steps)
+        let note = by.map(|by| self.notes().report(join, item, step, by)).unwrap_or_default();
+        let steps = steps::report(&self.database.statements, &self.statements, (join, item), step, note);
+        self.call(REPORT, steps)
     }
 
     fn reported(&self, join: JoinId, item: WorkItemId, answers: &[String]) -> Result<Reported> {

@@ -2,22 +2,18 @@
 
 use std::sync::Arc;
 
-use mainstay_core::audit::{Actor, PreparedAudit};
 use mainstay_core::inbox::answer::read;
-use mainstay_core::join::{
-    Attached, Counted, JoinState, MemberState, PreparedJoin, Reported, Step as Outcome, answer,
-};
+use mainstay_core::join::{Attached, Counted, JoinState, PreparedJoin, Reported, Step as Outcome, answer};
 use mainstay_core::store::{Argument, Step};
 use mainstay_core::{JoinId, Result, WorkItemId};
-use serde_json::json;
 use uuid::Uuid;
 
-use crate::audit::steps_if;
 use crate::queue::when;
-use crate::statements::{AuditStatements, JoinStatements, Statements};
+use crate::statements::{JoinStatements, Statements};
 
 pub(crate) const ATTACH: &str = "join.attach";
-pub(crate) const REPORT: &str = "join.report";
+pub(super) const START: &str = "join.start";
+pub(super) const REPORT: &str = "join.report";
 
 pub(super) fn step<const N: usize>(sql: &Arc<str>, arguments: [Argument; N]) -> Step {
     Step { sql: Arc::clone(sql), arguments: arguments.into() }
@@ -64,6 +60,7 @@ pub(super) fn start(sql: &JoinStatements, join: &PreparedJoin) -> Vec<Step> {
     steps
 }
 
+/// Makes items members of a join. The first of the steps ends the join if its time has come.
 pub(crate) fn attach(sql: &Statements, join: JoinId, items: &[WorkItemId]) -> Vec<Step> {
     let join = || bytes(join.as_uuid());
     let all: Vec<u8> = items.iter().flat_map(|item| item.as_uuid().into_bytes()).collect();
@@ -114,26 +111,6 @@ pub(super) fn report(
     steps.push(step(&sql.report, [join(), item(), i64::from(outcome.code()).into()]));
     steps.push(step(&sql.report_after, [join()]));
     steps
-}
-
-/// What records a report, if the step is going to be counted by it.
-pub(super) fn report_note(
-    audit: &AuditStatements,
-    sql: &JoinStatements,
-    (join, item): (JoinId, WorkItemId),
-    outcome: Outcome,
-    by: &Actor,
-) -> Vec<Step> {
-    let data = json!({
-        "step": item,
-        "before": { "state": MemberState::Pending.as_str() },
-        "after": { "state": outcome.as_str() },
-    });
-    let record = PreparedAudit::administrative(REPORT, by, data)
-        .about("join", [join.to_string()])
-        .about("step", [item.to_string()]);
-    let condition = [bytes(join.as_uuid()), bytes(item.as_uuid())];
-    steps_if(audit, &record, &sql.report_note, condition)
 }
 
 /// What the answers of [`report`] say.

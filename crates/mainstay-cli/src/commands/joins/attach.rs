@@ -6,6 +6,7 @@ use clap::Args;
 use mainstay::{JoinId, Joins, WorkItemId};
 use serde_json::json;
 
+use crate::attempt::Attempt;
 use crate::commands::outbox;
 use crate::output;
 use crate::settings::Settings;
@@ -28,6 +29,12 @@ pub(crate) struct AttachArgs {
     /// The work items' ids
     #[arg(required = true, value_parser = outbox::parse_id)]
     items: Vec<WorkItemId>,
+}
+
+impl AttachArgs {
+    pub(super) fn attempt(&self) -> Attempt {
+        Attempt::new("join.attach").about("join", [self.join]).about("step", &self.items)
+    }
 }
 
 pub(super) async fn run(

@@ -43,6 +43,8 @@ pub(crate) async fn run(command: JoinsCommand, settings: &Settings) -> anyhow::R
         arguments.check()?;
     }
     let attempt = match &command {
+        JoinsCommand::Start(arguments) => Some(Attempt::new("join.start").about("join", arguments.id())),
+        JoinsCommand::Attach(arguments) => Some(arguments.attempt()),
         JoinsCommand::Report(arguments) => Some(arguments.attempt()),
         JoinsCommand::Cancel(arguments) => Some(Attempt::new("join.cancel").about("join", [arguments.id()])),
         _ => None,

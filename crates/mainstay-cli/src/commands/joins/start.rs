@@ -79,6 +79,11 @@ enum Mode {
 }
 
 impl StartArgs {
+    /// The id it was given, if any.
+    pub(super) fn id(&self) -> Option<JoinId> {
+        self.id
+    }
+
     fn join(&self) -> NewJoin {
         let mode = match (self.quorum, self.mode) {
             (Some(needed), _) => JoinMode::Quorum(needed),
