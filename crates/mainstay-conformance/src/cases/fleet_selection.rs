@@ -9,7 +9,7 @@ use mainstay_core::runtime::MainstayBuilder;
 
 use crate::case::cases;
 use crate::crew::Reports;
-use crate::fixture::{Affliction, Fixture};
+use crate::fixture::{Affliction, Fixture, Lacking};
 use crate::tenants::{Delivery, Tenants, reporting, until_status};
 use crate::world::TOPIC;
 
@@ -21,6 +21,7 @@ cases! { $ fleet_selection_cases:
     ibx_088_drain_first_stays_until_there_is_no_more ["IBX-088"],
     r24_drain_first_has_a_budget ["R24", "OBX-069"],
     r24_a_failed_database_holds_up_no_strategy ["R24", "MST-007"],
+    r24_a_database_that_can_only_be_read_holds_up_no_strategy ["R24", "MST-007"],
 }
 
 const IDS: [&str; 3] = ["a", "b", "c"];
@@ -169,4 +170,29 @@ pub(super) async fn r24_a_failed_database_holds_up_no_strategy(fx: &dyn Fixture)
         assert_eq!(reports.next().await.0, "b", "it is its turn again");
     }
     running.stop().await;
+}
+
+pub(super) async fn r24_a_database_that_can_only_be_read_holds_up_no_strategy(
+    fx: &dyn Fixture,
+) -> Result<(), Lacking> {
+    let tenants = Tenants::open(fx, &IDS).await;
+    for id in IDS {
+        put(&tenants, id, 3, false).await;
+    }
+    fx.afflict(tenants.get("b"), Affliction::Full).await?;
+    let (reporter, mut reports) = Reports::<Delivery>::new();
+    let set_up = reporting(reporter);
+    let fleet = tenants.fleet().each(move |entry, builder| by_twos(set_up(entry, builder)));
+    let fleet = fleet.selection(Selection::by(RoundRobin::new)).build().unwrap();
+    let running = fleet.start().await.unwrap();
+    for _ in 0..6 {
+        assert_ne!(reports.next().await.0, "b");
+    }
+    until_status(&fleet, "b", "it fails in a row, whatever looks say", |status| status.failures >= 3).await;
+    fx.heal(tenants.get("b")).await;
+    for _ in 0..3 {
+        assert_eq!(reports.next().await.0, "b", "it is its turn again");
+    }
+    running.stop().await;
+    Ok(())
 }

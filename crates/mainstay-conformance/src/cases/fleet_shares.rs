@@ -1,5 +1,6 @@
 //! What the databases of a fleet leave to each other: connections, handlers, and the time of those who wait.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -10,7 +11,7 @@ use tokio::sync::Semaphore;
 
 use crate::case::cases;
 use crate::crew::Reports;
-use crate::fixture::Fixture;
+use crate::fixture::{Fixture, Lacking};
 use crate::tenants::{Delivery, Directory, Tenants, reporting, until_status};
 use crate::world::TOPIC;
 
@@ -21,6 +22,7 @@ cases! { $ fleet_shares_cases:
     r24_handlers_of_one_leave_the_others_theirs ["R24", "MST-007"],
     r24_calls_in_parallel_keep_no_database_from_work ["R24"],
     r24_a_set_up_that_panics_is_refused_by_itself ["R24", "MST-007"],
+    r24_a_call_that_outlasts_a_turn_keeps_nobody_waiting_after_it ["R24"],
 }
 
 pub(super) async fn r24_handlers_that_take_long_keep_no_connections(fx: &dyn Fixture) {
@@ -114,4 +116,32 @@ pub(super) async fn r24_a_set_up_that_panics_is_refused_by_itself(fx: &dyn Fixtu
     fleet.outbox("b").unwrap().enqueue(Message::new(TOPIC, "")).await.unwrap();
     assert_eq!(reports.next().await.0, "b");
     running.stop().await;
+}
+
+pub(super) async fn r24_a_call_that_outlasts_a_turn_keeps_nobody_waiting_after_it(
+    fx: &dyn Fixture,
+) -> Result<(), Lacking> {
+    let tenants = Tenants::open(fx, &["a", "b"]).await;
+    if !tenants.get("a").provider.capabilities().own_clock {
+        return Err(Lacking("own_clock: nothing can be added to a file while somebody writes to it"));
+    }
+    let (reporter, mut reports) = Reports::<Delivery>::new();
+    let fleet = tenants.fleet().options(tight).each(reporting(reporter)).build().unwrap();
+    let running = fleet.start().await.unwrap();
+    for _ in 0..3 {
+        fleet.outbox("a").unwrap().enqueue(Message::new(TOPIC, "")).await.unwrap();
+        assert_eq!(reports.next().await.0, "a");
+        // It is at work, and a call has one of its connections for longer than that.
+        let call = fleet.mainstay("a").unwrap().provider().outbox().begin().await.unwrap();
+        for id in ["a", "b"] {
+            tenants.outbox(id).enqueue(Message::new(TOPIC, "")).await.unwrap();
+        }
+        until_status(&fleet, "b", "it waits", |status| status.state != StoreState::Cold).await;
+        drop(call);
+        let both: BTreeSet<_> = [reports.next().await.0, reports.next().await.0].into();
+        assert_eq!(both.len(), 2, "{both:?}");
+    }
+    running.stop().await;
+    assert_eq!(fleet.status().connections.used, 0);
+    Ok(())
 }

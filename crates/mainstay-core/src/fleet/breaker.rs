@@ -118,6 +118,18 @@ impl Breaker {
         self.unproven
     }
 
+    /// Whether it answers looks and is being tried at work.
+    pub(super) fn is_tried_at_work(&self) -> bool {
+        self.unproven && self.state == BreakerState::HalfOpen && self.retry_at.is_none()
+    }
+
+    /// Forgets what was wrong: it is somebody else's to find out.
+    pub(super) fn forget(&mut self) {
+        if self.state != BreakerState::Closed {
+            *self = Self { last_error: self.last_error.take(), ..Self::new(self.options) };
+        }
+    }
+
     /// The database has answered a look, and is to be tried at work.
     pub(super) fn tries_at_work(&mut self) {
         self.tries();

@@ -41,13 +41,29 @@ struct Book {
     /// Who wants connections for a moment.
     moments: VecDeque<Waiter>,
     /// Who works, by when their turns began.
-    turns: BTreeMap<Turn, Option<Arc<str>>>,
+    turns: BTreeMap<Turn, AtWork>,
     tickets: u64,
     peak: usize,
 }
 
 /// A turn at work: when it began, and its ticket.
 type Turn = (Instant, u64);
+
+/// One who works.
+#[derive(Debug)]
+struct AtWork {
+    server: Option<Arc<str>>,
+    /// When it last asked whether it should make room. Who does not ask can't be counted upon: it may wait for an answer that never comes.
+    asked: Instant,
+    /// Since when it makes room.
+    leaving: Option<Instant>,
+}
+
+/// How recently one must have asked to be counted upon: several times as long as there is between two times.
+const ASKS: Duration = Duration::from_millis(500);
+
+/// How long one who makes room is waited for. What is not free by then is held up by something.
+const LEAVES: Duration = Duration::from_secs(3);
 
 /// How many connections there may be, of the process or of a server.
 #[derive(Debug, Clone, Copy)]
@@ -164,18 +180,24 @@ impl Book {
             given.extend(self.line.remove(at).map(|waiter| self.give(waiter, ledger)));
         }
         at = 0;
-        // Among those that are not well, nobody who wants little overtakes one who wants more.
-        let mut no_more_trials = false;
+        // Among those that are not well, nobody who wants little overtakes one who wants more; and for one who wants more, room is kept until
+        // there is enough.
+        let (mut no_more_trials, mut gathered) = (false, 0);
         while let Some(waiter) = self.moments.get(at) {
             let (count, trials, server) = (waiter.parts.brief, waiter.parts.trials, waiter.server.as_ref());
             let is_awaited_there = server.is_some_and(|server| awaited_at.contains(server));
             no_more_trials |= trials > 0 && self.trials.1 + trials > self.trials.0;
-            let fits = self.all.has_moment(count, awaited)
+            let fits = self.all.has_moment(count + gathered, awaited)
                 && self.server(server).is_none_or(|bound| bound.has_moment(count, is_awaited_there))
                 && (trials == 0 || !no_more_trials);
             match fits {
                 true => given.extend(self.moments.remove(at).map(|waiter| self.give(waiter, ledger))),
-                false => at += 1,
+                false => {
+                    if trials > 1 && !no_more_trials {
+                        (gathered, no_more_trials) = (count, true);
+                    }
+                    at += 1;
+                }
             }
         }
         given
@@ -184,7 +206,9 @@ impl Book {
     fn give(&mut self, waiter: Waiter, ledger: &Arc<Ledger>) -> (oneshot::Sender<Share>, Share) {
         let Waiter { ticket, server, parts, given } = waiter;
         let turn = (parts.working > 0).then(|| (Instant::now(), ticket));
-        self.turns.extend(turn.map(|turn| (turn, server.clone())));
+        if let Some(turn) = turn {
+            self.turns.insert(turn, AtWork { server: server.clone(), asked: turn.0, leaving: None });
+        }
         self.all.give(parts);
         self.trials.1 += parts.trials;
         if let (Some(each), Some(server)) = (self.each_server, &server) {
@@ -207,15 +231,25 @@ impl Book {
         }
     }
 
-    /// Whether one who works should make room: those whose turns began first, and as many as wait.
-    fn is_to_leave(&self, turn: Turn, line: &Line) -> bool {
-        let Some(server) = self.turns.get(&turn) else { return false };
-        let before = |same: &dyn Fn(&Option<Arc<str>>) -> bool| {
-            self.turns.range(..turn).filter(|(_, other)| same(other)).count()
+    /// Whether one who works should make room: those whose turns began first, and as many as wait. Who does so already counts, for a while, and
+    /// of the others those that will find out by themselves.
+    fn is_to_leave(&mut self, turn: Turn, line: &Line, after: Duration, now: Instant) -> bool {
+        let Some(own) = self.turns.get_mut(&turn) else { return false };
+        own.asked = now;
+        let server = own.server.clone();
+        let makes_room = |(since, _): &Turn, other: &AtWork| match other.leaving {
+            Some(leaving) => now.saturating_duration_since(leaving) < LEAVES,
+            None => {
+                now.saturating_duration_since(other.asked) < ASKS
+                    && now.saturating_duration_since(*since) >= after
+            }
+        };
+        let before = |same: &dyn Fn(&AtWork) -> bool| {
+            self.turns.range(..turn).filter(|(turn, other)| same(other) && makes_room(turn, other)).count()
         };
         let waiting_there = server.as_ref().and_then(|server| line.servers.get(server)).copied().unwrap_or(0);
         (line.anywhere > 0 && before(&|_| true) < line.anywhere)
-            || (waiting_there > 0 && before(&|other| other == server) < waiting_there)
+            || (waiting_there > 0 && before(&|other| other.server == server) < waiting_there)
     }
 
     /// Who waits for what. Who waits for a server would not be helped by anybody else.
@@ -274,11 +308,28 @@ pub(super) struct Share {
 }
 
 impl Share {
-    /// Whether the turn at work has lasted so long and is the next that should make room for those who wait.
+    /// Whether the turn at work has lasted so long and is the next that should make room for those who wait. To be asked often while
+    /// somebody does.
     pub(super) fn is_to_leave(&self, after: Duration) -> bool {
-        let Some(turn) = self.turn.filter(|(since, _)| since.elapsed() >= after) else { return false };
-        let book = self.ledger.book();
-        book.is_to_leave(turn, &book.waiting())
+        let Some(turn) = self.turn else { return false };
+        let (now, mut book) = (Instant::now(), self.ledger.book());
+        let line = self.ledger.line.borrow();
+        book.is_to_leave(turn, &line, after, now) && now.saturating_duration_since(turn.0) >= after
+    }
+
+    /// It makes room. Whatever becomes of that, others are not kept from making room for long.
+    pub(super) fn leaves(&self) {
+        if let Some(turn) = self.turn
+            && let Some(own) = self.ledger.book().turns.get_mut(&turn)
+        {
+            own.leaving.get_or_insert_with(Instant::now);
+        }
+    }
+
+    /// The database is well after all. What it has is no longer a part of what those have that are not.
+    pub(super) fn is_of_one_that_is_well(&mut self) {
+        let trials = std::mem::take(&mut self.parts.trials);
+        self.ledger.change(|book| book.trials.1 -= trials);
     }
 
     pub(super) fn count(&self) -> usize {
@@ -288,7 +339,12 @@ impl Share {
     /// Makes one of two that are of the same database.
     pub(super) fn absorb(&mut self, mut other: Self) {
         let more = std::mem::take(&mut other.parts);
-        self.turn = self.turn.take().or(other.turn.take());
+        // The turn that is over is forgotten: what is left of it belongs to the new one.
+        if let Some(turn) = other.turn.take()
+            && let Some(over) = self.turn.replace(turn)
+        {
+            self.ledger.book().turns.remove(&over);
+        }
         self.parts.working += more.working;
         self.parts.brief += more.brief;
         self.parts.trials += more.trials;
@@ -310,8 +366,8 @@ impl Share {
         self.parts.brief -= parts.brief;
         self.parts.trials -= parts.trials;
         let server = self.server.as_ref();
-        // Who has given a part back has made all the room it will make for now.
-        let turn = self.turn.take_if(|_| parts.working > 0);
+        let left = self.count();
+        let turn = self.turn.take_if(|_| left == 0);
         self.ledger.change(|book| {
             book.take_back(server, parts);
             turn.map(|turn| book.turns.remove(&turn));
@@ -611,29 +667,86 @@ mod tests {
         assert!(budget.ledger.book().servers.is_empty());
     }
 
+    /// Whether it is to make room, asked after some time.
+    fn leaves(share: &Share, later: Duration) -> bool {
+        let mut book = share.ledger.book();
+        let line = share.ledger.line.borrow();
+        share.turn.is_some_and(|turn| book.is_to_leave(turn, &line, Duration::ZERO, Instant::now() + later))
+    }
+
     #[test]
     fn as_many_make_room_as_wait_and_those_that_came_first() {
         let budget = budget(12, None);
         let works: Vec<_> = (0..3).filter_map(|_| now(budget.for_work(None, 3))).collect();
         assert_eq!(works.len(), 3);
-        let leaving = || works.iter().map(|share| share.is_to_leave(Duration::ZERO)).collect::<Vec<_>>();
-        assert_eq!(leaving(), [false; 3], "nobody waits");
+        let leaving = |later| works.iter().map(|share| leaves(share, later)).collect::<Vec<_>>();
+        let at_once = Duration::ZERO;
+        assert_eq!(leaving(at_once), [false; 3], "nobody waits");
         let mut first = std::pin::pin!(budget.for_work(None, 3));
         assert!(first.as_mut().now_or_never().is_none());
-        assert_eq!(leaving(), [true, false, false]);
+        assert_eq!(leaving(at_once), [true, false, false]);
         assert!(!works[0].is_to_leave(Duration::from_secs(60)), "it has not had its share");
         let mut second = std::pin::pin!(budget.for_work(None, 3));
         assert!(second.as_mut().now_or_never().is_none());
-        assert_eq!(leaving(), [true, true, false]);
-        // One that has begun to leave is not asked again, and the first of those who wait can begin.
-        let mut works = works;
-        works[0].shrink_to(1);
-        assert_eq!(
-            works.iter().map(|it| it.is_to_leave(Duration::ZERO)).collect::<Vec<_>>(),
-            [false, true, false]
-        );
+        assert_eq!(leaving(at_once), [true, true, false]);
         drop(works);
         assert!(first.now_or_never().is_some() && second.now_or_never().is_some());
+    }
+
+    #[test]
+    fn who_does_not_make_room_keeps_nobody_from_it_for_long() {
+        let budget = budget(12, None);
+        let works: Vec<_> = (0..3).filter_map(|_| now(budget.for_work(None, 3))).collect();
+        let mut waits = std::pin::pin!(budget.for_work(None, 3));
+        assert!(waits.as_mut().now_or_never().is_none());
+        assert!(leaves(&works[0], Duration::ZERO) && !leaves(&works[1], Duration::ZERO));
+        assert!(leaves(&works[1], ASKS), "the first has not asked for some time");
+        works[0].leaves();
+        assert!(!leaves(&works[1], ASKS), "it is on its way");
+        assert!(leaves(&works[1], LEAVES), "something holds it up");
+    }
+
+    #[test]
+    fn what_is_left_of_a_turn_becomes_a_part_of_the_next() {
+        let budget = budget(20, None);
+        // Some connections could not be closed when the turn was over.
+        let mut held = now(budget.for_work(None, 3)).unwrap();
+        held.leaves();
+        held.shrink_to(1);
+        for _ in 0..2 {
+            held.absorb(now(budget.for_work(None, 3)).unwrap());
+            held.shrink_to(3);
+            assert_eq!(budget.ledger.book().turns.len(), 1);
+        }
+        assert_eq!((held.count(), budget.status().used), (3, 3));
+        let mut works: Vec<_> = (0..4).filter_map(|_| now(budget.for_work(None, 3))).collect();
+        let mut waits = std::pin::pin!(budget.for_work(None, 3));
+        assert!(waits.as_mut().now_or_never().is_none());
+        assert!(leaves(&held, Duration::ZERO), "it is one of those that can be asked");
+        drop((held, works.drain(..)));
+        assert!(waits.now_or_never().is_some());
+        assert!(budget.ledger.book().turns.is_empty());
+    }
+
+    #[test]
+    fn room_is_kept_for_a_proof_until_there_is_enough() {
+        let budget = budget(50, None);
+        let mut calls: Vec<_> = (0..49).filter_map(|_| now(budget.one(None))).collect();
+        let mut proof = std::pin::pin!(budget.for_proof(None, 3));
+        assert!(proof.as_mut().now_or_never().is_none());
+        calls.pop();
+        let mut call = std::pin::pin!(budget.one(None));
+        assert!(call.as_mut().now_or_never().is_none(), "it comes after the proof");
+        calls.pop();
+        let mut proof = proof.now_or_never().unwrap();
+        calls.pop();
+        assert!(call.now_or_never().is_some());
+        // One that is well again is none of those that are not.
+        let mut next = std::pin::pin!(budget.for_proof(None, 3));
+        drop(calls);
+        assert!(next.as_mut().now_or_never().is_none(), "five for all that are not well");
+        proof.is_of_one_that_is_well();
+        assert!(next.now_or_never().is_some());
     }
 
     #[test]
@@ -643,7 +756,7 @@ mod tests {
             [now(budget.for_work(Some("a"), 3)).unwrap(), now(budget.for_work(Some("b"), 3)).unwrap()];
         let mut waits = std::pin::pin!(budget.for_work(Some("b"), 3));
         assert!(waits.as_mut().now_or_never().is_none());
-        assert!(!works[0].is_to_leave(Duration::ZERO) && works[1].is_to_leave(Duration::ZERO));
+        assert!(!leaves(&works[0], Duration::ZERO) && leaves(&works[1], Duration::ZERO));
     }
 
     #[test]

@@ -87,7 +87,7 @@ impl Inner {
         let owned = self.owned.borrow().clone();
         let mut stores = self.stores();
         stores.retain(|store| {
-            owned.owns(store.id()) && store.is_well() && store.mainstay.dispatcher(queue).is_some()
+            owned.owns(store.id()) && store.may_be_tried() && store.mainstay.dispatcher(queue).is_some()
         });
         stores
     }

@@ -156,6 +156,12 @@ impl Store {
         self.view().breaker.state() == BreakerState::Closed
     }
 
+    /// Whether it may be worked on: it is well, or only work can show that it is.
+    pub(super) fn may_be_tried(&self) -> bool {
+        let breaker = &self.view().breaker;
+        breaker.state() == BreakerState::Closed || breaker.is_tried_at_work()
+    }
+
     /// When this process has something to do in it. `dispatches` says whether it hands out messages here, too.
     pub(super) fn next(&self, agenda: &Agenda, dispatches: bool) -> Option<Duration> {
         let handles = |queue| dispatches && self.mainstay.dispatcher(queue).is_some();

@@ -25,6 +25,8 @@ struct Claims {
     succeeded: bool,
     /// In a row.
     failed: u32,
+    /// How often something had come into hand, of any dispatcher, when the first of these failed.
+    taken: u64,
     last: Option<(ErrorKind, String)>,
 }
 
@@ -46,16 +48,18 @@ impl Pulse {
         self.taken.load(Ordering::Relaxed)
     }
 
-    /// Whether the last claims of all dispatchers have succeeded.
-    pub(crate) fn has_claimed(&self) -> bool {
+    /// Whether something has come into hand since it had done so `before` times, or else the last claims of all dispatchers have
+    /// succeeded. One that brings nothing has hardly written anything, and proves little while another fails.
+    pub(crate) fn has_claimed(&self, before: u64) -> bool {
         let claims = self.claims();
-        !claims.is_empty() && claims.values().all(|claims| claims.succeeded)
+        self.taken() != before || (!claims.is_empty() && claims.values().all(|claims| claims.succeeded))
     }
 
-    /// What is wrong with a store whose claims fail again and again, also while it answers whoever only reads.
+    /// What is wrong with a store whose claims fail again and again, also while it answers whoever only reads. Not as long as another
+    /// dispatcher gets something out of it: then it is not the store.
     pub(crate) fn trouble(&self) -> Option<Error> {
-        let claims = self.claims();
-        let failing = claims.values().find(|claims| claims.failed >= MISSES)?;
+        let (taken, claims) = (self.taken(), self.claims());
+        let failing = claims.values().find(|claims| claims.failed >= MISSES && claims.taken == taken)?;
         let (kind, text) = failing.last.as_ref()?;
         Some(Error::new(*kind, "fleet.claim", text.clone()))
     }
@@ -91,10 +95,13 @@ impl Beat {
     }
 
     pub(crate) fn could_not_claim(&self, error: &Error) {
-        let mut claims = self.pulse.claims();
+        let (taken, mut claims) = (self.pulse.taken(), self.pulse.claims());
         let claims = claims.entry(self.number).or_default();
+        if claims.failed == 0 || claims.taken != taken {
+            (claims.failed, claims.taken) = (0, taken);
+        }
         let failed = claims.failed.saturating_add(1);
-        *claims = Claims { succeeded: false, failed, last: Some((error.kind(), error.to_string())) };
+        *claims = Claims { succeeded: false, failed, taken, last: Some((error.kind(), error.to_string())) };
     }
 }
 
@@ -114,14 +121,14 @@ mod tests {
         let (pulse, full) = (Arc::new(Pulse::default()), Error::new(ErrorKind::Full, "test", "full"));
         let beat = pulse.join();
         beat.could_not_claim(&full);
-        assert!(pulse.trouble().is_none() && !pulse.has_claimed());
+        assert!(pulse.trouble().is_none() && !pulse.has_claimed(0));
         beat.claimed();
         beat.could_not_claim(&full);
-        assert!(pulse.trouble().is_none() && !pulse.has_claimed(), "a claim between them");
+        assert!(pulse.trouble().is_none() && !pulse.has_claimed(0), "a claim between them");
         beat.could_not_claim(&full);
         assert_eq!(pulse.trouble().unwrap().kind(), ErrorKind::Full);
         drop(beat);
-        assert!(pulse.trouble().is_none() && !pulse.has_claimed());
+        assert!(pulse.trouble().is_none() && !pulse.has_claimed(0));
     }
 
     #[test]
@@ -129,13 +136,29 @@ mod tests {
         let (pulse, full) = (Arc::new(Pulse::default()), Error::new(ErrorKind::Full, "test", "full"));
         let (one, other) = (pulse.join(), pulse.join());
         one.claimed();
-        assert!(!pulse.has_claimed(), "the other has yet to");
+        assert!(!pulse.has_claimed(0), "the other has yet to");
         other.could_not_claim(&full);
         one.claimed();
         other.could_not_claim(&full);
         assert!(pulse.trouble().is_some());
         other.claimed();
-        assert!(pulse.trouble().is_none() && pulse.has_claimed());
+        assert!(pulse.trouble().is_none() && pulse.has_claimed(0));
+    }
+
+    #[test]
+    fn a_queue_that_fails_beside_one_that_is_worked_on_is_not_the_stores_trouble() {
+        let (pulse, denied) = (Arc::new(Pulse::default()), Error::new(ErrorKind::Config, "test", "denied"));
+        let (mut one, other) = (pulse.join(), pulse.join());
+        for round in 1..=3 {
+            other.could_not_claim(&denied);
+            assert!(pulse.trouble().is_none(), "{round}");
+            one.in_hand(1);
+            one.in_hand(0);
+        }
+        assert!(pulse.has_claimed(0) && !pulse.has_claimed(3));
+        other.could_not_claim(&denied);
+        other.could_not_claim(&denied);
+        assert!(pulse.trouble().is_some(), "nobody gets anything out of it");
     }
 
     #[test]

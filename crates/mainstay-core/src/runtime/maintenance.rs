@@ -37,6 +37,7 @@ impl LastDone {
 }
 
 /// Runs `chore` now, unless it was just done, and then every `interval`, until stopped. A chore that fails is logged and tried again next time.
+/// One that is due or under way is still done when there is time for that: a database of a fleet may be worked on for just long enough to begin it.
 pub(crate) async fn every<F, Fut>(
     (interval, last): (Duration, &LastDone),
     store: &str,
@@ -52,11 +53,11 @@ where
     let stop = lifecycle.stopping();
     let mut due = last.first_due(interval, Instant::now());
     loop {
-        if stop.run_until_cancelled(tokio::time::sleep_until(due)).await.is_none() {
+        if due > Instant::now() && stop.run_until_cancelled(tokio::time::sleep_until(due)).await.is_none() {
             return Ok(());
         }
         // Each chore is made of short transactions, so dropping it midway is harmless.
-        let done = stop.run_until_cancelled(chore()).await;
+        let done = lifecycle.hurrying().run_until_cancelled(chore()).await;
         match done {
             None => return Ok(()),
             Some(Err(error)) => telemetry::retrying(store, name, &error, interval),
@@ -325,6 +326,8 @@ impl Service for Gauges {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     #[test]
@@ -336,5 +339,56 @@ mod tests {
         assert_eq!(last.first_due(hour, now), now + hour);
         let later = now + hour / 2;
         assert_eq!(last.first_due(hour, later), later, "long enough ago");
+    }
+
+    /// A chore that waits to be let go, and says when it has begun and when it is done.
+    struct Slow {
+        last: LastDone,
+        begun: tokio::sync::Semaphore,
+        go: tokio::sync::Semaphore,
+        done: std::sync::atomic::AtomicBool,
+    }
+
+    #[async_trait::async_trait]
+    impl Service for Slow {
+        fn name(&self) -> &'static str {
+            "slow"
+        }
+
+        async fn run(&self, lifecycle: Lifecycle) -> Result<()> {
+            every((Duration::from_secs(3_600), &self.last), "test", "chore", lifecycle, || async {
+                self.begun.add_permits(1);
+                self.go.acquire().await.unwrap().forget();
+                self.done.store(true, std::sync::atomic::Ordering::SeqCst);
+                Ok(())
+            })
+            .await
+        }
+    }
+
+    fn slow() -> Arc<Slow> {
+        let none = || tokio::sync::Semaphore::new(0);
+        Arc::new(Slow { last: LastDone::default(), begun: none(), go: none(), done: false.into() })
+    }
+
+    #[tokio::test]
+    async fn a_chore_that_is_due_is_done_even_if_the_end_comes_first() {
+        let chore = slow();
+        let mut running = crate::runtime::start(Arc::clone(&chore) as Arc<dyn Service>);
+        // Before it has begun at all.
+        running.request_finish();
+        chore.begun.acquire().await.unwrap().forget();
+        chore.go.add_permits(1);
+        running.ended().await.unwrap();
+        assert!(chore.done.load(std::sync::atomic::Ordering::SeqCst));
+    }
+
+    #[tokio::test]
+    async fn a_chore_is_broken_off_when_there_is_no_time() {
+        let chore = slow();
+        let running = crate::runtime::start(Arc::clone(&chore) as Arc<dyn Service>);
+        chore.begun.acquire().await.unwrap().forget();
+        running.stop().await.unwrap();
+        assert!(!chore.done.load(std::sync::atomic::Ordering::SeqCst));
     }
 }

@@ -34,6 +34,7 @@ impl Keeper {
         let (node, server, stop) = (Arc::clone(&self.node), self.store.server.clone(), self.stop.clone());
         let count = node.options.connections_per_store;
         let mut owned = node.owned.clone();
+        let provider = Arc::clone(&self.store.provider);
         let is_unproven = self.store.view().breaker.is_unproven();
         let line = async {
             match is_unproven {
@@ -52,6 +53,11 @@ impl Keeper {
                 share = &mut line => break share,
                 _ = owned.changed() => continue,
                 () = self.store.signals.told() => {}
+                // A call that took long is over. What it had may be what is waited for.
+                () = provider.allow_connections(0), if self.held.is_some() => {
+                    self.held = None;
+                    continue;
+                }
             }
             let told = self.store.signals.take();
             self.recheck |= told.recheck;

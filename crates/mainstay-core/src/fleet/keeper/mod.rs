@@ -133,6 +133,10 @@ impl Keeper {
             }
             let is_owned = owned.borrow_and_update().owns(self.store.id());
             self.store.set_state(if is_owned { StoreState::Cold } else { StoreState::Elsewhere });
+            if !is_owned {
+                // Who works on it finds out how it is. Calls from here are let through as to any other.
+                self.store.view().breaker.forget();
+            }
             if is_owned && !was_owned {
                 // Whoever had it last may have left anything.
                 self.plan.work_now(Instant::now());
@@ -181,7 +185,11 @@ impl Keeper {
 
     /// A client of this process has added work. Where that was possible, the database is there.
     fn hear(&mut self) {
-        self.store.view().breaker.hasten();
+        let breaker = &mut self.store.view().breaker;
+        // That something could be added says nothing of one whose claims fail.
+        if !breaker.is_unproven() {
+            breaker.hasten();
+        }
         self.plan.work_now(Instant::now());
     }
 
@@ -328,12 +336,19 @@ impl Keeper {
     async fn run_batch(&self, request: BatchRequest) {
         // A database that is down would hold the strategy up for longer than this.
         let done = match self.is_fit().await {
-            Ok(()) => self.store.mainstay.run_batch(request.queue, &self.stop).await,
-            Err(error) => Err(error),
+            Ok(()) => {
+                let done = self.store.mainstay.run_batch(request.queue, &self.stop).await;
+                match &done {
+                    Ok(_) => self.succeeded(),
+                    Err(error) => self.failed_at_work(error),
+                }
+                done
+            }
+            Err(error) => {
+                self.failed(&error);
+                Err(error)
+            }
         };
-        if let Err(error) = &done {
-            self.failed(error);
-        }
         // Whoever asked may have gone.
         drop(request.answer.send(done));
     }

@@ -11,6 +11,9 @@ const CHECK: Duration = Duration::from_secs(1);
 /// How often it is seen whether it should make room while others wait. The database itself is not asked for that.
 const CHECK_WHILE_OTHERS_WAIT: Duration = Duration::from_millis(50);
 
+/// How long somebody must have waited before it is decided who makes room for it.
+const SETTLED: Duration = Duration::from_millis(100);
+
 /// How long nothing must have happened before a database makes room for others. Less than that, and one that is sent a message now and then
 /// would lose its connections just before each.
 const QUIET: Duration = Duration::from_millis(500);
@@ -94,6 +97,7 @@ impl Keeper {
                 return Ok(());
             }
         };
+        // Where a strategy hands out batches, it takes one of those.
         if !self.is_on_trial() {
             self.succeeded();
         }
@@ -101,15 +105,14 @@ impl Keeper {
         telemetry::store_turn(self.store.id(), "works");
         let end = self.attend(&pulse, taken).await;
         telemetry::store_turn(self.store.id(), end.why());
+        self.held.iter().for_each(Share::leaves);
         self.finish(running, end).await
     }
 
     /// Whether it has yet to show, by claims, that it is well.
     fn is_on_trial(&self) -> bool {
         let claims = |queue| self.store.mainstay.dispatcher(queue).is_some();
-        self.node.dispatches
-            && (claims(Queue::Outbox) || claims(Queue::Inbox))
-            && self.store.view().breaker.is_unproven()
+        (claims(Queue::Outbox) || claims(Queue::Inbox)) && self.store.view().breaker.is_unproven()
     }
 
     /// What the database answers; none if that takes long and somebody waits for what it works with.
@@ -148,15 +151,18 @@ impl Keeper {
         let (mut look_at, mut busy_at, mut unanswered) = (began, None, 0);
         // With few connections a look can also go unanswered because all are in handlers' hands.
         let patience = if options.connections_per_store < ENOUGH { UNANSWERED } else { 0 };
-        let on_trial = self.is_on_trial();
+        let on_trial = self.node.dispatches && self.is_on_trial();
+        let before = taken;
+        let mut waited_for = None;
         loop {
             if self.stop.is_cancelled() || !owned.borrow_and_update().owns(self.store.id()) {
                 return End::Stop;
             }
-            if let Some(end) = self.verdict(pulse, on_trial, began) {
+            if let Some(end) = self.verdict(pulse, on_trial.then_some(before), began) {
                 return end;
             }
             let others_wait = line.borrow_and_update().wants(self.store.server.as_deref());
+            waited_for = others_wait.then(|| waited_for.unwrap_or_else(Instant::now));
             let came = std::mem::replace(&mut taken, pulse.taken()) != taken;
             if self.store.signals.take().rung || came || pulse.in_hand() > 0 {
                 busy_at = Some(Instant::now());
@@ -166,9 +172,11 @@ impl Keeper {
                 true => busy_at.is_none_or(|at| at.elapsed() >= QUIET.min(options.idle)),
                 false => busy_at.unwrap_or(began).elapsed() >= options.idle,
             };
-            // Asked even if it has had its share: whether it still answers decides how it ends.
-            let is_to_leave =
-                others_wait && self.held.as_ref().is_some_and(|held| held.is_to_leave(options.share));
+            // Whether it still answers decides how it ends, so it is asked then, too. All who work find out within a moment that somebody waits,
+            // and only then is it known who is to make room.
+            let is_first =
+                self.held.as_ref().is_some_and(|held| others_wait && held.is_to_leave(options.share));
+            let is_to_leave = is_first && waited_for.is_some_and(|since| since.elapsed() >= SETTLED);
             if is_to_leave || look_at <= Instant::now() || (others_wait && is_quiet(busy_at)) {
                 // Whatever was written until now, this look sees it. What is written later stays told.
                 self.store.signals.take_written();
@@ -208,17 +216,19 @@ impl Keeper {
         }
     }
 
-    /// What claims say of the database, where they say something that is reason enough to end the turn.
-    fn verdict(&self, pulse: &Pulse, on_trial: bool, began: Instant) -> Option<End> {
+    /// What claims say of the database, where they say something that is reason enough to end the turn. On trial it is known how often
+    /// something had come into hand before.
+    fn verdict(&mut self, pulse: &Pulse, on_trial: Option<u64>, began: Instant) -> Option<End> {
         let limit = self.node.options.look_timeout;
         if let Some(error) = pulse.trouble() {
             return Some(End::SickAtWork(error));
         }
-        if on_trial && pulse.has_claimed() {
+        if pulse.has_claimed(on_trial?) {
             self.succeeded();
+            self.held.iter_mut().for_each(Share::is_of_one_that_is_well);
             return Some(End::Share);
         }
-        (on_trial && began.elapsed() >= limit).then(|| End::SickAtWork(no_answer("fleet.claim", limit)))
+        (began.elapsed() >= limit).then(|| End::SickAtWork(no_answer("fleet.claim", limit)))
     }
 
     /// Ends the work. Connections that are not needed for that are given back before it is done.
