@@ -191,14 +191,14 @@ fn records_are_listed_by_page_and_shown() {
     assert_eq!(all.len(), 3);
     let first = program.run(&["audit", "list", "--name", "outbox.", "--limit", "2"]).succeeded();
     let last = all[1]["id"].as_str().unwrap();
-    assert!(first.stderr.contains(&format!("--before-id {last}")), "{}", first.stderr);
+    assert!(first.stderr.contains(&format!("--after {last}")), "{}", first.stderr);
     for text in ["outbox.cancel", "alice", "succeeded", &format!("outbox={}", ids[2])] {
         assert!(first.stdout.contains(text), "{text}: {}", first.stdout);
     }
-    assert_eq!(list(&program, &["--name", "outbox.", "--before-id", last]), all[2..]);
+    assert_eq!(list(&program, &["--name", "outbox.", "--after", last]), all[2..]);
     let (from, to) = ("2000-01-01T00:00:00Z", "2001-01-01T00:00:00Z");
-    assert_eq!(list(&program, &["--after", from, "--before", to]), [] as [Value; 0]);
-    assert_eq!(list(&program, &["--name", "outbox.", "--after", to]), all);
+    assert_eq!(list(&program, &["--since", from, "--until", to]), [] as [Value; 0]);
+    assert_eq!(list(&program, &["--name", "outbox.", "--since", to]), all);
 
     assert_eq!(program.run(&["audit", "show", last, "--json"]).succeeded().json(), all[1]);
     let shown = program.run(&["audit", "show", last]).succeeded().stdout;

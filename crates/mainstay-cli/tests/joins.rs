@@ -167,11 +167,11 @@ fn joins_are_listed_by_key_and_state() {
     assert_eq!(ids(&[]), [second.as_str(), &first]);
     assert_eq!(ids(&["--key=order-7"]), [first.as_str()]);
     assert_eq!(ids(&["--state=pending"]), [second.as_str()]);
-    assert_eq!(ids(&["--before", &second]), [first.as_str()]);
+    assert_eq!(ids(&["--after", &second]), [first.as_str()]);
     assert_eq!(ids(&["--key=order-7", "--state=failed"]), [""; 0]);
     let told = program.run(&["joins", "list", "--limit=1"]).succeeded();
     assert!(told.stdout.contains("0 of 1") && told.stdout.contains("order-8"), "{}", told.stdout);
-    assert!(told.stderr.contains("there may be more: --before"), "{}", told.stderr);
+    assert!(told.stderr.contains("there may be more: --after"), "{}", told.stderr);
 }
 
 #[test]

@@ -104,7 +104,8 @@ fn a_list_is_filtered_and_paged_and_holds_no_payload() {
     };
     assert_eq!(list(&[]), [third.as_str(), second.as_str(), first.as_str()]);
     assert_eq!(list(&["--topic", "a", "--limit", "1"]), [second.as_str()]);
-    assert_eq!(list(&["--topic", "a", "--before", &second]), [first.as_str()]);
+    assert_eq!(list(&["--topic", "a", "--after", &second]), [first.as_str()]);
+    assert_eq!(list(&["--topic", "a", "--before", &second]), [first.as_str()], "its name of old");
     assert_eq!(list(&["--correlation-id", "c"]), [first.as_str()]);
     assert!(list(&["--status", "failed"]).is_empty());
     program.run(&["outbox", "cancel", &third]).succeeded();

@@ -100,6 +100,8 @@ macro_rules! suite {
         $crate::enqueue_cases!($fixture);
         $crate::fail_cases!($fixture);
         $crate::fanout_cases!($fixture);
+        $crate::fanout_planners_cases!($fixture);
+        $crate::fanout_policy_cases!($fixture);
         $crate::fanout_clock_cases!($fixture);
         $crate::fanout_cursors_cases!($fixture);
         $crate::fanout_runs_cases!($fixture);
@@ -125,6 +127,7 @@ macro_rules! suite {
         $crate::join_races_cases!($fixture);
         $crate::join_wait_cases!($fixture);
         $crate::joins_cases!($fixture);
+        $crate::join_counting_cases!($fixture);
         $crate::lease_cases!($fixture);
         $crate::lease_guard_cases!($fixture);
         $crate::lease_keeping_cases!($fixture);
@@ -137,6 +140,7 @@ macro_rules! suite {
         $crate::ordering_cases!($fixture);
         $crate::reap_cases!($fixture);
         $crate::receive_cases!($fixture);
+        $crate::receive_again_cases!($fixture);
         $crate::replay_cases!($fixture);
         $crate::retention_cases!($fixture);
         $crate::retry_cases!($fixture);

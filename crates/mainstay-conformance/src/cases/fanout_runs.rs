@@ -18,7 +18,8 @@ use crate::crew::Reports;
 use crate::fixture::Fixture;
 use crate::world::{World, handles, interrupted};
 
-use super::fanout::{Always, MINUTE, definition, fanout, key, messages, shards};
+use super::fanout::{MINUTE, definition, fanout, key, messages, shards};
+use super::fanout_planners::Always;
 use super::fanout_service::{DAY, process};
 use super::joins::{counts, members, of, of_topic};
 use super::lease::{acquire, still};

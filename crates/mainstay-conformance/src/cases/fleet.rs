@@ -40,6 +40,7 @@ cases! { $ fleet_cases:
     prim_api_002_what_discovery_says_is_checked ["PRIM-API-002", "R24"],
     r24_a_refresh_before_the_start_begins_nothing ["R24"],
     r24_every_primitive_works_over_many_databases ["R24"],
+    r24_what_is_registered_in_a_database_is_registered_once ["R24"],
     r24_a_deployment_that_fails_stops_no_other ["R24", "R28"],
 }
 
@@ -394,6 +395,34 @@ pub(super) async fn r24_every_primitive_works_over_many_databases(fx: &dyn Fixtu
         seen.insert(reports.next().await);
     }
     assert_eq!(seen, expected);
+    running.stop().await;
+}
+
+async fn r24_what_is_registered_in_a_database_is_registered_once(fx: &dyn Fixture) {
+    let tenants = Tenants::open(fx, &["a"]).await;
+    let (reporter, mut reports) = Reports::new();
+    let set_up = reporting(reporter);
+    let fleet = tenants.fleet().each(move |entry, builder| {
+        set_up(entry, builder).job("nightly", "0 3 * * *", |job| job.topic(TOPIC).payload("run"))
+    });
+    let fleet = fleet.build().unwrap();
+    let running = fleet.start().await.unwrap();
+    let jobs = fleet.jobs("a").unwrap();
+    let worked = async |reports: &mut Reports<_>, payload: &str| {
+        fleet.outbox("a").unwrap().enqueue(Message::new(TOPIC, payload)).await.unwrap();
+        assert_eq!(reports.next().await, ("a".to_owned(), payload.to_owned()));
+        until_status(&fleet, "a", "it rests", |status| status.state == StoreState::Cold).await;
+    };
+    worked(&mut reports, "first").await;
+    assert!(jobs.get("nightly").await.unwrap().is_some());
+    // Somebody deletes it. That there is work once more does not bring it back.
+    jobs.delete("nightly").await.unwrap();
+    worked(&mut reports, "second").await;
+    assert_eq!(jobs.get("nightly").await.unwrap(), None);
+    // Tables that were deployed may be new.
+    assert!(fleet.deploy(1).await.iter().all(|one| one.result.is_ok()));
+    worked(&mut reports, "third").await;
+    assert!(jobs.get("nightly").await.unwrap().is_some());
     running.stop().await;
 }
 

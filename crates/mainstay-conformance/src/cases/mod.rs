@@ -19,6 +19,8 @@ mod fail;
 mod fanout;
 mod fanout_clock;
 mod fanout_cursors;
+mod fanout_planners;
+mod fanout_policy;
 mod fanout_runs;
 mod fanout_service;
 mod fleet;
@@ -38,6 +40,7 @@ mod input;
 mod job_runs;
 mod job_waits;
 mod jobs;
+mod join_counting;
 mod join_ends;
 mod join_races;
 mod join_wait;
@@ -54,6 +57,7 @@ mod operations;
 mod ordering;
 mod reap;
 mod receive;
+mod receive_again;
 mod recording;
 mod replay;
 mod retention;
@@ -87,6 +91,8 @@ pub fn all() -> Vec<Case> {
         enqueue::CASES,
         fail::CASES,
         fanout::CASES,
+        fanout_planners::CASES,
+        fanout_policy::CASES,
         fanout_clock::CASES,
         fanout_cursors::CASES,
         fanout_runs::CASES,
@@ -112,6 +118,7 @@ pub fn all() -> Vec<Case> {
         join_races::CASES,
         join_wait::CASES,
         joins::CASES,
+        join_counting::CASES,
         lease::CASES,
         lease_guard::CASES,
         lease_keeping::CASES,
@@ -124,6 +131,7 @@ pub fn all() -> Vec<Case> {
         ordering::CASES,
         reap::CASES,
         receive::CASES,
+        receive_again::CASES,
         replay::CASES,
         retention::CASES,
         retry::CASES,

@@ -4,17 +4,16 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use mainstay_core::inbox::{
-    ContentHash, EntryState, Inbox, InboxEntry, InboxFilter, Incoming, Received, ReceivedOutcome,
+    ContentHash, EntryState, Inbox, InboxFilter, Incoming, Received, ReceivedOutcome,
 };
 use mainstay_core::outbox::Message;
 use mainstay_core::queue::{ClaimRequest, Claimed, Status};
 use mainstay_core::store::Names;
 use mainstay_core::{ErrorKind, OwnerToken};
-use tracing::Level;
 
 use crate::case::{Verdict, cases};
 use crate::fixture::{End, Fixture};
-use crate::probe::{Logs, Meter};
+use crate::probe::Logs;
 use crate::world::{LEASE, TOPIC, World};
 
 cases! { $ receive_cases:
@@ -28,13 +27,6 @@ cases! { $ receive_cases:
     ibx_018_a_payload_is_required_by_the_database_too ["IBX-018"],
     ibx_025_seen_times_are_the_databases_clock ["IBX-025", "IBX-026"],
     ibx_027_a_new_message_has_no_attempts ["IBX-027"],
-    ibx_028_an_enqueue_over_a_done_message_changes_nothing ["IBX-028"],
-    ibx_029_an_enqueue_over_a_waiting_message_replaces_it ["IBX-029"],
-    ibx_029_an_enqueue_over_a_dead_message_revives_it ["IBX-029"],
-    ibx_029_an_enqueue_over_a_running_message_changes_nothing ["IBX-029", "R15"],
-    ibx_029_a_message_that_was_only_seen_is_added ["IBX-029", "R15"],
-    r15_duplicates_do_not_wear_a_failing_message_out ["R15"],
-    r15_a_different_content_warns_and_is_counted ["R15", "IBX-008"],
     ibx_044_the_ledger_follows_every_end ["IBX-044", "IBX-045", "IBX-060", "IBX-062", "IBX-083"],
     ibx_059_the_last_real_error_is_kept_in_the_ledger ["IBX-059", "IBX-061"],
     r14_a_marked_message_leaves_the_queue ["R14"],
@@ -47,25 +39,25 @@ cases! { $ receive_cases:
     r9_a_received_message_keeps_the_rules_of_messages ["R9", "R5"],
 }
 
-const SOURCE: &str = "shop";
+pub(super) const SOURCE: &str = "shop";
 
-fn incoming(id: &str, payload: &str) -> Incoming {
+pub(super) fn incoming(id: &str, payload: &str) -> Incoming {
     Incoming::new(SOURCE, id, Message::new(TOPIC, payload))
 }
 
-async fn receive(world: &World<'_>, id: &str, payload: &str) -> Received {
+pub(super) async fn receive(world: &World<'_>, id: &str, payload: &str) -> Received {
     world.inbox.enqueue(incoming(id, payload)).await.unwrap()
 }
 
-async fn claim(world: &World<'_>, owner: OwnerToken) -> Vec<Claimed> {
+pub(super) async fn claim(world: &World<'_>, owner: OwnerToken) -> Vec<Claimed> {
     world.inbox.claim(&ClaimRequest::new(owner).lease(LEASE)).await.unwrap().items
 }
 
-async fn payloads(world: &World<'_>) -> Vec<String> {
+pub(super) async fn payloads(world: &World<'_>) -> Vec<String> {
     claim(world, OwnerToken::new()).await.into_iter().map(|item| item.payload).collect()
 }
 
-fn outcome(received: Received) -> (ReceivedOutcome, bool) {
+pub(super) fn outcome(received: Received) -> (ReceivedOutcome, bool) {
     (received.outcome, received.hash_mismatch)
 }
 
@@ -206,165 +198,6 @@ async fn ibx_027_a_new_message_has_no_attempts(fx: &dyn Fixture) {
     assert_eq!((entry.attempts, entry.state, entry.processed_at), (0, EntryState::Seen, None));
     let row = world.inbox.queue().get(item).await.unwrap().unwrap();
     assert_eq!((row.status, row.attempts, row.generation), (Status::Ready, 0, 0));
-}
-
-/// All of an entry but when it was last seen.
-fn but_seen(mut entry: InboxEntry) -> InboxEntry {
-    entry.last_seen_at = entry.first_seen_at;
-    entry
-}
-
-async fn ibx_028_an_enqueue_over_a_done_message_changes_nothing(fx: &dyn Fixture) {
-    let world = World::open(fx).await;
-    let item = receive(&world, "m", "first").await.work_item;
-    let owner = OwnerToken::new();
-    let claims = claim(&world, owner).await;
-    world.inbox.ack(owner, &[claims[0].handle]).await.unwrap();
-    world.inbox.mark_processed(SOURCE, "never enqueued").await.unwrap();
-    world.advance(LEASE).await;
-    let before =
-        (world.entry(SOURCE, "m").await, world.inbox.queue().get(item.unwrap()).await.unwrap().unwrap());
-    let again = receive(&world, "m", "second").await;
-    assert_eq!((outcome(again), again.work_item), ((ReceivedOutcome::Done, true), item));
-    let after = world.entry(SOURCE, "m").await;
-    assert!(after.last_seen_at > before.0.last_seen_at);
-    assert_eq!(but_seen(after), but_seen(before.0));
-    let row = world.inbox.queue().get(item.unwrap()).await.unwrap().unwrap();
-    assert_eq!((row.payload, row.processed_at), (before.1.payload, before.1.processed_at));
-    let received = receive(&world, "never enqueued", "").await;
-    assert_eq!((received.outcome, received.work_item), (ReceivedOutcome::Done, None));
-    assert_eq!(payloads(&world).await, Vec::<String>::new());
-}
-
-async fn ibx_029_an_enqueue_over_a_waiting_message_replaces_it(fx: &dyn Fixture) {
-    let world = World::open(fx).await;
-    let first = receive(&world, "m", "first").await;
-    let due = Message::new("other.topic", "second").due_in(LEASE).correlation("c").header("h", "v");
-    let again = world.inbox.enqueue(Incoming::new(SOURCE, "m", due)).await.unwrap();
-    assert_eq!((outcome(again), again.work_item), ((ReceivedOutcome::Replaced, true), first.work_item));
-    let entry = world.entry(SOURCE, "m").await;
-    assert_eq!((entry.topic.as_deref(), entry.hash), (Some("other.topic"), Some(ContentHash::of("second"))));
-    assert_eq!(payloads(&world).await, Vec::<String>::new(), "the new due time counts");
-    world.advance(LEASE + Duration::from_secs(1)).await;
-    let owner = OwnerToken::new();
-    let claimed = claim(&world, owner).await.remove(0);
-    assert_eq!((claimed.topic.as_str(), claimed.payload.as_str()), ("other.topic", "second"));
-    assert_eq!((claimed.correlation_id.as_deref(), claimed.headers["h"].as_str()), (Some("c"), "v"));
-    assert_eq!((claimed.headers["mainstay-message-id"].as_str(), claimed.attempt), ("m", 1));
-    // Attempts stay.
-    world.inbox.abandon(owner, &[claimed.handle], None, Some("broken".to_owned())).await.unwrap();
-    receive(&world, "m", "third").await;
-    world.advance(LEASE).await;
-    let claimed = claim(&world, owner).await.remove(0);
-    assert_eq!((claimed.payload.as_str(), claimed.attempt), ("third", 2));
-    assert_eq!(claimed.last_error.as_deref(), Some("broken"));
-    // A due time in the future can be brought forward as long as nobody has had the message.
-    world
-        .inbox
-        .enqueue(Incoming::new(SOURCE, "n", Message::new(TOPIC, "later").due_in(LEASE * 100)))
-        .await
-        .unwrap();
-    receive(&world, "n", "now").await;
-    assert_eq!(payloads(&world).await, ["now"]);
-}
-
-async fn ibx_029_an_enqueue_over_a_dead_message_revives_it(fx: &dyn Fixture) {
-    let world = World::open(fx).await;
-    let first = receive(&world, "m", "first").await;
-    let owner = OwnerToken::new();
-    let claimed = claim(&world, owner).await.remove(0);
-    world.inbox.fail(owner, &[claimed.handle], Some("broken".to_owned())).await.unwrap();
-    world.inbox.mark_dead(SOURCE, "never enqueued", None).await.unwrap();
-    let again = world
-        .inbox
-        .enqueue(Incoming::new(SOURCE, "m", Message::new("new.topic", "second").due_in(LEASE)))
-        .await
-        .unwrap();
-    assert_eq!(outcome(again), (ReceivedOutcome::Revived, true));
-    assert_ne!(again.work_item, first.work_item, "a new row");
-    assert!(
-        world.inbox.queue().get(first.work_item.unwrap()).await.unwrap().is_none(),
-        "in place of the old one"
-    );
-    let entry = world.entry(SOURCE, "m").await;
-    assert_eq!((entry.state, entry.attempts, entry.processed_at), (EntryState::Seen, 0, None));
-    assert_eq!((entry.topic.as_deref(), entry.hash), (Some("new.topic"), Some(ContentHash::of("second"))));
-    assert_eq!(receive(&world, "never enqueued", "x").await.outcome, ReceivedOutcome::Revived);
-    assert_eq!(payloads(&world).await, ["x"]);
-    world.advance(LEASE).await;
-    let claimed = claim(&world, owner).await.into_iter().find(|item| item.payload == "second").unwrap();
-    assert_eq!(claimed.attempt, 1);
-    world.inbox.ack(owner, &[claimed.handle]).await.unwrap();
-    assert_eq!(world.entry(SOURCE, "m").await.state, EntryState::Done);
-}
-
-async fn ibx_029_an_enqueue_over_a_running_message_changes_nothing(fx: &dyn Fixture) {
-    let world = World::open(fx).await;
-    receive(&world, "m", "first").await;
-    let owner = OwnerToken::new();
-    let claimed = claim(&world, owner).await.remove(0);
-    let before = world.entry(SOURCE, "m").await;
-    for _ in 0..3 {
-        assert_eq!(outcome(receive(&world, "m", "second").await), (ReceivedOutcome::InProgress, true));
-    }
-    assert_eq!(but_seen(world.entry(SOURCE, "m").await), but_seen(before));
-    world.inbox.abandon(owner, &[claimed.handle], Some(Duration::from_millis(1)), None).await.unwrap();
-    world.advance(LEASE).await;
-    let claimed = claim(&world, owner).await.remove(0);
-    assert_eq!((claimed.payload.as_str(), claimed.attempt), ("first", 2));
-    world.inbox.ack(owner, &[claimed.handle]).await.unwrap();
-}
-
-async fn ibx_029_a_message_that_was_only_seen_is_added(fx: &dyn Fixture) {
-    let world = World::open(fx).await;
-    world.inbox.already_processed(SOURCE, "m", ContentHash::of("first")).await.unwrap();
-    assert_eq!(outcome(receive(&world, "m", "second").await), (ReceivedOutcome::Added, true));
-    world.inbox.mark_processing(SOURCE, "n", LEASE).await.unwrap();
-    assert_eq!(receive(&world, "n", "reserved").await.outcome, ReceivedOutcome::Added);
-    assert_eq!(payloads(&world).await, ["second"], "what somebody is at waits");
-    world.advance(LEASE + Duration::from_secs(1)).await;
-    let all = payloads(&world).await;
-    assert!(all.contains(&"reserved".to_owned()), "{all:?}");
-}
-
-async fn r15_duplicates_do_not_wear_a_failing_message_out(fx: &dyn Fixture) {
-    let world = World::open(fx).await;
-    receive(&world, "m", "").await;
-    let owner = OwnerToken::new();
-    let claimed = claim(&world, owner).await.remove(0);
-    world.inbox.abandon(owner, &[claimed.handle], Some(LEASE), Some("down".to_owned())).await.unwrap();
-    for _ in 0..20 {
-        assert_eq!(receive(&world, "m", "").await.outcome, ReceivedOutcome::Replaced);
-        assert_eq!(
-            payloads(&world).await,
-            Vec::<String>::new(),
-            "it waits for its next attempt all the same"
-        );
-    }
-    assert_eq!(world.entry(SOURCE, "m").await.attempts, 1);
-    world.advance(LEASE).await;
-    assert_eq!(claim(&world, owner).await[0].attempt, 2);
-}
-
-async fn r15_a_different_content_warns_and_is_counted(fx: &dyn Fixture) {
-    let world = World::open(fx).await;
-    let (logs, meter) = (Logs::capture(), Meter::new());
-    let _counting = meter.install();
-    receive(&world, "m", "first").await;
-    receive(&world, "m", "first").await;
-    receive(&world, "m", "second").await;
-    let given = incoming("m", "third").hash(ContentHash::of("second"));
-    assert!(!world.inbox.enqueue(given).await.unwrap().hash_mismatch, "the hash that is given counts");
-    assert_eq!(logs.find(Level::WARN, "another content").len(), 1);
-    let received = logs.find(Level::INFO, "received");
-    assert_eq!(received.len(), 4);
-    let line = received[0].to_string();
-    assert!(line.contains(TOPIC) && line.contains(SOURCE), "{line}");
-    let counted = meter.read();
-    assert_eq!(counted["mainstay_inbox_hash_mismatches_total source=shop"], 1);
-    assert_eq!(counted["mainstay_inbox_duplicates_total source=shop"], 3);
-    assert_eq!(counted["mainstay_inbox_received_total source=shop outcome=added"], 1);
-    assert_eq!(counted["mainstay_inbox_received_total source=shop outcome=replaced"], 3);
 }
 
 async fn ibx_044_the_ledger_follows_every_end(fx: &dyn Fixture) {

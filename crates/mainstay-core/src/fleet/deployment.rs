@@ -34,6 +34,7 @@ impl Fleet {
                 }
             };
             if result.is_ok() {
+                store.mainstay.register_anew();
                 store.signals.recheck();
             }
             Deployed { id: store.id().to_owned(), result }

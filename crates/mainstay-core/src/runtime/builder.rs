@@ -1,6 +1,7 @@
 //! Puts a [`Mainstay`] together.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use crate::audit::{Audit, AuditRetention};
@@ -240,6 +241,7 @@ impl MainstayBuilder {
             definitions,
             fanout,
             fanouts,
+            registered: AtomicBool::new(false),
             outbox_dispatcher: of_outbox.dispatcher,
             inbox_dispatcher: of_inbox.dispatcher,
             services,

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::future::select_all;
@@ -17,7 +18,7 @@ use crate::lease::Leases;
 use crate::operation::Operations;
 use crate::outbox::Outbox;
 use crate::queue::Dispatcher;
-use crate::store::{Provider, Queue};
+use crate::store::{Provider, Queue, SchemaStatus};
 use crate::telemetry;
 use crate::timer::Timers;
 
@@ -43,11 +44,13 @@ pub(super) struct Inner {
     pub(super) joins: Joins,
     pub(super) audit: Audit,
     pub(super) operations: Operations,
-    /// To be registered at every start.
+    /// To be registered at the first start.
     pub(super) definitions: Vec<JobDefinition>,
     pub(super) fanout: Fanout,
-    /// To be registered at every start.
+    /// To be registered at the first start.
     pub(super) fanouts: Vec<Registration>,
+    /// Whether all of them have been.
+    pub(super) registered: AtomicBool,
     /// None without a handler.
     pub(super) outbox_dispatcher: Option<Arc<Dispatcher>>,
     pub(super) inbox_dispatcher: Option<Arc<Dispatcher>>,
@@ -177,6 +180,8 @@ impl Mainstay {
 
     /// Checks the schema (or deploys it, if so set up), registers jobs and fan-outs and starts all background work. Waits for a database that is
     /// down to come up; a schema that is missing or of another version is an error at once.
+    ///
+    /// Started again after a stop, it registers nothing again: what was deleted meanwhile stays deleted.
     pub async fn start(&self) -> Result<RunningMainstay> {
         self.start_services(self.services().collect()).await
     }
@@ -188,6 +193,18 @@ impl Mainstay {
 
     async fn start_services(&self, services: Vec<Arc<dyn Service>>) -> Result<RunningMainstay> {
         self.when_up(|| self.ready_schema()).await?;
+        if !self.0.registered.load(Ordering::SeqCst) {
+            self.register().await?;
+            self.0.registered.store(true, Ordering::SeqCst);
+        }
+        let mut services: Vec<Running> = services.into_iter().map(start).collect();
+        for service in &mut services {
+            service.started().await;
+        }
+        Ok(RunningMainstay { services })
+    }
+
+    async fn register(&self) -> Result<()> {
         for definition in &self.0.definitions {
             self.when_up(|| async { self.jobs().create_or_update(definition.clone()).await.map(drop) })
                 .await?;
@@ -195,11 +212,12 @@ impl Mainstay {
         for registration in &self.0.fanouts {
             self.when_up(|| registration.make(self.fanout())).await?;
         }
-        let mut services: Vec<Running> = services.into_iter().map(start).collect();
-        for service in &mut services {
-            service.started().await;
-        }
-        Ok(RunningMainstay { services })
+        Ok(())
+    }
+
+    /// The schema was deployed: the tables may be new and empty, so the next start registers everything.
+    pub(crate) fn register_anew(&self) {
+        self.0.registered.store(false, Ordering::SeqCst);
     }
 
     /// Starts, runs until `shutdown` completes, and stops gracefully.
@@ -217,7 +235,13 @@ impl Mainstay {
 
     async fn ready_schema(&self) -> Result<()> {
         let schema = self.0.provider.schema();
-        if self.0.deploy_schema { schema.deploy().await.map(drop) } else { schema.require().await }
+        if !self.0.deploy_schema {
+            return schema.require().await;
+        }
+        if !matches!(schema.status().await?, SchemaStatus::Current { .. }) {
+            self.register_anew();
+        }
+        schema.deploy().await.map(drop)
     }
 
     /// Does it once the database is up.

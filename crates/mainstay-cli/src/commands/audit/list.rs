@@ -14,10 +14,10 @@ use crate::text::{counted, moment, parse_timestamp, shorten};
 const EXAMPLES: &str = "\
 Examples:
   mainstay audit list --name outbox.
-  mainstay audit list --actor cli:alice --after 2027-01-31T09:00:00Z
+  mainstay audit list --actor cli:alice --since 2027-01-31T09:00:00Z
   mainstay audit list --about job=nightly
   mainstay audit list --outcome failed --json | jq -r '.[].data.error'
-  mainstay audit list --before-id 0190a5c4-…      The page after that id
+  mainstay audit list --after 0190a5c4-…          The page after that id
 
 Times are UTC.";
 
@@ -42,16 +42,16 @@ pub(crate) struct ListArgs {
     outcome: Option<AuditOutcome>,
     /// Only from this moment on, like 2027-01-31T09:00:00Z
     #[arg(long, value_name = "MOMENT", value_parser = parse_timestamp)]
-    after: Option<Timestamp>,
+    since: Option<Timestamp>,
     /// Only before this moment
     #[arg(long, value_name = "MOMENT", value_parser = parse_timestamp)]
-    before: Option<Timestamp>,
+    until: Option<Timestamp>,
     /// Rows at most, 1 to 1,000
     #[arg(long, value_name = "ROWS", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1000))]
     limit: u32,
-    /// Only those before this record: the last one of the page before
-    #[arg(long, value_name = "ID", value_parser = super::parse_id)]
-    before_id: Option<AuditId>,
+    /// Only those that come after this record: the last one of the page before
+    #[arg(long, alias = "before", value_name = "ID", value_parser = super::parse_id)]
+    after: Option<AuditId>,
 }
 
 impl ListArgs {
@@ -62,8 +62,8 @@ impl ListArgs {
         filter.actor.clone_from(&self.actor);
         filter.correlation_id.clone_from(&self.correlation_id);
         filter.outcome = self.outcome;
-        filter.after = self.after;
-        filter.before = self.before;
+        filter.after = self.since;
+        filter.before = self.until;
         filter
     }
 }
@@ -73,7 +73,7 @@ pub(super) async fn run(
     audit: &Audit,
     settings: &Settings,
 ) -> anyhow::Result<ExitCode> {
-    let page = AuditPage { limit: arguments.limit, before: arguments.before_id };
+    let page = AuditPage { limit: arguments.limit, before: arguments.after };
     let found = audit.list(&arguments.filter(), page).await.context("the audit trail can't be listed")?;
     if settings.json {
         output::json(&found)?;
@@ -100,7 +100,7 @@ pub(super) async fn run(
         && let Some(last) = found.last()
     {
         let shown = counted(found.len() as u64, "record");
-        eprintln!("{shown} shown; there may be more: --before-id {}", last.id);
+        eprintln!("{shown} shown; there may be more: --after {}", last.id);
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -39,11 +39,11 @@ pub(crate) struct RunsArgs {
     /// Rows at most, 1 to 1,000
     #[arg(long, value_name = "ROWS", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1000))]
     limit: u32,
-    /// Only those before this run: the last one of the page before
-    #[arg(long, value_name = "ID", value_parser = parse_id)]
-    before: Option<WorkItemId>,
+    /// Only those that come after this run: the last one of the page before
+    #[arg(long, alias = "before", value_name = "ID", value_parser = parse_id)]
+    after: Option<WorkItemId>,
     /// Show this run alone, with its output
-    #[arg(long, value_name = "ID", value_parser = parse_id, conflicts_with_all = ["name", "state", "trigger", "before"])]
+    #[arg(long, value_name = "ID", value_parser = parse_id, conflicts_with_all = ["name", "state", "trigger", "after"])]
     id: Option<WorkItemId>,
 }
 
@@ -59,7 +59,7 @@ pub(super) async fn run(arguments: &RunsArgs, jobs: &Jobs, settings: &Settings) 
     filter.job.clone_from(&arguments.name);
     filter.state = arguments.state;
     filter.trigger = arguments.trigger;
-    let page = Page { limit: arguments.limit, before: arguments.before };
+    let page = Page { limit: arguments.limit, before: arguments.after };
     let runs = jobs.runs(&filter, page).await.context("the runs can't be listed")?;
     if settings.json {
         output::json(&runs)?;
@@ -89,7 +89,7 @@ pub(super) async fn run(arguments: &RunsArgs, jobs: &Jobs, settings: &Settings) 
         && let Some(last) = runs.last()
     {
         let shown = counted(runs.len() as u64, "run");
-        eprintln!("{shown} shown; there may be more: --before {}", last.id);
+        eprintln!("{shown} shown; there may be more: --after {}", last.id);
     }
     Ok(ExitCode::SUCCESS)
 }

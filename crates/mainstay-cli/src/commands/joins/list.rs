@@ -15,7 +15,7 @@ const EXAMPLES: &str = "\
 Examples:
   mainstay joins list --state pending
   mainstay joins list --key order-7
-  mainstay joins list --before 0190a5c4-…         The page after that id
+  mainstay joins list --after 0190a5c4-…          The page after that id
   mainstay joins list --json | jq -r '.[].id'
 
 Times are UTC.";
@@ -33,9 +33,9 @@ pub(crate) struct ListArgs {
     /// Rows at most, 1 to 1,000
     #[arg(long, value_name = "ROWS", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1000))]
     limit: u32,
-    /// Only those before this id: the last one of the page before
-    #[arg(long, value_name = "ID", value_parser = super::parse_id)]
-    before: Option<JoinId>,
+    /// Only those that come after this id: the last one of the page before
+    #[arg(long, alias = "before", value_name = "ID", value_parser = super::parse_id)]
+    after: Option<JoinId>,
 }
 
 impl ListArgs {
@@ -48,7 +48,7 @@ impl ListArgs {
 
     fn page(&self) -> JoinPage {
         let page = JoinPage::first(self.limit);
-        self.before.into_iter().fold(page, JoinPage::after)
+        self.after.into_iter().fold(page, JoinPage::after)
     }
 }
 
@@ -85,7 +85,7 @@ pub(super) async fn run(
     if found.len() == arguments.limit as usize
         && let Some(last) = found.last()
     {
-        eprintln!("{} shown; there may be more: --before {}", counted(found.len() as u64, "join"), last.id);
+        eprintln!("{} shown; there may be more: --after {}", counted(found.len() as u64, "join"), last.id);
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -15,7 +15,7 @@ const EXAMPLES: &str = "\
 Examples:
   mainstay operations list --state running
   mainstay operations list --name import. --tag tenant=7
-  mainstay operations list --before 0190a5c4-…    The page after that id
+  mainstay operations list --after 0190a5c4-…     The page after that id
   mainstay operations list --json | jq -r '.[].id'
 
 Times are UTC.";
@@ -42,9 +42,9 @@ pub(crate) struct ListArgs {
     /// Rows at most, 1 to 1,000
     #[arg(long, value_name = "ROWS", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1000))]
     limit: u32,
-    /// Only those before this id: the last one of the page before
-    #[arg(long, value_name = "ID", value_parser = super::parse_id)]
-    before: Option<OperationId>,
+    /// Only those that come after this id: the last one of the page before
+    #[arg(long, alias = "before", value_name = "ID", value_parser = super::parse_id)]
+    after: Option<OperationId>,
 }
 
 impl ListArgs {
@@ -64,7 +64,7 @@ pub(super) async fn run(
     operations: &Operations,
     settings: &Settings,
 ) -> anyhow::Result<ExitCode> {
-    let page = OperationPage { limit: arguments.limit, before: arguments.before };
+    let page = OperationPage { limit: arguments.limit, before: arguments.after };
     let found = operations.list(&arguments.filter(), page).await;
     let found = found.context("the operations can't be listed")?;
     if settings.json {
@@ -80,7 +80,7 @@ pub(super) async fn run(
         && let Some(last) = found.last()
     {
         let shown = counted(found.len() as u64, "operation");
-        eprintln!("{shown} shown; there may be more: --before {}", last.id);
+        eprintln!("{shown} shown; there may be more: --after {}", last.id);
     }
     Ok(ExitCode::SUCCESS)
 }

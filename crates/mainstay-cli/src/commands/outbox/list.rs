@@ -17,7 +17,7 @@ const EXAMPLES: &str = "\
 Examples:
   mainstay outbox list --status failed --reason delivery-limit
   mainstay outbox list --topic order.paid --limit 20
-  mainstay outbox list --before 0190a5c4-…        The page after that id
+  mainstay outbox list --after 0190a5c4-…         The page after that id
   mainstay outbox list --json | jq -r '.[].id'
 
 Payloads are not listed; `mainstay outbox show ID` shows one. Times are UTC.";
@@ -41,9 +41,9 @@ pub(crate) struct ListArgs {
     /// Rows at most, 1 to 1,000
     #[arg(long, value_name = "ROWS", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1000))]
     limit: u32,
-    /// Only those before this id: the last one of the page before
-    #[arg(long, value_name = "ID", value_parser = super::parse_id)]
-    before: Option<WorkItemId>,
+    /// Only those that come after this id: the last one of the page before
+    #[arg(long, alias = "before", value_name = "ID", value_parser = super::parse_id)]
+    after: Option<WorkItemId>,
 }
 
 impl ListArgs {
@@ -57,7 +57,7 @@ impl ListArgs {
     }
 
     pub(crate) fn page(&self) -> Page {
-        Page { limit: self.limit, before: self.before }
+        Page { limit: self.limit, before: self.after }
     }
 }
 
@@ -104,7 +104,7 @@ pub(crate) fn tell(
         && let Some(last) = messages.last()
     {
         let shown = counted(messages.len() as u64, noun);
-        eprintln!("{shown} shown; there may be more: --before {}", last.id);
+        eprintln!("{shown} shown; there may be more: --after {}", last.id);
     }
     Ok(ExitCode::SUCCESS)
 }
