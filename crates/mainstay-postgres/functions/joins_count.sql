@@ -204,19 +204,16 @@ set enable_seqscan = off
 as $mainstay$
 begin
     if exists (select from "{{schema}}"."{{joins}}_member" m join "{{schema}}"."{{joins}}" j on j.id = m.join_id
-                where m.work_item_id = any ($1) and m.state = 0 and j.status = 0)
-       -- Whether all its steps are there already, so that none of these can become one behind the snapshot's back.
-       or exists (select from "{{schema}}"."{{joins}}" j where j.status = 0 and j.expected_steps > (
-                      select count(*) from (select from "{{schema}}"."{{joins}}_member" m where m.join_id = j.id limit j.expected_steps) s)) then
+                where m.work_item_id = any ($1) and m.state = 0 and j.status = 0) then
         raise exception using errcode = '25001',
-            message = '{{outbox:literal}}: what is or can become a step of a join needs READ COMMITTED to end, the transaction is '
+            message = '{{outbox:literal}}: a step of a join needs READ COMMITTED to end, the transaction is '
                 || upper(current_setting('transaction_isolation')),
-            hint = 'One old snapshot cannot show what was attached to a join since, and the join would wait for it in vain. Nothing has ended.';
+            hint = 'One old snapshot cannot show how many steps of the join have ended since, and it might wait for them in vain. Nothing has ended.';
     end if;
 end
 $mainstay$;
 comment on function "{{schema}}"."{{joins}}_vouch"(uuid[]) is
-    'Internal: refuses the end of items in a transaction whose snapshot may be older than what was attached to a join.';
+    'Internal: refuses the end of steps in a transaction whose snapshot may be older than the ends of others.';
 
 -- What every end of an item in the outbox calls, while there is a join that waits for something.
 create or replace function "{{schema}}"."{{joins}}_ended"(done uuid[], failed uuid[], only_join uuid default null) returns void

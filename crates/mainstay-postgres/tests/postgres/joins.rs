@@ -33,12 +33,11 @@ async fn the_end_of_a_step_behind_an_old_snapshot_is_refused() {
     let client = fixture.database.client().await;
     for level in LEVELS {
         let owner = OwnerToken::new();
-        // Attached after the snapshot, which does not show it.
         let join = joins.start(NewJoin::new(2)).await.unwrap();
         let item = fixture.outbox.enqueue(Message::new("t", "")).await.unwrap().work_item;
         let claims = claimed(&fixture, owner).await;
-        client.batch_execute(&begin(level)).await.unwrap();
         joins.attach(join, &[item]).await.unwrap();
+        client.batch_execute(&begin(level)).await.unwrap();
         let refused = client.batch_execute(&ack(owner, &claims[0])).await.unwrap_err();
         let refused = refused.as_db_error().unwrap();
         assert_eq!(refused.code(), &SqlState::ACTIVE_SQL_TRANSACTION, "{refused}");
@@ -46,7 +45,7 @@ async fn the_end_of_a_step_behind_an_old_snapshot_is_refused() {
         assert!(refused.hint().unwrap().contains("Nothing has ended"), "{refused:?}");
         client.batch_execute("rollback").await.unwrap();
 
-        // And one that it does show, of a join that has all its steps.
+        // Whether the join has all its steps makes no difference.
         joins.attach(join, &[WorkItemId::new()]).await.unwrap();
         client.batch_execute(&begin(level)).await.unwrap();
         let refused = client.batch_execute(&ack(owner, &claims[0])).await.unwrap_err();
@@ -91,8 +90,11 @@ async fn what_no_join_waits_for_ends_behind_an_old_snapshot_too() {
         assert_eq!(fixture.open().await, 0, "{level}");
     };
     for level in LEVELS {
-        // No join at all; one that waits, and has all its steps; one that has ended.
+        // No join at all; one that waits for more steps; one that has all of them; one that has ended.
         settles(level, Message::new("t", "")).await;
+        let open = joins.start(NewJoin::new(9)).await.unwrap();
+        settles(level, Message::new("t", "")).await;
+        joins.cancel(open).await.unwrap();
         let join = joins.start(NewJoin::new(1)).await.unwrap();
         let by_hand = WorkItemId::new();
         joins.attach(join, &[by_hand]).await.unwrap();
