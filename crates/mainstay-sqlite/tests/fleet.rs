@@ -202,6 +202,13 @@ fn a_file_tells_of_schemas_tables_and_options() {
     let wanted = DatabaseEntry::new("a", "/data/a.db").names(names).option("region", "eu");
     let toml = "[[databases]]\nid = 'a'\nurl = '/data/a.db'\nschema = 'work'\noutbox_table = 'mail'\noptions = { region = 'eu' }";
     let json = r#"{"databases": [{"id": "a", "url": "/data/a.db", "schema": "work", "outbox_table": "mail", "options": {"region": "eu"}}]}"#;
+    let nothing = directory.path().join("nothing.json");
+    std::fs::write(
+        &nothing,
+        r#"{"databases": [{"id": "a", "url": "/data/a.db", "schema": null, "outbox_table": null}]}"#,
+    )
+    .unwrap();
+    assert_eq!(DatabaseFile::new(&nothing).read().unwrap(), [DatabaseEntry::new("a", "/data/a.db")]);
     for (file, text) in [("fleet.toml", toml), ("fleet.json", json)] {
         let path = directory.path().join(file);
         std::fs::write(&path, text).unwrap();

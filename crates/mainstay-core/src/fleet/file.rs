@@ -49,7 +49,7 @@ struct Line {
     options: BTreeMap<String, String>,
     /// What is said of it besides, known or not.
     #[serde(flatten)]
-    rest: BTreeMap<String, String>,
+    rest: BTreeMap<String, Option<String>>,
 }
 
 impl DatabaseFile {
@@ -106,7 +106,7 @@ fn read(path: &Path) -> Result<Vec<DatabaseEntry>> {
 fn entry(line: Line) -> Result<DatabaseEntry> {
     let mut entry = DatabaseEntry::new(line.id, line.url);
     for (field, value) in line.rest {
-        entry = entry.set(&field, Some(&value))?;
+        entry = entry.set(&field, value.as_deref())?;
     }
     entry.options = line.options;
     Ok(entry)
