@@ -97,6 +97,10 @@ pub trait Fixture: Send + Sync {
     /// Lets time pass without waiting: moves every stored time of the tables under `names` back by `by`.
     async fn advance(&self, names: &Names, by: Duration);
 
+    /// All that stands in the tables under `names`, and where the database keeps versions of rows apart, which these are: the same text
+    /// twice means that nothing was written in between, not even what was there before.
+    async fn contents(&self, names: &Names) -> String;
+
     /// Everything the deployment made under `names`, as `table outbox`, `index outbox_ready`, `function
     /// outbox_claim`: the kind, and the name without the schema.
     async fn objects(&self, names: &Names) -> BTreeSet<String>;

@@ -31,6 +31,7 @@ mod forget;
 mod fuzz;
 mod guard;
 mod handlers;
+mod health;
 mod inbox_engine;
 mod inbox_service;
 mod input;
@@ -100,6 +101,7 @@ pub fn all() -> Vec<Case> {
         fuzz::CASES,
         guard::CASES,
         handlers::CASES,
+        health::CASES,
         inbox_engine::CASES,
         inbox_service::CASES,
         input::CASES,

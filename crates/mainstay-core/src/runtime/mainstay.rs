@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 use crate::audit::Audit;
 use crate::error::Result;
 use crate::fanout::{Fanout, FanoutService};
+use crate::health::{Health, NotedService, Startup, StartupGuard, StartupState};
 use crate::inbox::Inbox;
 use crate::job::{JobDefinition, Jobs};
 use crate::join::Joins;
@@ -58,6 +59,8 @@ pub(super) struct Inner {
     pub(super) ends_joins: bool,
     pub(super) coordinators: Vec<Arc<FanoutService>>,
     pub(super) deploy_schema: bool,
+    /// Where it stands, for health.
+    pub(super) startup: Arc<StartupState>,
 }
 
 impl Mainstay {
@@ -125,6 +128,20 @@ impl Mainstay {
         &self.0.provider
     }
 
+    /// The health of this process and its database (R25).
+    pub fn health(&self) -> Health {
+        Health::of(self)
+    }
+
+    /// Where it stands between its start and its stop.
+    pub fn startup(&self) -> Startup {
+        self.0.startup.get()
+    }
+
+    pub(crate) fn startup_state(&self) -> &Arc<StartupState> {
+        &self.0.startup
+    }
+
     /// Whether it runs the service of this name.
     #[cfg(feature = "testing")]
     pub(crate) fn runs(&self, service: &str) -> bool {
@@ -187,6 +204,7 @@ impl Mainstay {
     }
 
     async fn start_services(&self, services: Vec<Arc<dyn Service>>) -> Result<RunningMainstay> {
+        let startup = self.0.startup.start();
         self.when_up(|| self.ready_schema()).await?;
         for definition in &self.0.definitions {
             self.when_up(|| async { self.jobs().create_or_update(definition.clone()).await.map(drop) })
@@ -195,11 +213,13 @@ impl Mainstay {
         for registration in &self.0.fanouts {
             self.when_up(|| registration.make(self.fanout())).await?;
         }
-        let mut services: Vec<Running> = services.into_iter().map(start).collect();
+        let noted = |service| start(NotedService::over(service, &self.0.startup));
+        let mut services: Vec<Running> = services.into_iter().map(noted).collect();
         for service in &mut services {
             service.started().await;
         }
-        Ok(RunningMainstay { services })
+        startup.running();
+        Ok(RunningMainstay { startup, services })
     }
 
     /// Starts, runs until `shutdown` completes, and stops gracefully.
@@ -245,12 +265,15 @@ impl fmt::Debug for Mainstay {
 #[derive(Debug)]
 #[must_use = "dropping it ends the background work"]
 pub struct RunningMainstay {
+    /// Dropped before the services, whose ends are then nothing to note.
+    startup: StartupGuard,
     services: Vec<Running>,
 }
 
 impl RunningMainstay {
     /// Stops gracefully: no new claims, running handlers get their grace period, the rest is released at once (R12).
     pub async fn stop(self) -> Result<()> {
+        self.startup.stopping();
         for service in &self.services {
             service.request_stop();
         }
@@ -264,6 +287,7 @@ impl RunningMainstay {
     /// Finishes what is in hand, however long that takes, and begins nothing new. Once `hurry` completes, running handlers get their
     /// grace period, as in [`Self::stop`].
     pub async fn finish(self, hurry: impl Future<Output = ()>) -> Result<()> {
+        self.startup.stopping();
         for service in &self.services {
             service.request_finish();
         }

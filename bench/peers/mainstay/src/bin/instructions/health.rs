@@ -1,0 +1,24 @@
+//! The health of a database that is none.
+
+use async_trait::async_trait;
+use mainstay::Result;
+use mainstay::health::{LeasesSeen, Patience, ScheduleSeen, WorkSeen};
+use mainstay::store::{HealthStore, Queue};
+
+use super::store::unsupported;
+
+/// A look at nothing.
+pub(crate) struct NoHealth;
+
+#[async_trait]
+impl HealthStore for NoHealth {
+    async fn work(&self, _: Queue, _: &Patience) -> Result<WorkSeen> {
+        unsupported()
+    }
+    async fn schedule(&self, _: &Patience) -> Result<ScheduleSeen> {
+        unsupported()
+    }
+    async fn leases(&self, _: &Patience) -> Result<LeasesSeen> {
+        unsupported()
+    }
+}
