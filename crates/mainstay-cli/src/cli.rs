@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args, Parser, Subcommand};
 
 use crate::commands::{
-    audit, bench, demo, fanout, inbox, jobs, joins, lease, leases, migrate, operations, outbox, stores,
-    timers,
+    audit, bench, demo, fanout, health, inbox, jobs, joins, lease, leases, migrate, operations, outbox,
+    stores, timers,
 };
 
 const EXAMPLES: &str = "\
@@ -27,6 +27,7 @@ Examples:
   mainstay leases list --held
   mainstay operations list --state running
   mainstay stores status --fleet fleet.toml       How the databases of a fleet are
+  mainstay health --database shop.db              Is it well, and what is to be done?
   mainstay --actor alice --correlation-id TICKET-42 outbox requeue --all-failed
   mainstay audit list --actor alice
   mainstay timers schedule reminder.send '{\"user\":7}' --due-in 2h
@@ -36,7 +37,7 @@ Settings, the first that is there counts: flag, environment, file, default
   --database      MAINSTAY_DATABASE      database = \"…\"
   --schema        MAINSTAY_SCHEMA        schema = \"infra\"
   --outbox-table  MAINSTAY_OUTBOX_TABLE  outbox_table = \"outbox\"
-  --fleet         MAINSTAY_FLEET         fleet = \"fleet.toml\" (for `stores`)
+  --fleet         MAINSTAY_FLEET         fleet = \"fleet.toml\" (for `stores`, `health`)
   --actor         MAINSTAY_ACTOR         [default: cli: and the name of the user]
   -v, -q          MAINSTAY_LOG           log = \"warn\"
   The file is mainstay.toml in the working directory, or the one named by --config.
@@ -128,6 +129,8 @@ pub(crate) enum Command {
     /// See who did what, and what came of it
     #[command(subcommand)]
     Audit(audit::AuditCommand),
+    /// Check whether a database, or each of a fleet, is well; a probe for deployments
+    Health(health::HealthArgs),
     /// Look at and set up the databases of a fleet
     #[command(subcommand)]
     Stores(stores::StoresCommand),

@@ -7,6 +7,7 @@ pub(crate) mod bound;
 mod content;
 pub(crate) mod demo;
 pub(crate) mod fanout;
+pub(crate) mod health;
 pub(crate) mod inbox;
 pub(crate) mod jobs;
 pub(crate) mod joins;

@@ -25,5 +25,5 @@ pub use probe::{Health, Probe};
 pub use report::HealthReport;
 pub use seen::{LeasesSeen, Patience, SEEN_AT_MOST, ScheduleSeen, WorkSeen};
 pub use startup::Startup;
-pub(crate) use startup::{NotedService, StartupGuard, StartupState};
+pub(crate) use startup::{StartupGuard, StartupState};
 pub use status::HealthStatus;

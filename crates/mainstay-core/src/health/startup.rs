@@ -2,7 +2,7 @@
 //!
 //! It follows what the runtime does and decides nothing. A service that ended without being told to is remembered until the next start.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use serde::Serialize;
@@ -59,69 +59,81 @@ impl Startup {
 
 /// Where a process stands, as its runtime tells it.
 #[derive(Debug)]
-pub(crate) struct StartupState(Mutex<Startup>);
+pub(crate) struct StartupState(Mutex<Stand>);
+
+#[derive(Debug)]
+struct Stand {
+    /// Which start it is of. What was dropped may end after the next start has begun, and has nothing to say then.
+    start: u64,
+    state: Startup,
+}
 
 impl Default for StartupState {
     fn default() -> Self {
-        Self(Mutex::new(Startup::NotStarted))
+        Self(Mutex::new(Stand { start: 0, state: Startup::NotStarted }))
     }
 }
 
 impl StartupState {
-    pub(crate) fn get(&self) -> Startup {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn stand(&self) -> MutexGuard<'_, Stand> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn set(&self, to: Startup, unless: impl Fn(Startup) -> bool) {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if !unless(*state) {
-            *state = to;
+    pub(crate) fn get(&self) -> Startup {
+        self.stand().state
+    }
+
+    /// Of this start, and unless a service of it has broken.
+    fn set(&self, start: u64, to: Startup) {
+        let mut stand = self.stand();
+        if stand.start == start && !matches!(stand.state, Startup::Broken { .. }) {
+            stand.state = to;
         }
     }
 
     /// It starts; until the answer is dropped it has not stopped.
     pub(crate) fn start(self: &Arc<Self>) -> StartupGuard {
-        self.set(Startup::Starting, |_| false);
-        StartupGuard(Arc::clone(self))
+        let mut stand = self.stand();
+        *stand = Stand { start: stand.start + 1, state: Startup::Starting };
+        StartupGuard { state: Arc::clone(self), start: stand.start }
     }
-}
-
-fn is_broken(state: Startup) -> bool {
-    matches!(state, Startup::Broken { .. })
 }
 
 /// A process that starts or runs.
 #[derive(Debug)]
-pub(crate) struct StartupGuard(Arc<StartupState>);
+pub(crate) struct StartupGuard {
+    state: Arc<StartupState>,
+    start: u64,
+}
 
 impl StartupGuard {
     /// All services run.
     pub(crate) fn running(&self) {
-        self.0.set(Startup::Running, is_broken);
+        self.state.set(self.start, Startup::Running);
     }
 
     /// They have been told to stop.
     pub(crate) fn stopping(&self) {
-        self.0.set(Startup::Stopping, is_broken);
+        self.state.set(self.start, Startup::Stopping);
+    }
+
+    /// A service whose end is noted, if nobody asked for it.
+    pub(crate) fn note(&self, service: Arc<dyn Service>) -> Arc<dyn Service> {
+        Arc::new(NotedService { service, state: Arc::clone(&self.state), start: self.start })
     }
 }
 
 impl Drop for StartupGuard {
     fn drop(&mut self) {
-        self.0.set(Startup::Stopped, is_broken);
+        self.state.set(self.start, Startup::Stopped);
     }
 }
 
 /// A service whose end is noted, if nobody asked for it.
-pub(crate) struct NotedService {
+struct NotedService {
     service: Arc<dyn Service>,
     state: Arc<StartupState>,
-}
-
-impl NotedService {
-    pub(crate) fn over(service: Arc<dyn Service>, state: &Arc<StartupState>) -> Arc<dyn Service> {
-        Arc::new(Self { service, state: Arc::clone(state) })
-    }
+    start: u64,
 }
 
 #[async_trait]
@@ -132,23 +144,24 @@ impl Service for NotedService {
 
     async fn run(&self, lifecycle: Lifecycle) -> Result<()> {
         let stop = lifecycle.stopping().clone();
-        let _noted = NoteEnd { service: self.name(), stop, state: &self.state };
+        let _noted = NoteEnd { stop, of: self };
         self.service.run(lifecycle).await
     }
 }
 
 /// Dropped when the service ends, however it ends.
 struct NoteEnd<'a> {
-    service: &'static str,
     stop: CancellationToken,
-    state: &'a StartupState,
+    of: &'a NotedService,
 }
 
 impl Drop for NoteEnd<'_> {
     fn drop(&mut self) {
-        if !self.stop.is_cancelled() {
-            let over = |state| is_broken(state) || matches!(state, Startup::Stopping | Startup::Stopped);
-            self.state.set(Startup::Broken { service: self.service }, over);
+        let NotedService { service, state, start } = self.of;
+        // Whoever dropped all of it has said that it stopped.
+        let over = matches!(state.get(), Startup::Stopping | Startup::Stopped);
+        if !self.stop.is_cancelled() && !over {
+            state.set(*start, Startup::Broken { service: service.name() });
         }
     }
 }
@@ -186,7 +199,7 @@ mod tests {
             let state = Arc::new(StartupState::default());
             let guard = state.start();
             assert_eq!(state.get(), Startup::Starting);
-            let mut service = start(NotedService::over(Arc::new(Fickle { ends, panics }), &state));
+            let mut service = start(guard.note(Arc::new(Fickle { ends, panics })));
             service.started().await;
             guard.running();
             if broken {
@@ -207,5 +220,22 @@ mod tests {
             drop(state.start());
             assert_eq!(state.get(), Startup::Stopped);
         }
+    }
+
+    #[tokio::test]
+    async fn what_was_dropped_has_nothing_to_say_of_the_next_start() {
+        let state = Arc::new(StartupState::default());
+        let first = state.start();
+        let mut service = start(first.note(Arc::new(Fickle { ends: false, panics: false })));
+        service.started().await;
+        drop(first);
+        let second = state.start();
+        second.running();
+        // Its task ends after that.
+        drop(service);
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(state.get(), Startup::Running);
     }
 }

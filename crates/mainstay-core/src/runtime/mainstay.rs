@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use crate::audit::Audit;
 use crate::error::Result;
 use crate::fanout::{Fanout, FanoutService};
-use crate::health::{Health, NotedService, Startup, StartupGuard, StartupState};
+use crate::health::{Health, Startup, StartupGuard, StartupState};
 use crate::inbox::Inbox;
 use crate::job::{JobDefinition, Jobs};
 use crate::join::Joins;
@@ -213,8 +213,8 @@ impl Mainstay {
         for registration in &self.0.fanouts {
             self.when_up(|| registration.make(self.fanout())).await?;
         }
-        let noted = |service| start(NotedService::over(service, &self.0.startup));
-        let mut services: Vec<Running> = services.into_iter().map(noted).collect();
+        let noted = services.into_iter().map(|service| start(startup.note(service)));
+        let mut services: Vec<Running> = noted.collect();
         for service in &mut services {
             service.started().await;
         }
