@@ -9,7 +9,7 @@ use clap::{ArgAction, Args, Parser, Subcommand};
 
 use crate::commands::{
     audit, bench, demo, fanout, health, inbox, jobs, joins, lease, leases, migrate, operations, outbox,
-    stores, timers,
+    stores, timers, why,
 };
 
 const EXAMPLES: &str = "\
@@ -20,6 +20,7 @@ Examples:
   mainstay outbox list --status failed
   mainstay outbox requeue --all-failed
   mainstay inbox list --state dead
+  mainstay why 0190a5c4-7d5e-7b2c-8f0e-2b1f6f0f9a11
   mainstay jobs explain '30 2 * * *' --tz Europe/Berlin
   mainstay jobs create nightly '30 2 * * *' --topic report.build --tz Europe/Berlin
   mainstay joins start 3 --key order-7 --on-completed order.ready
@@ -131,6 +132,8 @@ pub(crate) enum Command {
     Audit(audit::AuditCommand),
     /// Check whether a database, or each of a fleet, is well; a probe for deployments
     Health(health::HealthArgs),
+    /// Tell why a message is not running, and what to do
+    Why(why::WhyArgs),
     /// Look at and set up the databases of a fleet
     #[command(subcommand)]
     Stores(stores::StoresCommand),

@@ -75,3 +75,19 @@ select count(*) filter (where l.owner is not null and l.expires_at > m.at),
   from (select statement_timestamp() as at) m
   left join "{{schema}}"."{{lease}}" l on true
  group by m.at
+
+-- What comes before an open item in its ordering key: who holds the key, the first ahead of it, how many. Parameters: id, rows at most.
+-- name: lane
+select (select h.work_item_id from "{{schema}}"."{{queue}}_hold" h where h.ordering_key = i.ordering_key),
+       (select a.id
+          from ((select l.id, l.seq from "{{schema}}"."{{queue}}" l
+                  where l.ordering_key = i.ordering_key and not l.parked and l.seq < i.seq order by l.seq limit 1)
+                union all
+                (select l.id, l.seq from "{{schema}}"."{{queue}}" l
+                  where l.ordering_key = i.ordering_key and l.parked and l.seq < i.seq order by l.seq limit 1)) a
+         order by a.seq limit 1),
+       (select count(*) from (select from "{{schema}}"."{{queue}}" l
+                               where l.ordering_key = i.ordering_key and not l.parked and l.seq < i.seq limit $2) a)
+       + (select count(*) from (select from "{{schema}}"."{{queue}}" l
+                                 where l.ordering_key = i.ordering_key and l.parked and l.seq < i.seq limit $2) a)
+  from (select q.ordering_key::text as ordering_key, q.seq from "{{schema}}"."{{queue}}" q where q.id = $1) i

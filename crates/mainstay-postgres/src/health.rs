@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use mainstay_core::Result;
-use mainstay_core::health::{LeasesSeen, Patience, SEEN_AT_MOST, ScheduleSeen, WorkSeen};
+use mainstay_core::health::{LaneSeen, LeasesSeen, Patience, SEEN_AT_MOST, ScheduleSeen, WorkSeen};
 use mainstay_core::store::{HealthStore, Names, Queue};
+use mainstay_core::{Result, WorkItemId};
 use tokio_postgres::types::Type;
+use uuid::Uuid;
 
 use crate::pool::{Connections, Parameter};
 use crate::rows::{self, Reader};
@@ -71,6 +72,21 @@ impl HealthStore for PostgresHealth {
         let row = Reader::new(LEASES, row);
         (seen.held, seen.lapsed, seen.lapsed_before) = (row.count(0)?, row.count(1)?, row.count(2)?);
         seen.last_lapsed = row.get::<Option<String>>(3)?.zip(age(row, 4)?);
+        Ok(seen)
+    }
+
+    async fn lane(&self, queue: Queue, id: WorkItemId) -> Result<LaneSeen> {
+        const LANE: &str = "health.lane";
+        let (id, most) = (id.as_uuid(), SEEN_AT_MOST as i64);
+        let parameters: [Parameter<'_>; 2] = [(&id, Type::UUID), (&most, Type::INT8)];
+        let rows = self.connections.query(LANE, &self.statements[queue as usize].lane, &parameters).await?;
+        let mut seen = LaneSeen::default();
+        let Some(row) = rows.first() else { return Ok(seen) };
+        let row = Reader::new(LANE, row);
+        let item = |column| {
+            Ok::<_, mainstay_core::Error>(row.get::<Option<Uuid>>(column)?.map(WorkItemId::from_uuid))
+        };
+        (seen.held_by, seen.first, seen.ahead) = (item(0)?, item(1)?, row.count(2)?);
         Ok(seen)
     }
 }

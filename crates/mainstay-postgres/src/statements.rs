@@ -82,7 +82,7 @@ statements! {
 statements! {
     /// What the health checks look at.
     HealthStatements from "../queries/health.sql" {
-        work, schedule, leases,
+        work, schedule, leases, lane,
     }
 }
 

@@ -63,3 +63,11 @@ SELECT count(CASE WHEN l.expires_at > ?1 THEN 1 END),
 -- 1 now, 2 lapsed lately if after then.
 SELECT l.name, l.expires_at FROM "{{schema}}_{{lease}}" l
  WHERE l.owner IS NOT NULL AND l.expires_at <= ?1 AND l.expires_at > ?2 ORDER BY l.expires_at DESC, l.name LIMIT 1;
+
+-- name: lane
+-- 1 id, 2 rows at most. Who holds the item's ordering key, the first ahead of it, and how many there are.
+SELECT (SELECT h.id FROM "{{schema}}_{{queue}}_hold" h WHERE h.ordering_key = i.ordering_key),
+       (SELECT a.id FROM "{{schema}}_{{queue}}" a WHERE a.ordering_key = i.ordering_key AND a.seq < i.seq ORDER BY a.seq LIMIT 1),
+       (SELECT count(*) FROM (SELECT 1 FROM "{{schema}}_{{queue}}" a
+                               WHERE a.ordering_key = i.ordering_key AND a.seq < i.seq LIMIT ?2) f)
+  FROM "{{schema}}_{{queue}}" i WHERE i.id = ?1;

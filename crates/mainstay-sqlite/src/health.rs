@@ -7,15 +7,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use mainstay_core::Result;
-use mainstay_core::health::{LeasesSeen, Patience, SEEN_AT_MOST, ScheduleSeen, WorkSeen};
+use mainstay_core::health::{LaneSeen, LeasesSeen, Patience, SEEN_AT_MOST, ScheduleSeen, WorkSeen};
 use mainstay_core::store::{HealthStore, Queue};
+use mainstay_core::{Result, WorkItemId};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use crate::database::Database;
 use crate::error::Fault;
 use crate::statements::{HealthStatements, Statements};
-use crate::value::{span, text_at};
+use crate::value::{maybe_uuid_at, span, text_at};
 
 /// Looks at an SQLite database for signs of trouble.
 pub(crate) struct SqliteHealth {
@@ -119,6 +119,22 @@ impl Look<'_> {
     }
 }
 
+impl Look<'_> {
+    fn lane(&self, id: WorkItemId) -> Result<LaneSeen, Fault> {
+        let id = id.as_uuid();
+        let seen = |row: &Row<'_>| {
+            let mut seen = LaneSeen::default();
+            seen.held_by = maybe_uuid_at(row, 0)?.map(WorkItemId::from_uuid);
+            seen.first = maybe_uuid_at(row, 1)?.map(WorkItemId::from_uuid);
+            seen.ahead = row.get::<_, i64>(2)?.unsigned_abs();
+            Ok(seen)
+        };
+        let mut statement = self.connection.prepare_cached(&self.sql.lane)?;
+        let found = statement.query_row(params![id.as_bytes(), SEEN_AT_MOST as i64], seen);
+        Ok(found.optional()?.unwrap_or_default())
+    }
+}
+
 #[async_trait]
 impl HealthStore for SqliteHealth {
     async fn work(&self, queue: Queue, patience: &Patience) -> Result<WorkSeen> {
@@ -134,5 +150,9 @@ impl HealthStore for SqliteHealth {
     async fn leases(&self, patience: &Patience) -> Result<LeasesSeen> {
         let patience = *patience;
         self.look("health.leases", Queue::Outbox, move |look| look.leases(&patience)).await
+    }
+
+    async fn lane(&self, queue: Queue, id: WorkItemId) -> Result<LaneSeen> {
+        self.look("health.lane", queue, move |look| look.lane(id)).await
     }
 }

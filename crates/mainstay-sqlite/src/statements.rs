@@ -119,6 +119,7 @@ statements! {
         joins,
         leases,
         lease_lapsed_last,
+        lane,
     }
 }
 

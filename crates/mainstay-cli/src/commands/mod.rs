@@ -19,3 +19,4 @@ pub(crate) mod outbox;
 pub(crate) mod stores;
 pub(crate) mod timers;
 mod verdicts;
+pub(crate) mod why;

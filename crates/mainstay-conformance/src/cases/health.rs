@@ -3,16 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use mainstay_core::OwnerToken;
-use mainstay_core::health::{FleetHealth, Health, HealthOptions, HealthReport, HealthStatus, Probe, Startup};
+use mainstay_core::health::{
+    Explanation, FleetHealth, Health, HealthOptions, HealthReport, HealthStatus, Probe, Startup, Why,
+};
 use mainstay_core::inbox::Incoming;
 use mainstay_core::job::JobDefinition;
 use mainstay_core::join::NewJoin;
 use mainstay_core::lease::{LeaseOptions, Leases};
 use mainstay_core::outbox::{Message, OnFailure};
-use mainstay_core::queue::{ClaimRequest, Context, HandlerError};
+use mainstay_core::queue::{ClaimRequest, Context, FailureReason, HandlerError};
 use mainstay_core::store::Names;
 use mainstay_core::timer::NewTimer;
+use mainstay_core::{OwnerToken, WorkItemId};
 
 use crate::case::cases;
 use crate::cases::lease::acquire;
@@ -39,6 +41,7 @@ cases! { $ health_cases:
     r25_a_dead_database_is_told_and_so_are_the_others ["R25", "R24"],
     r25_a_silent_database_is_told_within_the_bound ["R25", "R24"],
     r25_a_fleet_tells_the_worst_first ["R25", "R24"],
+    r25_it_is_told_why_an_item_is_not_running ["R25", "R8", "MST-040"],
     r25_a_process_is_ready_between_its_start_and_its_stop ["R25"],
 }
 
@@ -444,4 +447,66 @@ async fn r25_a_process_is_ready_between_its_start_and_its_stop(fx: &dyn Fixture)
     fx.record_step(&Names::default(), 9_999, "x").await;
     mainstay.start().await.unwrap_err();
     assert_eq!(mainstay.startup(), Startup::Stopped);
+}
+
+async fn r25_it_is_told_why_an_item_is_not_running(fx: &dyn Fixture) {
+    let world = World::open(fx).await;
+    let why = async |id| Explanation::of(world.provider.as_ref(), id).await.unwrap().map(|told| told.why);
+    let known = async |id| why(id).await.unwrap();
+    assert_eq!(why(WorkItemId::new()).await, None);
+    // Not due, then due and unclaimed, then claimed, then lapsed.
+    let id = world.enqueue(Message::new(TOPIC, "").due_in(MINUTE)).await;
+    assert!(matches!(known(id).await, Why::NotDue { .. }));
+    world.advance(MINUTE).await;
+    assert!(matches!(known(id).await, Why::Unclaimed { .. }));
+    let owner = OwnerToken::new();
+    let claimed = world.claim(owner, 1).await;
+    assert!(matches!(known(id).await, Why::Claimed { by: Some(by), .. } if by == owner));
+    world.advance(2 * MINUTE).await;
+    assert!(matches!(known(id).await, Why::Lapsed { by: Some(by), .. } if by == owner));
+    let retried = world.outbox.abandon(owner, &handles(&claimed), Some(MINUTE), Some("odd".to_owned())).await;
+    assert_eq!(retried.unwrap().changed.len(), 1);
+    let told = Explanation::of(world.provider.as_ref(), id).await.unwrap().unwrap();
+    assert!(told.summary.contains("tried again") && told.summary.contains("odd"), "{told:?}");
+    world.advance(MINUTE).await;
+    let claimed = world.claim(owner, 1).await;
+    world.outbox.ack(owner, &handles(&claimed)).await.unwrap();
+    assert!(matches!(known(id).await, Why::Done { at: Some(_) }));
+    // Nobody has a handler.
+    let running =
+        world.work(|outbox| outbox.raw_handler("other", async |_: Context| Ok::<(), HandlerError>(()))).await;
+    let lost = world.enqueue(Message::new(TOPIC, "")).await;
+    world
+        .until("it is given back", async |_: &World<'_>| {
+            matches!(known(lost).await, Why::NoHandler { claims: 1 })
+        })
+        .await;
+    running.stop().await.unwrap();
+    // Behind others of its key, which then is held.
+    let keyed = |_| Message::new(TOPIC, "").ordering_key("k").on_failure(OnFailure::Hold);
+    let mut lane = Vec::new();
+    for number in 0..3 {
+        lane.push(world.enqueue(keyed(number)).await);
+    }
+    let behind = Why::KeyBehind { key: "k".to_owned(), first: lane[0], ahead: 2 };
+    assert_eq!(known(lane[2]).await, behind);
+    let claimed = world.claim_one(owner).await;
+    assert_eq!(known(lane[2]).await, behind);
+    world.outbox.fail(owner, &[claimed.handle], Some("no".to_owned())).await.unwrap();
+    for id in &lane[1..] {
+        assert_eq!(known(*id).await, Why::KeyHeld { key: "k".to_owned(), by: lane[0] });
+    }
+    assert!(matches!(known(lane[0]).await, Why::Failed { reason: Some(FailureReason::Handler), .. }));
+    // Other queues are looked at, too; what has fired is a message.
+    let timer = world.schedule(NewTimer::new(TOPIC, "", MINUTE)).await;
+    let told = Explanation::of(world.provider.as_ref(), timer).await.unwrap().unwrap();
+    assert_eq!((told.queue, matches!(told.why, Why::NotDue { .. })), ("timers", true));
+    world.advance(MINUTE).await;
+    assert_eq!(world.forward(OwnerToken::new(), 10).await, [timer]);
+    let told = Explanation::of(world.provider.as_ref(), timer).await.unwrap().unwrap();
+    assert_eq!((told.queue, matches!(told.why, Why::Unclaimed { .. })), ("outbox", true));
+    // What has expired waits for a claim that fails it.
+    let expired = world.enqueue(Message::new(TOPIC, "").expires_in(MINUTE)).await;
+    world.advance(2 * MINUTE).await;
+    assert!(matches!(known(expired).await, Why::Expired { .. }));
 }

@@ -16,6 +16,7 @@ mod seen;
 mod startup;
 mod status;
 mod stuck;
+mod why;
 mod workers;
 
 pub use check::{Check, Finding};
@@ -23,7 +24,8 @@ pub use fleet::{DatabaseHealth, FleetHealth};
 pub use options::HealthOptions;
 pub use probe::{Health, Probe};
 pub use report::HealthReport;
-pub use seen::{LeasesSeen, Patience, SEEN_AT_MOST, ScheduleSeen, WorkSeen};
+pub use seen::{LaneSeen, LeasesSeen, Patience, SEEN_AT_MOST, ScheduleSeen, WorkSeen};
 pub use startup::Startup;
 pub(crate) use startup::{StartupGuard, StartupState};
 pub use status::HealthStatus;
+pub use why::{Explanation, Why};

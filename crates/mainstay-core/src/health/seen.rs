@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::id::WorkItemId;
+
 /// Rows of one priority that a look walks over at most. Counts that come to it mean "so many, or more".
 pub const SEEN_AT_MOST: u64 = 1_000;
 
@@ -74,4 +76,16 @@ pub struct LeasesSeen {
     pub last_lapsed: Option<(String, Duration)>,
     /// Those that lapsed longer ago than that.
     pub lapsed_before: u64,
+}
+
+/// What comes before an item in its ordering key.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LaneSeen {
+    /// The failed item that holds the key.
+    pub held_by: Option<WorkItemId>,
+    /// The first one that is open and comes before it.
+    pub first: Option<WorkItemId>,
+    /// How many come before it.
+    pub ahead: u64,
 }

@@ -3,7 +3,8 @@
 use async_trait::async_trait;
 
 use crate::error::Result;
-use crate::health::{LeasesSeen, Patience, ScheduleSeen, WorkSeen};
+use crate::health::{LaneSeen, LeasesSeen, Patience, ScheduleSeen, WorkSeen};
+use crate::id::WorkItemId;
 
 use super::Queue;
 
@@ -19,4 +20,7 @@ pub trait HealthStore: Send + Sync + 'static {
 
     /// The leases.
     async fn leases(&self, patience: &Patience) -> Result<LeasesSeen>;
+
+    /// What comes before an open item in its ordering key.
+    async fn lane(&self, queue: Queue, id: WorkItemId) -> Result<LaneSeen>;
 }

@@ -1,9 +1,9 @@
 //! The health of a database that is none.
 
 use async_trait::async_trait;
-use mainstay::Result;
-use mainstay::health::{LeasesSeen, Patience, ScheduleSeen, WorkSeen};
+use mainstay::health::{LaneSeen, LeasesSeen, Patience, ScheduleSeen, WorkSeen};
 use mainstay::store::{HealthStore, Queue};
+use mainstay::{Result, WorkItemId};
 
 use super::store::unsupported;
 
@@ -19,6 +19,9 @@ impl HealthStore for NoHealth {
         unsupported()
     }
     async fn leases(&self, _: &Patience) -> Result<LeasesSeen> {
+        unsupported()
+    }
+    async fn lane(&self, _: Queue, _: WorkItemId) -> Result<LaneSeen> {
         unsupported()
     }
 }
