@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args, Parser, Subcommand};
 
 use crate::commands::{
-    audit, bench, demo, fanout, inbox, jobs, joins, lease, leases, migrate, operations, outbox, stores,
-    timers,
+    audit, bench, demo, fanout, health, inbox, jobs, joins, lease, leases, migrate, operations, outbox,
+    stores, timers, why,
 };
 
 const EXAMPLES: &str = "\
@@ -20,6 +20,7 @@ Examples:
   mainstay outbox list --status failed
   mainstay outbox requeue --all-failed
   mainstay inbox list --state dead
+  mainstay why 0190a5c4-7d5e-7b2c-8f0e-2b1f6f0f9a11
   mainstay jobs explain '30 2 * * *' --tz Europe/Berlin
   mainstay jobs create nightly '30 2 * * *' --topic report.build --tz Europe/Berlin
   mainstay joins start 3 --key order-7 --on-completed order.ready
@@ -27,6 +28,7 @@ Examples:
   mainstay leases list --held
   mainstay operations list --state running
   mainstay stores status --fleet fleet.toml       How the databases of a fleet are
+  mainstay health --database shop.db              Is it well, and what is to be done?
   mainstay --actor alice --correlation-id TICKET-42 outbox requeue --all-failed
   mainstay audit list --actor alice
   mainstay timers schedule reminder.send '{\"user\":7}' --due-in 2h
@@ -36,7 +38,7 @@ Settings, the first that is there counts: flag, environment, file, default
   --database      MAINSTAY_DATABASE      database = \"…\"
   --schema        MAINSTAY_SCHEMA        schema = \"infra\"
   --outbox-table  MAINSTAY_OUTBOX_TABLE  outbox_table = \"outbox\"
-  --fleet         MAINSTAY_FLEET         fleet = \"fleet.toml\" (for `stores`)
+  --fleet         MAINSTAY_FLEET         fleet = \"fleet.toml\" (for `stores`, `health`)
   --actor         MAINSTAY_ACTOR         [default: cli: and the name of the user]
   -v, -q          MAINSTAY_LOG           log = \"warn\"
   The file is mainstay.toml in the working directory, or the one named by --config.
@@ -128,6 +130,10 @@ pub(crate) enum Command {
     /// See who did what, and what came of it
     #[command(subcommand)]
     Audit(audit::AuditCommand),
+    /// Check whether a database, or each of a fleet, is well; a probe for deployments
+    Health(health::HealthArgs),
+    /// Tell why a message is not running, and what to do
+    Why(why::WhyArgs),
     /// Look at and set up the databases of a fleet
     #[command(subcommand)]
     Stores(stores::StoresCommand),

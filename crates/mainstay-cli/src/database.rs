@@ -24,6 +24,9 @@ accepted are   sqlite:path/to/file.db
 /// Connections to PostgreSQL for commands that do one thing after the other.
 const POOL: usize = 2;
 
+/// The same for commands that ask several things at once.
+const WIDE_POOL: usize = 8;
+
 const FILE_ENDINGS: [&str; 4] = ["db", "db3", "sqlite", "sqlite3"];
 
 /// A database as a person names it.
@@ -83,6 +86,24 @@ impl Database {
 
     /// Connects. SQLite opens its file now; PostgreSQL connects at the first use.
     pub(crate) async fn open(&self, names: Names, missing: IfMissing) -> anyhow::Result<Arc<dyn Provider>> {
+        self.open_with(names, missing, POOL).await
+    }
+
+    /// The same for those who ask several things at once, of which some may wait for long.
+    pub(crate) async fn open_wide(
+        &self,
+        names: Names,
+        missing: IfMissing,
+    ) -> anyhow::Result<Arc<dyn Provider>> {
+        self.open_with(names, missing, WIDE_POOL).await
+    }
+
+    async fn open_with(
+        &self,
+        names: Names,
+        missing: IfMissing,
+        pool: usize,
+    ) -> anyhow::Result<Arc<dyn Provider>> {
         Ok(match self {
             Self::SqliteFile(path) => {
                 check_file(path, missing)?;
@@ -90,7 +111,7 @@ impl Database {
                 Arc::new(opened.map_err(|error| cannot_open(self, error))?)
             }
             Self::SqliteMemory => Arc::new(Sqlite::memory_builder().names(names).open().await?),
-            Self::Postgres(url) => Arc::new(connect_postgres(url, names, POOL).await?),
+            Self::Postgres(url) => Arc::new(connect_postgres(url, names, pool).await?),
         })
     }
 }

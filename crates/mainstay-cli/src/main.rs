@@ -61,7 +61,9 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             Command::Timers(command) => commands::timers::run(command, &settings).await,
             Command::Audit(command) => commands::audit::run(command, &settings).await,
             Command::Stores(command) => commands::stores::run(command, &settings).await,
+            Command::Health(arguments) => commands::health::run(arguments, &settings).await,
             Command::Inbox(command) => commands::inbox::run(command, &settings).await,
+            Command::Why(arguments) => commands::why::run(arguments, &settings).await,
             Command::Bench(arguments) => commands::bench::run(arguments, &settings).await,
         }
     });

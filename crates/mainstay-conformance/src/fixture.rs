@@ -100,6 +100,10 @@ pub trait Fixture: Send + Sync {
     /// Sets the clock back: moves every stored time of the tables under `names` on by `by`.
     async fn set_back(&self, names: &Names, by: Duration);
 
+    /// All that stands in the tables under `names`, and where the database keeps versions of rows apart, which these are: the same text
+    /// twice means that nothing was written in between, not even what was there before.
+    async fn contents(&self, names: &Names) -> String;
+
     /// Everything the deployment made under `names`, as `table outbox`, `index outbox_ready`, `function
     /// outbox_claim`: the kind, and the name without the schema.
     async fn objects(&self, names: &Names) -> BTreeSet<String>;

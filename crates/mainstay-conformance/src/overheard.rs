@@ -14,7 +14,7 @@ use mainstay_core::outbox::{
 };
 use mainstay_core::queue::{ClaimBatch, ClaimHandle, ClaimRequest, Settled, Settlement};
 use mainstay_core::store::{
-    Agenda, AuditStore, Capabilities, FanoutStore, InboxStore, JobStore, JoinStore, LeaseStore,
+    Agenda, AuditStore, Capabilities, FanoutStore, HealthStore, InboxStore, JobStore, JoinStore, LeaseStore,
     OperationStore, OutboxStore, Provider, Queue, QueueStore, SchemaStore, StoreTransaction, TimerStore,
     WaitRequest, Wake,
 };
@@ -105,6 +105,10 @@ impl Provider for Overheard {
     fn operations(&self) -> Arc<dyn OperationStore> {
         self.inner.operations()
     }
+    fn health(&self) -> Arc<dyn HealthStore> {
+        self.inner.health()
+    }
+
     fn schema(&self) -> Arc<dyn SchemaStore> {
         self.inner.schema()
     }

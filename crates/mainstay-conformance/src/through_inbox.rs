@@ -22,9 +22,9 @@ use mainstay_core::outbox::{
 };
 use mainstay_core::queue::{ClaimBatch, ClaimHandle, ClaimRequest, Context, Settled, Settlement};
 use mainstay_core::store::{
-    Agenda, AuditStore, Capabilities, FanoutStore, InboxStore, JobStore, JoinStore, LeaseStore, Names,
-    OperationStore, OutboxStore, Provider, Queue, QueueStore, SchemaStore, StoreTransaction, TimerStore,
-    WaitRequest, Wake,
+    Agenda, AuditStore, Capabilities, FanoutStore, HealthStore, InboxStore, JobStore, JoinStore, LeaseStore,
+    Names, OperationStore, OutboxStore, Provider, Queue, QueueStore, SchemaStore, StoreTransaction,
+    TimerStore, WaitRequest, Wake,
 };
 use mainstay_core::timer::{NewTimer, Timers};
 use mainstay_core::{JoinId, OwnerToken, Result, WorkItemId};
@@ -78,6 +78,10 @@ impl Fixture for ThroughInbox<'_> {
 
     async fn set_back(&self, names: &Names, by: Duration) {
         self.0.set_back(names, by).await;
+    }
+
+    async fn contents(&self, names: &Names) -> String {
+        self.0.contents(names).await
     }
 
     async fn objects(&self, names: &Names) -> BTreeSet<String> {
@@ -281,6 +285,10 @@ impl Provider for InboxProvider {
 
     fn operations(&self) -> Arc<dyn OperationStore> {
         self.0.operations()
+    }
+
+    fn health(&self) -> Arc<dyn HealthStore> {
+        self.0.health()
     }
 
     fn schema(&self) -> Arc<dyn SchemaStore> {

@@ -2,7 +2,7 @@
 //!
 //! Applications use the `mainstay` crate, which re-exports this one beside the providers. What a provider
 //! must supply is in [`store`]; what an application sees is in [`outbox`], [`inbox`], [`timer`], [`job`], [`join`], [`fanout`], [`lease`],
-//! [`queue`], [`audit`], [`operation`] and [`runtime`].
+//! [`queue`], [`audit`], [`operation`], [`health`] and [`runtime`].
 //! No database crate is in this crate's tree.
 
 pub mod audit;
@@ -13,6 +13,7 @@ pub mod error;
 pub mod fanout;
 pub mod fleet;
 mod hash;
+pub mod health;
 pub mod id;
 pub mod inbox;
 pub mod job;

@@ -15,6 +15,7 @@ mod error;
 mod fanout;
 mod fleet;
 mod gathering;
+mod health;
 mod inbox;
 mod jobs;
 mod joins;

@@ -7,8 +7,8 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use mainstay_core::Result;
 use mainstay_core::store::{
-    Agenda, AuditStore, Capabilities, FanoutStore, InboxStore, JobStore, JoinStore, LeaseStore, Names,
-    OperationStore, OutboxStore, Provider, Queue, SchemaStore, TimerStore,
+    Agenda, AuditStore, Capabilities, FanoutStore, HealthStore, InboxStore, JobStore, JoinStore, LeaseStore,
+    Names, OperationStore, OutboxStore, Provider, Queue, SchemaStore, TimerStore,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -17,6 +17,7 @@ use crate::allowance::Allowance;
 use crate::audit::PostgresAudit;
 use crate::error::PoolLimits;
 use crate::fanout::PostgresFanout;
+use crate::health::PostgresHealth;
 use crate::inbox::PostgresInbox;
 use crate::jobs::PostgresJobs;
 use crate::joins::PostgresJoins;
@@ -62,6 +63,7 @@ struct Shared {
     audit: Arc<PostgresAudit>,
     operations: Arc<PostgresOperations>,
     schema: Arc<PostgresSchema>,
+    health: Arc<PostgresHealth>,
     agenda: PostgresAgenda,
     listener: Option<Arc<Listener>>,
     closed: CancellationToken,
@@ -164,6 +166,7 @@ impl Postgres {
         let audit = Arc::new(PostgresAudit::new(connections.clone(), &names)?);
         let operations = Arc::new(PostgresOperations::new(connections.clone(), &names)?);
         let schema = Arc::new(PostgresSchema::new(connections.clone(), names.clone())?);
+        let health = Arc::new(PostgresHealth::new(connections.clone(), &names)?);
         let agenda = PostgresAgenda::new(connections.clone(), &names)?;
         let shared = Shared {
             names,
@@ -177,6 +180,7 @@ impl Postgres {
             joins,
             fanout,
             schema,
+            health,
             agenda,
             listener,
             audit,
@@ -260,6 +264,10 @@ impl Provider for Postgres {
 
     fn operations(&self) -> Arc<dyn OperationStore> {
         Arc::clone(&self.shared.operations) as Arc<dyn OperationStore>
+    }
+
+    fn health(&self) -> Arc<dyn HealthStore> {
+        Arc::clone(&self.shared.health) as Arc<dyn HealthStore>
     }
 
     fn schema(&self) -> Arc<dyn SchemaStore> {

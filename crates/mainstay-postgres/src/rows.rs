@@ -43,7 +43,7 @@ impl<'a> Reader<'a> {
         Ok(self.get::<Option<Moment>>(column)?.map(|moment| moment.0))
     }
 
-    fn count(&self, column: usize) -> Result<u64> {
+    pub(crate) fn count(&self, column: usize) -> Result<u64> {
         // Null where the database was told not to count.
         Ok(self.get::<Option<i64>>(column)?.unwrap_or(0).max(0).unsigned_abs())
     }

@@ -80,6 +80,13 @@ statements! {
 }
 
 statements! {
+    /// What the health checks look at.
+    HealthStatements from "../queries/health.sql" {
+        work, schedule, leases, lane,
+    }
+}
+
+statements! {
     /// The statements of timers.
     TimerStatements from "../queries/timers.sql" {
         reschedule, next_event_time,
@@ -156,6 +163,8 @@ mod tests {
         let primitives = primitives.chain(joins.all());
         let fanout = FanoutStatements::new(&names).unwrap();
         let primitives = primitives.chain(fanout.all());
+        let health = HealthStatements::new(&names).unwrap();
+        let primitives = primitives.chain(health.all());
         let agenda = AgendaStatements::new(&names).unwrap();
         let primitives = primitives.chain(agenda.all());
         let audit = AuditStatements::new(&names).unwrap();
@@ -192,6 +201,8 @@ mod tests {
         assert_eq!(include_str!("../queries/joins.sql").matches("-- name: ").count(), known);
         let known = FanoutStatements::new(&names).unwrap().all().len();
         assert_eq!(include_str!("../queries/fanout.sql").matches("-- name: ").count(), known);
+        let known = HealthStatements::new(&names).unwrap().all().len();
+        assert_eq!(include_str!("../queries/health.sql").matches("-- name: ").count(), known);
         let known = SchemaStatements::new(&names).unwrap().all().len();
         assert_eq!(include_str!("../queries/schema.sql").matches("-- name: ").count(), known);
     }

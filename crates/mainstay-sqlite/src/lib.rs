@@ -54,6 +54,7 @@ mod database;
 mod error;
 mod fanout;
 mod fleet;
+mod health;
 mod inbox;
 mod jobs;
 mod joins;

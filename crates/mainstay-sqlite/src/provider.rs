@@ -9,14 +9,15 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use mainstay_core::Result;
 use mainstay_core::store::{
-    Agenda, AuditStore, Capabilities, FanoutStore, InboxStore, JobStore, JoinStore, LeaseStore, Names,
-    OperationStore, OutboxStore, Provider, Queue, SchemaStore, TimerStore,
+    Agenda, AuditStore, Capabilities, FanoutStore, HealthStore, InboxStore, JobStore, JoinStore, LeaseStore,
+    Names, OperationStore, OutboxStore, Provider, Queue, SchemaStore, TimerStore,
 };
 
 use crate::agenda::SqliteAgenda;
 use crate::audit::SqliteAudit;
 use crate::database::Database;
 use crate::fanout::SqliteFanout;
+use crate::health::SqliteHealth;
 use crate::inbox::SqliteInbox;
 use crate::jobs::SqliteJobs;
 use crate::joins::SqliteJoins;
@@ -133,6 +134,10 @@ impl Provider for Sqlite {
 
     fn inbox(&self) -> Arc<dyn InboxStore> {
         Arc::clone(&self.inbox) as Arc<dyn InboxStore>
+    }
+
+    fn health(&self) -> Arc<dyn HealthStore> {
+        Arc::new(SqliteHealth::new(Arc::clone(&self.database)))
     }
 
     fn schema(&self) -> Arc<dyn SchemaStore> {

@@ -10,6 +10,7 @@ use mainstay_core::store::{Names, PerNames, render};
 const QUEUE: &str = include_str!("../queries/queue.sql");
 const AUDIT: &str = include_str!("../queries/audit.sql");
 const FANOUT: &str = include_str!("../queries/fanout.sql");
+const HEALTH: &str = include_str!("../queries/health.sql");
 const INBOX: &str = include_str!("../queries/inbox.sql");
 const JOBS: &str = include_str!("../queries/jobs.sql");
 const JOINS: &str = include_str!("../queries/joins.sql");
@@ -103,6 +104,22 @@ statements! {
         joins_attach_before,
         joins_attach,
         joins_attach_after,
+    }
+}
+
+statements! {
+    /// What the health checks look at, ready to prepare.
+    HealthStatements from HEALTH {
+        due,
+        lapsed,
+        busy,
+        settled,
+        jobs,
+        troubled,
+        joins,
+        leases,
+        lease_lapsed_last,
+        lane,
     }
 }
 
@@ -333,6 +350,7 @@ mod tests {
         let fanout = FanoutStatements::new(&names);
         let (inbox, audit) = (InboxStatements::new(&names), AuditStatements::new(&names));
         let operations = OperationStatements::new(&names);
+        let health = HealthStatements::new(&names);
         let all = [
             (fanout.all(), FANOUT),
             (operations.all(), OPERATIONS),
@@ -342,6 +360,7 @@ mod tests {
             (lease.all(), LEASE),
             (timers.all(), TIMERS),
             (jobs.all(), JOBS),
+            (health.all(), HEALTH),
         ];
         for (statements, file) in all {
             let listed: Vec<&str> = statements.into_iter().map(|(name, _)| name).collect();
@@ -364,6 +383,7 @@ mod tests {
             };
             for queue in Queue::ALL {
                 prepare(queue.as_str(), Statements::new(&names.of(queue)).all());
+                prepare("health", HealthStatements::new(&names.of(queue)).all());
             }
             prepare("timers' own", TimerStatements::new(&names).all());
             prepare("inbox's own", InboxStatements::new(&names).all());
@@ -439,6 +459,22 @@ mod tests {
             // Those in trouble are few, and wanted in no order.
             let sorts = plan.contains("TEMP B-TREE") && name != "troubled";
             assert!(!sorts, "{name} sorts:\n{plan}");
+        }
+    }
+
+    #[test]
+    fn health_walks_indexes() {
+        let names = Names::default();
+        let connection = deployed(&names);
+        // The rows that were found by an index below them, and the leases, of which there is one row for each name.
+        let is_fine = |line: &str| {
+            ["SCAN f", "SCAN l", "SCAN CONSTANT ROW", "SCAN p USING INDEX infra_jobs_problem"].contains(&line)
+        };
+        for (name, sql) in HealthStatements::new(&names).all() {
+            let plan = plan_of(&connection, sql);
+            let scans: Vec<_> =
+                plan.lines().filter(|line| line.starts_with("SCAN ") && !is_fine(line)).collect();
+            assert_eq!(scans, Vec::<&str>::new(), "{name} scans a table:\n{plan}");
         }
     }
 

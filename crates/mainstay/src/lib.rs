@@ -59,6 +59,8 @@ mod guides {
     struct AuditAndOperations;
     #[doc = include_str!("../../../docs/guides/fleet.md")]
     struct Fleet;
+    #[doc = include_str!("../../../docs/guides/health.md")]
+    struct Health;
     #[doc = include_str!("../../../docs/guides/inbox.md")]
     struct Inbox;
 }

@@ -34,6 +34,7 @@ mod forget;
 mod fuzz;
 mod guard;
 mod handlers;
+mod health;
 mod inbox_engine;
 mod inbox_service;
 mod input;
@@ -108,6 +109,7 @@ pub fn all() -> Vec<Case> {
         fuzz::CASES,
         guard::CASES,
         handlers::CASES,
+        health::CASES,
         inbox_engine::CASES,
         inbox_service::CASES,
         input::CASES,

@@ -249,6 +249,7 @@ impl MainstayBuilder {
             ends_joins,
             coordinators,
             deploy_schema: self.deploy_schema,
+            startup: Arc::default(),
         }))
     }
 }

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use crate::audit::Audit;
 use crate::error::Result;
 use crate::fanout::{Fanout, FanoutService};
+use crate::health::{Health, Startup, StartupGuard, StartupState};
 use crate::inbox::Inbox;
 use crate::job::{JobDefinition, Jobs};
 use crate::join::Joins;
@@ -61,6 +62,8 @@ pub(super) struct Inner {
     pub(super) ends_joins: bool,
     pub(super) coordinators: Vec<Arc<FanoutService>>,
     pub(super) deploy_schema: bool,
+    /// Where it stands, for health.
+    pub(super) startup: Arc<StartupState>,
 }
 
 impl Mainstay {
@@ -128,6 +131,20 @@ impl Mainstay {
         &self.0.provider
     }
 
+    /// The health of this process and its database (R25).
+    pub fn health(&self) -> Health {
+        Health::of(self)
+    }
+
+    /// Where it stands between its start and its stop.
+    pub fn startup(&self) -> Startup {
+        self.0.startup.get()
+    }
+
+    pub(crate) fn startup_state(&self) -> &Arc<StartupState> {
+        &self.0.startup
+    }
+
     /// Whether it runs the service of this name.
     #[cfg(feature = "testing")]
     pub(crate) fn runs(&self, service: &str) -> bool {
@@ -192,16 +209,19 @@ impl Mainstay {
     }
 
     async fn start_services(&self, services: Vec<Arc<dyn Service>>) -> Result<RunningMainstay> {
+        let startup = self.0.startup.start();
         self.when_up(|| self.ready_schema()).await?;
         if !self.0.registered.load(Ordering::SeqCst) {
             self.register().await?;
             self.0.registered.store(true, Ordering::SeqCst);
         }
-        let mut services: Vec<Running> = services.into_iter().map(start).collect();
+        let noted = services.into_iter().map(|service| start(startup.note(service)));
+        let mut services: Vec<Running> = noted.collect();
         for service in &mut services {
             service.started().await;
         }
-        Ok(RunningMainstay { services })
+        startup.running();
+        Ok(RunningMainstay { startup, services })
     }
 
     async fn register(&self) -> Result<()> {
@@ -269,12 +289,15 @@ impl fmt::Debug for Mainstay {
 #[derive(Debug)]
 #[must_use = "dropping it ends the background work"]
 pub struct RunningMainstay {
+    /// Dropped before the services, whose ends are then nothing to note.
+    startup: StartupGuard,
     services: Vec<Running>,
 }
 
 impl RunningMainstay {
     /// Stops gracefully: no new claims, running handlers get their grace period, the rest is released at once (R12).
     pub async fn stop(self) -> Result<()> {
+        self.startup.stopping();
         for service in &self.services {
             service.request_stop();
         }
@@ -288,6 +311,7 @@ impl RunningMainstay {
     /// Finishes what is in hand, however long that takes, and begins nothing new. Once `hurry` completes, running handlers get their
     /// grace period, as in [`Self::stop`].
     pub async fn finish(self, hurry: impl Future<Output = ()>) -> Result<()> {
+        self.startup.stopping();
         for service in &self.services {
             service.request_finish();
         }

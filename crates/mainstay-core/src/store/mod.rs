@@ -10,6 +10,7 @@ mod capabilities;
 mod collision;
 mod fanout;
 mod gate;
+mod health;
 mod inbox;
 mod job;
 mod join;
@@ -31,6 +32,7 @@ pub use capabilities::Capabilities;
 pub use collision::check_collisions;
 pub use fanout::FanoutStore;
 pub use gate::{ConnectionGate, ConnectionPass};
+pub use health::HealthStore;
 pub use inbox::InboxStore;
 pub use job::{
     Advance, Advanced, Dispatched, DueJobs, EndedRun, JobStore, Occurrence, RunPlace, RunsLookedAt,

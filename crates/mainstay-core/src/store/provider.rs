@@ -9,7 +9,7 @@ use crate::audit::Actor;
 use crate::error::{Error, ErrorKind, Result};
 
 use super::{
-    Agenda, AuditStore, Capabilities, FanoutStore, InboxStore, JobStore, JoinStore, LeaseStore,
+    Agenda, AuditStore, Capabilities, FanoutStore, HealthStore, InboxStore, JobStore, JoinStore, LeaseStore,
     OperationStore, OutboxStore, Queue, SchemaStatus, TimerStore,
 };
 
@@ -53,6 +53,9 @@ pub trait Provider: Send + Sync + 'static {
 
     /// The operations.
     fn operations(&self) -> Arc<dyn OperationStore>;
+
+    /// What the health checks look at.
+    fn health(&self) -> Arc<dyn HealthStore>;
 
     /// The schema.
     fn schema(&self) -> Arc<dyn SchemaStore>;

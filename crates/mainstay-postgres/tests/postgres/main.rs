@@ -10,6 +10,7 @@ mod faults;
 mod fleet;
 mod floor;
 mod gathering;
+mod health;
 mod job_races;
 mod jobs;
 mod joins;

@@ -6,7 +6,7 @@
 mod deploy;
 mod list;
 mod status;
-mod visit;
+pub(super) mod visit;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -78,10 +78,10 @@ pub(crate) enum StoresCommand {
 pub(crate) struct FleetArgs {
     /// Only the databases with these ids
     #[arg(value_name = "ID")]
-    ids: Vec<String>,
+    pub(super) ids: Vec<String>,
     /// The fleet file, TOML or JSON; also MAINSTAY_FLEET or `fleet = "…"` in the configuration file
     #[arg(long, value_name = "FILE")]
-    fleet: Option<PathBuf>,
+    pub(super) fleet: Option<PathBuf>,
 }
 
 /// How they are asked.
@@ -111,7 +111,7 @@ pub(crate) struct DeployArgs {
 }
 
 /// A database that the fleet file names.
-pub(super) struct Store {
+pub(in crate::commands) struct Store {
     id: String,
     names: Names,
     /// Where it is, or what is wrong with its URL.
@@ -128,8 +128,13 @@ impl Store {
         Ok(Self { id: entry.id, names, database: database.map_err(|failure| Trouble::of(&failure.into())) })
     }
 
+    /// Its id.
+    pub(in crate::commands) fn id(&self) -> &str {
+        &self.id
+    }
+
     /// Where it is, as it may be shown.
-    fn location(&self) -> Option<String> {
+    pub(in crate::commands) fn location(&self) -> Option<String> {
         self.database.as_ref().ok().map(ToString::to_string)
     }
 }
@@ -147,7 +152,7 @@ pub(crate) async fn run(command: StoresCommand, settings: &Settings) -> anyhow::
 }
 
 /// Reads the fleet file.
-fn read(arguments: FleetArgs, settings: &Settings) -> anyhow::Result<Vec<Store>> {
+pub(super) fn read(arguments: FleetArgs, settings: &Settings) -> anyhow::Result<Vec<Store>> {
     if settings.schema_flag.is_some() {
         return Err(Failure::usage("--schema is not for a fleet")
             .because("each of its databases may have another; the fleet file says which")

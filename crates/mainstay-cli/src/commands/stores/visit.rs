@@ -14,13 +14,13 @@ use super::Store;
 
 /// What is wrong with a database, in a line, with the exit code it asks for.
 #[derive(Debug, Clone)]
-pub(super) struct Trouble {
-    pub(super) code: u8,
-    pub(super) text: String,
+pub(in crate::commands) struct Trouble {
+    pub(in crate::commands) code: u8,
+    pub(in crate::commands) text: String,
 }
 
 impl Trouble {
-    pub(super) fn of(error: &anyhow::Error) -> Self {
+    pub(in crate::commands) fn of(error: &anyhow::Error) -> Self {
         let (code, text) = failure::in_a_line(error);
         Self { code, text }
     }
@@ -28,7 +28,7 @@ impl Trouble {
 
 /// Opens each database, does something with it, and closes it; the answers come in the order of the databases. One that fails, takes
 /// longer than `timeout`, or makes the work panic is told as that.
-pub(super) async fn each<T, Work, Fut>(
+pub(in crate::commands) async fn each<T, Work, Fut>(
     stores: Vec<Store>,
     (timeout, at_once): (Duration, u32),
     missing: IfMissing,

@@ -5,6 +5,7 @@
 
 mod fanout;
 mod audit;
+mod health;
 mod inbox;
 mod jobs;
 mod joins;

@@ -16,8 +16,8 @@ use mainstay::outbox::{
 };
 use mainstay::queue::{ClaimBatch, ClaimHandle, ClaimRequest, Claimed, Settled, Settlement};
 use mainstay::store::{
-    Agenda, AuditStore, Capabilities, FanoutStore, InboxStore, JobStore, JoinStore, LeaseStore,
-    OperationStore, OutboxStore, Provider, Queue, QueueStore, SchemaStatus, SchemaStore, StoreTransaction,
+    Agenda, AuditStore, Capabilities, FanoutStore, HealthStore, InboxStore, JobStore, JoinStore,
+    LeaseStore, OperationStore, OutboxStore, Provider, Queue, QueueStore, SchemaStatus, SchemaStore, StoreTransaction,
     TimerStore, WaitRequest, Wake,
 };
 use mainstay::{Error, ErrorKind, MessageId, OwnerToken, Result, WorkItemId};
@@ -25,6 +25,7 @@ use tokio::sync::Notify;
 
 use super::audit::NoAudit;
 use super::fanout::NoFanout;
+use super::health::NoHealth;
 use super::inbox::NoInbox;
 use super::jobs::NoJobs;
 use super::joins::NoJoins;
@@ -93,6 +94,9 @@ impl Provider for Nothing {
     }
     fn operations(&self) -> Arc<dyn OperationStore> {
         Arc::new(NoOperations)
+    }
+    fn health(&self) -> Arc<dyn HealthStore> {
+        Arc::new(NoHealth)
     }
     fn schema(&self) -> Arc<dyn SchemaStore> {
         Arc::clone(&self.0) as _

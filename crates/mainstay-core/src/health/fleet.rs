@@ -1,0 +1,110 @@
+//! The health of many databases: each on its own, the worst first.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt;
+use futures_util::stream;
+use serde::Serialize;
+
+use crate::error::Result;
+use crate::fleet::{Fleet, StoreState};
+use crate::store::Provider;
+
+use super::check::milliseconds;
+use super::{Check, Finding, Health, HealthOptions, HealthReport, HealthStatus, Probe};
+
+/// One database of many.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct DatabaseHealth {
+    /// Its id.
+    pub id: String,
+    /// What the checks found.
+    #[serde(flatten)]
+    pub report: HealthReport,
+}
+
+impl DatabaseHealth {
+    /// A database of this id.
+    pub fn new(id: impl Into<String>, report: HealthReport) -> Self {
+        Self { id: id.into(), report }
+    }
+
+    /// One that could not be asked at all, and why.
+    pub fn unreachable(id: impl Into<String>, probe: Probe, database: impl Into<String>, why: &str) -> Self {
+        let finding = Finding::new(HealthStatus::Unhealthy, format!("the database can't be reached: {why}"));
+        let finding = finding.advise("see whether it is up, and whether its address is right");
+        let check = Check::new("connectivity", finding, Duration::ZERO);
+        let mut report = HealthReport::new(probe, database, "unknown").with_checks(vec![check]);
+        report.reached = Some(false);
+        Self::new(id, report)
+    }
+}
+
+/// The health of many databases.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct FleetHealth {
+    /// That of the worst database.
+    pub status: HealthStatus,
+    /// How long all of it took; in milliseconds where it is serialised.
+    #[serde(rename = "duration_ms", serialize_with = "milliseconds")]
+    pub duration: Duration,
+    /// The databases, the worst first, then by id.
+    pub databases: Vec<DatabaseHealth>,
+}
+
+impl FleetHealth {
+    /// Of these databases, which took so long.
+    pub fn new(mut databases: Vec<DatabaseHealth>, duration: Duration) -> Self {
+        databases.sort_by(|a, b| (Reverse(a.report.status), &a.id).cmp(&(Reverse(b.report.status), &b.id)));
+        let status = HealthStatus::worst(databases.iter().map(|database| database.report.status));
+        Self { status, duration, databases }
+    }
+
+    /// Asks these databases, up to `at_once` (at least one) at a time. One that is down is told as that, and the others still are.
+    /// Refuses options that are out of bounds.
+    pub async fn check(
+        databases: impl IntoIterator<Item = (String, Arc<dyn Provider>)>,
+        probe: Probe,
+        options: HealthOptions,
+        at_once: usize,
+    ) -> Result<Self> {
+        options.validate()?;
+        let begun = Instant::now();
+        let asked = databases.into_iter().map(|(id, provider)| async move {
+            let health = Health { options, ..Health::new(provider) };
+            DatabaseHealth::new(id, health.check(probe).await)
+        });
+        let databases = stream::iter(asked).buffer_unordered(at_once.max(1)).collect().await;
+        Ok(Self::new(databases, begun.elapsed()))
+    }
+
+    /// The database of this id.
+    pub fn database(&self, id: &str) -> Option<&HealthReport> {
+        self.databases.iter().find(|database| database.id == id).map(|database| &database.report)
+    }
+}
+
+impl Fleet {
+    /// The health of all databases, asked through the fleet's budget, up to `at_once` (at least one) at a time. One that was refused is
+    /// told with why.
+    pub async fn health(&self, probe: Probe, options: HealthOptions, at_once: usize) -> Result<FleetHealth> {
+        let begun = Instant::now();
+        let providers = self.ids().into_iter().filter_map(|id| {
+            // One that is gone since is of the fleet no more.
+            let provider = self.provider(id.as_str()).ok()?;
+            Some((id, provider))
+        });
+        let providers: Vec<_> = providers.collect();
+        let mut databases = FleetHealth::check(providers, probe, options, at_once).await?.databases;
+        let refused = self.status().stores.into_iter().filter(|store| store.state == StoreState::Refused);
+        databases.extend(refused.map(|store| {
+            let why = store.last_error.unwrap_or_default();
+            DatabaseHealth::unreachable(store.id.clone(), probe, store.id, &why)
+        }));
+        Ok(FleetHealth::new(databases, begun.elapsed()))
+    }
+}

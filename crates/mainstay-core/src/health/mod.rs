@@ -1,0 +1,31 @@
+//! Health (R25): whether the database answers, has the schema, and its work gets done.
+//!
+//! A report is data: checks with a status, in words, with what to do, the worst first. Looking never writes, is bounded in time, and
+//! one look without an answer keeps no other from being told. Failed messages and those due later never make anything unhealthy.
+
+mod check;
+mod connectivity;
+mod fleet;
+mod leases;
+mod options;
+mod overdue;
+mod probe;
+mod report;
+mod schema;
+mod seen;
+mod startup;
+mod status;
+mod stuck;
+mod why;
+mod workers;
+
+pub use check::{Check, Finding};
+pub use fleet::{DatabaseHealth, FleetHealth};
+pub use options::HealthOptions;
+pub use probe::{Health, Probe};
+pub use report::HealthReport;
+pub use seen::{LaneSeen, LeasesSeen, Patience, SEEN_AT_MOST, ScheduleSeen, WorkSeen};
+pub use startup::Startup;
+pub(crate) use startup::{StartupGuard, StartupState};
+pub use status::HealthStatus;
+pub use why::{Explanation, Why};

@@ -1,0 +1,205 @@
+//! Asking a database, check by check.
+//!
+//! First whether it answers, then for its schema, then everything else side by side. Each has its own time, so the whole takes at most
+//! three times that. What can't be asked is told as not known. Nothing here writes.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::future::{join_all, join3};
+use serde::Serialize;
+
+use crate::error::{Error, Result};
+use crate::runtime::Mainstay;
+use crate::store::{HealthStore, Provider, Queue, SchemaStatus};
+
+use super::check::told;
+use super::{
+    Check, Finding, HealthOptions, HealthReport, StartupState, WorkSeen, connectivity, leases, overdue,
+    schema, stuck, workers,
+};
+
+/// What is to be known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Probe {
+    /// Whether it lives. Of a process: whether its services run, whatever the database does, since a restart would not help that. Of a
+    /// database: whether it answers.
+    Live,
+    /// Whether it can work: it has started, the database answers, and the schema is the right one.
+    Ready,
+    /// All there is to tell.
+    #[default]
+    Full,
+}
+
+impl Probe {
+    /// Its name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Live => "live",
+            Self::Ready => "ready",
+            Self::Full => "full",
+        }
+    }
+}
+
+/// The checks that need the schema, in the order in which they are told.
+const OF_THE_TABLES: [&str; 9] = [
+    "workers",
+    "stuck",
+    "overdue.outbox",
+    "overdue.inbox",
+    "overdue.timers",
+    "overdue.job_runs",
+    "overdue.jobs",
+    "overdue.joins",
+    "leases",
+];
+
+/// The health of one database, and of the process that works on it.
+#[derive(Clone)]
+pub struct Health {
+    pub(super) provider: Arc<dyn Provider>,
+    pub(super) startup: Option<Arc<StartupState>>,
+    pub(super) options: HealthOptions,
+}
+
+impl Health {
+    /// Of a database, as anybody sees it.
+    pub fn new(provider: Arc<dyn Provider>) -> Self {
+        Self { provider, startup: None, options: HealthOptions::default() }
+    }
+
+    /// Of this process and its database.
+    pub fn of(mainstay: &Mainstay) -> Self {
+        let startup = Some(Arc::clone(mainstay.startup_state()));
+        Self { startup, ..Self::new(Arc::clone(mainstay.provider())) }
+    }
+
+    /// The same with other limits. Refuses what is out of bounds.
+    pub fn with_options(mut self, options: HealthOptions) -> Result<Self> {
+        options.validate()?;
+        self.options = options;
+        Ok(self)
+    }
+
+    /// Asks. Always answers, within three times the time limit.
+    pub async fn check(&self, probe: Probe) -> HealthReport {
+        let begun = Instant::now();
+        let database = self.provider.outbox().identifier().to_owned();
+        let mut report = HealthReport::new(probe, database, self.provider.kind());
+        let mut checks = Vec::new();
+        let mut of_database = true;
+        if let Some(startup) = &self.startup {
+            let state = startup.get();
+            report.startup = Some(state);
+            checks.push(Check::new("startup", state.judge(probe), Duration::ZERO));
+            of_database = probe != Probe::Live;
+        }
+        if of_database {
+            report.reached = Some(self.ask_database(probe, &mut checks).await);
+        }
+        report.with_checks(checks).took(begun.elapsed())
+    }
+
+    /// Whether the database answered.
+    async fn ask_database(&self, probe: Probe, checks: &mut Vec<Check>) -> bool {
+        let begun = Instant::now();
+        let answer = tokio::time::timeout(self.options.timeout, self.provider.now()).await.ok();
+        let took = begun.elapsed();
+        let reached = matches!(answer, Some(Ok(_)));
+        let finding = connectivity::judge(answer.as_ref(), took, &self.options);
+        checks.push(Check::new("connectivity", finding, took));
+        if probe == Probe::Live {
+            return reached;
+        }
+        if !reached {
+            checks.push(not_asked("schema", "the database can't be reached"));
+            if probe == Probe::Full {
+                checks.extend(OF_THE_TABLES.map(|name| not_asked(name, "the database can't be reached")));
+            }
+            return false;
+        }
+        let store = self.provider.schema();
+        let (status, took) = self.ask(store.status()).await;
+        let finding = status.as_ref().map_or_else(Clone::clone, schema::judge);
+        checks.push(Check::new("schema", finding, took));
+        match status {
+            _ if probe != Probe::Full => {}
+            // What is in tables of another version only that version knows.
+            Ok(other) if !matches!(other, SchemaStatus::Current { .. }) => {
+                checks.extend(OF_THE_TABLES.map(|name| not_asked(name, "the schema is not this program's")));
+            }
+            // It may be the one thing that can't be told.
+            Ok(_) | Err(_) => self.ask_tables(checks).await,
+        }
+        true
+    }
+
+    async fn ask_tables(&self, checks: &mut Vec<Check>) {
+        let (store, patience) = (self.provider.health(), self.options.patience());
+        let work = join_all(Queue::ALL.map(|queue| self.ask_queue(&*store, queue)));
+        let ((work, work_took), (schedule, schedule_took), (held, held_took)) =
+            join3(timed(work), self.ask(store.schedule(&patience)), self.ask(store.leases(&patience))).await;
+        let options = &self.options;
+        let (seen, times): (Vec<_>, Vec<_>) = work.into_iter().unzip();
+        checks.push(Check::new("workers", workers::judge(&seen, options), work_took));
+        checks.push(Check::new("stuck", stuck::judge(&seen, options), work_took));
+        for ((queue, seen), took) in seen.iter().zip(times) {
+            let finding = match seen {
+                Ok(seen) => overdue::judge_queue(*queue, seen, options),
+                Err(finding) => finding.clone(),
+            };
+            checks.push(Check::new(overdue::name(*queue), finding, took));
+        }
+        let of_schedule = |judge: fn(&_, &HealthOptions) -> Finding| match &schedule {
+            Ok(seen) => judge(seen, options),
+            Err(finding) => finding.clone(),
+        };
+        checks.push(Check::new("overdue.jobs", of_schedule(overdue::judge_jobs), schedule_took));
+        checks.push(Check::new("overdue.joins", of_schedule(overdue::judge_joins), schedule_took));
+        let finding = held.as_ref().map_or_else(Clone::clone, leases::judge);
+        checks.push(Check::new("leases", finding, held_took));
+    }
+
+    async fn ask_queue(
+        &self,
+        store: &dyn HealthStore,
+        queue: Queue,
+    ) -> ((Queue, Result<WorkSeen, Finding>), Duration) {
+        let patience = self.options.patience();
+        let (seen, took) = self.ask(store.work(queue, &patience)).await;
+        ((queue, seen), took)
+    }
+
+    /// An answer, or why there is none, and how long that took.
+    async fn ask<T>(
+        &self,
+        question: impl Future<Output = Result<T, Error>>,
+    ) -> (Result<T, Finding>, Duration) {
+        let (answer, took) = timed(tokio::time::timeout(self.options.timeout, question)).await;
+        let answer = match answer {
+            Ok(answer) => answer.map_err(|error| Finding::failed(&error)),
+            Err(_) => Err(Finding::unknown(format!("no answer within {}", told(self.options.timeout)))
+                .advise("see what keeps the database busy, or holds a lock on its tables; a longer time limit may help")),
+        };
+        (answer, took)
+    }
+}
+
+impl std::fmt::Debug for Health {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Health").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+fn not_asked(name: &'static str, why: &str) -> Check {
+    Check::new(name, Finding::unknown(format!("not looked at: {why}")), Duration::ZERO)
+}
+
+async fn timed<T>(work: impl Future<Output = T>) -> (T, Duration) {
+    let begun = Instant::now();
+    let done = work.await;
+    (done, begun.elapsed())
+}
