@@ -1,7 +1,7 @@
 //! What the health checks cost on large tables: looked up in the database's own books.
 
 use mainstay_core::health::{Patience, SEEN_AT_MOST};
-use mainstay_core::store::{HealthStore, Names, Provider, Queue, render};
+use mainstay_core::store::{Names, Provider, Queue, render};
 use mainstay_postgres::Postgres;
 use mainstay_tests::TestDatabase;
 
