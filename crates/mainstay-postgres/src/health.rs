@@ -37,7 +37,7 @@ impl HealthStore for PostgresHealth {
         let parameters: [Parameter<'_>; 3] =
             [(&overdue, Type::FLOAT8), (&stuck, Type::FLOAT8), (&most, Type::INT8)];
         let sql = &self.statements[queue as usize].work;
-        let rows = self.connections.query(WORK, sql, &parameters).await?;
+        let rows = self.connections.look(WORK, sql, &parameters).await?;
         let mut seen = WorkSeen::default();
         let Some(row) = rows.first() else { return Ok(seen) };
         let row = Reader::new(WORK, row);
@@ -52,7 +52,7 @@ impl HealthStore for PostgresHealth {
         const SCHEDULE: &str = "health.schedule";
         let (overdue, most) = (patience.overdue.as_secs_f64(), SEEN_AT_MOST as i64);
         let parameters: [Parameter<'_>; 2] = [(&overdue, Type::FLOAT8), (&most, Type::INT8)];
-        let rows = self.connections.query(SCHEDULE, &self.statements[0].schedule, &parameters).await?;
+        let rows = self.connections.look(SCHEDULE, &self.statements[0].schedule, &parameters).await?;
         let mut seen = ScheduleSeen::default();
         let Some(row) = rows.first() else { return Ok(seen) };
         let row = Reader::new(SCHEDULE, row);
@@ -66,7 +66,7 @@ impl HealthStore for PostgresHealth {
         const LEASES: &str = "health.leases";
         let within = patience.lapsed_within.as_secs_f64();
         let parameters: [Parameter<'_>; 1] = [(&within, Type::FLOAT8)];
-        let rows = self.connections.query(LEASES, &self.statements[0].leases, &parameters).await?;
+        let rows = self.connections.look(LEASES, &self.statements[0].leases, &parameters).await?;
         let mut seen = LeasesSeen::default();
         let Some(row) = rows.first() else { return Ok(seen) };
         let row = Reader::new(LEASES, row);
@@ -79,7 +79,7 @@ impl HealthStore for PostgresHealth {
         const LANE: &str = "health.lane";
         let (id, most) = (id.as_uuid(), SEEN_AT_MOST as i64);
         let parameters: [Parameter<'_>; 2] = [(&id, Type::UUID), (&most, Type::INT8)];
-        let rows = self.connections.query(LANE, &self.statements[queue as usize].lane, &parameters).await?;
+        let rows = self.connections.look(LANE, &self.statements[queue as usize].lane, &parameters).await?;
         let mut seen = LaneSeen::default();
         let Some(row) = rows.first() else { return Ok(seen) };
         let row = Reader::new(LANE, row);

@@ -280,6 +280,20 @@ impl Connections {
         Ok(lease)
     }
 
+    /// Runs one statement in a transaction that can write nothing, and that goes by indexes whatever the statistics say.
+    pub(crate) async fn look(
+        &self,
+        operation: &'static str,
+        sql: &str,
+        parameters: &[Parameter<'_>],
+    ) -> Result<Vec<Row>> {
+        let lease = self.lease(operation).await?;
+        let rows = query_between(LOOK, lease.client()?, sql, parameters).await;
+        // A statement that failed has ended with the commit, too.
+        lease.give_back();
+        rows.map_err(|error| from_driver(operation, error))
+    }
+
     /// Runs one statement in a transaction of its own. When it lost to a concurrent one (deadlock, serialisation), it
     /// is tried again (OBX-082): the server has undone it.
     pub(crate) async fn query(
@@ -330,13 +344,25 @@ impl Connections {
     }
 }
 
+/// How a look begins.
+const LOOK: &str = include_str!("../queries/look.sql");
+
 /// The statement between a begin and a commit, all sent at once.
 async fn query_isolated(
     client: &Client,
     sql: &str,
     parameters: &[Parameter<'_>],
 ) -> Result<Vec<Row>, tokio_postgres::Error> {
-    let begin = client.batch_execute("begin isolation level read committed");
+    query_between("begin isolation level read committed", client, sql, parameters).await
+}
+
+async fn query_between(
+    begin: &str,
+    client: &Client,
+    sql: &str,
+    parameters: &[Parameter<'_>],
+) -> Result<Vec<Row>, tokio_postgres::Error> {
+    let begin = client.batch_execute(begin);
     let (begun, rows, committed) =
         join3(begin, client.query_typed(sql, parameters), client.batch_execute("commit")).await;
     begun?;

@@ -7,6 +7,7 @@ use mainstay_tests::TestDatabase;
 
 use crate::support::database;
 
+const LOOK: &str = include_str!("../../queries/look.sql");
 const QUERIES: &str = include_str!("../../queries/health.sql");
 
 /// A statement of the file with these in the place of its parameters.
@@ -24,7 +25,7 @@ async fn reads(database: &TestDatabase, statement: &str) -> Vec<(String, i64, i6
     let client = database.client().await;
     let select = "select relname::text, coalesce(seq_tup_read, 0), coalesce(idx_tup_fetch, 0)
         from pg_stat_xact_all_tables where schemaname = 'infra'";
-    client.batch_execute("begin read only").await.unwrap();
+    client.batch_execute(LOOK).await.unwrap();
     client.batch_execute(statement).await.unwrap();
     let rows = client.query(select, &[]).await.unwrap();
     client.batch_execute("rollback").await.unwrap();
