@@ -151,7 +151,9 @@ ALTER PROCEDURE "{{schema}}"."{{queue}}_RequeueMany"
     @Actor NVARCHAR(510),
     @ActorCorrelationId NVARCHAR(510) = NULL,
     -- By what they were found, for the record.
-    @Filter NVARCHAR(MAX) = NULL
+    @Filter NVARCHAR(MAX) = NULL,
+    -- Answers nothing, for those who have an answer of their own.
+    @Silent BIT = 0
 AS
 BEGIN
     SET NOCOUNT ON;
@@ -204,7 +206,8 @@ BEGIN
         EXEC "{{schema}}"."{{audit}}_Note" N'{{queue:kind}}.requeue', @Actor, @ActorCorrelationId, @Data, @Anchors;
     END
     IF @Own = 1 COMMIT;
-    SELECT h."Id" AS id FROM @Hit h ORDER BY h."ProcessedAt", h."Seq";
+    IF @Silent = 0
+        SELECT h."Id" AS id FROM @Hit h ORDER BY h."ProcessedAt", h."Seq";
 END
 GO
 ALTER PROCEDURE "{{schema}}"."{{queue}}_RequeueWhere"

@@ -78,6 +78,7 @@ BEGIN
          WHERE "OwnerToken" = @OwnerToken AND "Status" = 1
            AND EXISTS (SELECT 1 FROM @Asked a WHERE a."Id" = "{{schema}}"."{{queue}}"."Id" AND a."Outcome" IN (1, 3)
                           AND (a."Generation" IS NULL OR a."Generation" = "{{schema}}"."{{queue}}"."Generation"));
+    {{returned}}
     IF @Own = 1 COMMIT;
     SELECT h."Id" AS id FROM @Hit h
     UNION ALL SELECT b."Id" FROM @Back b;

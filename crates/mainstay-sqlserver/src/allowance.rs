@@ -12,13 +12,11 @@ use tokio::sync::watch;
 pub(crate) struct Allowance {
     gate: Option<Arc<ConnectionGate>>,
     open: watch::Sender<usize>,
-    /// Counts how often all connections were to be closed at once.
-    severed: watch::Sender<u64>,
 }
 
 impl Allowance {
     pub(crate) fn new(gate: Option<Arc<ConnectionGate>>) -> Self {
-        Self { gate, open: watch::Sender::new(0), severed: watch::Sender::new(0) }
+        Self { gate, open: watch::Sender::new(0) }
     }
 
     pub(crate) fn gate(&self) -> Option<&Arc<ConnectionGate>> {
@@ -68,22 +66,6 @@ impl Allowance {
     /// How many are open.
     pub(crate) fn open(&self) -> usize {
         *self.open.borrow()
-    }
-
-    /// Has all connections closed that are open now, whoever uses them.
-    pub(crate) fn sever(&self) {
-        self.severed.send_modify(|times| *times += 1);
-    }
-
-    /// Ends when a connection that is opened now is to be closed, whoever uses it.
-    pub(crate) fn severed(&self) -> impl Future<Output = ()> + Send + use<> {
-        let mut severed = self.severed.subscribe();
-        async move {
-            if severed.changed().await.is_err() {
-                // Nobody is left who could ask for it.
-                std::future::pending::<()>().await;
-            }
-        }
     }
 
     /// Waits until no more than so many are open.

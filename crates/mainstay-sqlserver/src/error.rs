@@ -203,12 +203,6 @@ fn is_about(message: &str, part: &str) -> bool {
     message.to_ascii_lowercase().contains(&part.to_ascii_lowercase())
 }
 
-/// Whether the server has answered with this number.
-pub(crate) fn is_of_number(error: &Error, number: u32) -> bool {
-    let server = error.source().and_then(|source| source.downcast_ref::<ServerError>());
-    server.is_some_and(|server| server.number == number)
-}
-
 /// The store was closed.
 pub(crate) fn closed(operation: &'static str) -> Error {
     Error::new(ErrorKind::Closed, operation, "the store has been closed")

@@ -8,10 +8,6 @@ use jiff::Timestamp;
 
 use mainstay_core::audit::Actor;
 use mainstay_core::fanout::{FanoutCursor, FanoutKey, FanoutPolicy, PlannedSlice, PreparedFanout};
-use mainstay_core::inbox::{
-    BeginAnswer, ContentHash, InboxEntry, InboxFilter, InboxKey, InboxPage, InboxRetention, LedgerStats,
-    Mark, PreparedIncoming, Received, Reservation, ReservationEnd, Seen,
-};
 use mainstay_core::job::{Job, JobRun, PreparedJob, RunFilter};
 use mainstay_core::join::{
     Attached, CancelledJoin, Counted, Join, JoinFilter, JoinMember, JoinPage, JoinStats, MemberPage,
@@ -21,10 +17,10 @@ use mainstay_core::operation::{
     EventPage, Operation, OperationEnd, OperationEvent, OperationFilter, OperationId, OperationPage,
     PreparedEvent, PreparedOperation, Progress,
 };
-use mainstay_core::outbox::{Page, Retention, When};
+use mainstay_core::outbox::{Page, Retention};
 use mainstay_core::store::{
-    Advance, Advanced, Capabilities, Dispatched, DueJobs, EndedRun, FanoutStore, InboxStore, JobStore,
-    JoinStore, OperationStore, RunPlace, RunsLookedAt, StoreCall, TimerStore, WaitRequest, Wake,
+    Advance, Advanced, Capabilities, Dispatched, DueJobs, EndedRun, FanoutStore, JobStore, JoinStore,
+    OperationStore, RunPlace, RunsLookedAt, StoreCall, WaitRequest, Wake,
 };
 use mainstay_core::{Error, ErrorKind, JoinId, OwnerToken, Result, WorkItemId};
 
@@ -294,79 +290,6 @@ impl FanoutStore for Missing {
 }
 
 #[async_trait]
-impl InboxStore for Missing {
-    fn identifier(&self) -> &str {
-        self.identifier
-    }
-
-    async fn seen(&self, _key: &InboxKey, _hash: Option<&ContentHash>) -> Result<Seen> {
-        Err(missing("inbox.seen"))
-    }
-
-    async fn mark(&self, _key: &InboxKey, _mark: &Mark, _by: Option<&Actor>) -> Result<bool> {
-        Err(missing("inbox.mark"))
-    }
-
-    async fn begin(
-        &self,
-        _key: &InboxKey,
-        _hash: Option<&ContentHash>,
-        _owner: OwnerToken,
-        _lease: Duration,
-    ) -> Result<BeginAnswer> {
-        Err(missing("inbox.begin"))
-    }
-
-    async fn renew(&self, _reservation: &Reservation, _lease: Duration) -> Result<Option<Timestamp>> {
-        Err(missing("inbox.renew"))
-    }
-
-    async fn end(&self, _reservation: &Reservation, _end: &ReservationEnd) -> Result<bool> {
-        Err(missing("inbox.end"))
-    }
-
-    async fn enqueue(&self, _messages: &[PreparedIncoming]) -> Result<Vec<Received>> {
-        Err(missing("inbox.enqueue"))
-    }
-
-    async fn get(&self, _key: &InboxKey) -> Result<Option<InboxEntry>> {
-        Err(missing("inbox.get"))
-    }
-
-    async fn list(&self, _filter: &InboxFilter, _page: &InboxPage) -> Result<Vec<InboxEntry>> {
-        Err(missing("inbox.list"))
-    }
-
-    async fn revive(&self, _keys: &[InboxKey], _by: &Actor) -> Result<Vec<InboxKey>> {
-        Err(missing("inbox.revive"))
-    }
-
-    async fn stats(&self) -> Result<LedgerStats> {
-        Err(missing("inbox.stats"))
-    }
-
-    async fn forget(&self, _retention: &InboxRetention, _by: Option<&Actor>) -> Result<u64> {
-        Err(missing("inbox.forget"))
-    }
-
-    fn completion(&self, _reservation: &Reservation) -> StoreCall {
-        call("inbox.completion")
-    }
-
-    fn completed(&self, _answers: &[String]) -> Result<bool> {
-        Err(missing("inbox.completed"))
-    }
-
-    fn reception(&self, _messages: &[PreparedIncoming]) -> StoreCall {
-        call("inbox.reception")
-    }
-
-    fn received(&self, _answers: &[String]) -> Result<Vec<Received>> {
-        Err(missing("inbox.received"))
-    }
-}
-
-#[async_trait]
 impl OperationStore for Missing {
     fn identifier(&self) -> &str {
         self.identifier
@@ -419,16 +342,5 @@ impl OperationStore for Missing {
 
     async fn purge(&self, _age: Duration, _batch: u32, _by: Option<&Actor>) -> Result<u64> {
         Err(missing("operation.purge"))
-    }
-}
-
-#[async_trait]
-impl TimerStore for Missing {
-    async fn reschedule(&self, _id: WorkItemId, _due: When, _by: Option<&Actor>) -> Result<bool> {
-        Err(missing("timer.reschedule"))
-    }
-
-    async fn next_event_time(&self) -> Result<Option<Timestamp>> {
-        Err(missing("timer.next_event_time"))
     }
 }

@@ -99,7 +99,7 @@ impl Call {
     pub(crate) fn topics(self, name: &str, topics: &[String]) -> Self {
         self.maybe_text(
             name,
-            Some(topics).filter(|topics| !topics.is_empty()).map(|topics| json!(topics).to_string()),
+            Some(topics).filter(|topics| !topics.is_empty()).map(|topics| topics.join(SEPARATOR)),
         )
     }
 
@@ -172,13 +172,11 @@ pub(crate) fn message(place: usize, message: &PreparedMessage) -> Map<String, Va
     set("id", Some(message.work_item().to_string().into()));
     set("message_id", Some(message.message().to_string().into()));
     set("topic", Some(listed(message.topic())));
-    set("payload", Some(listed(message.payload())));
     set("correlation_id", message.correlation_id().map(listed));
     set("idempotency_key", message.idempotency_key().map(listed));
     set("ordering_key", message.ordering_key().map(listed));
     set("hold", message.hold_on_failure().then(|| 1.into()));
     set("priority", Some(message.priority()).filter(|level| *level != 0).map(Into::into));
-    set("headers", message.headers_json().map(|json| listed(&json)));
     let joins: Vec<Value> = message.joins().iter().map(|join| join.to_string().into()).collect();
     set("joins", Some(joins).filter(|joins| !joins.is_empty()).map(Into::into));
     when(&mut object, "due_at", "due_in", message.due());
@@ -186,10 +184,19 @@ pub(crate) fn message(place: usize, message: &PreparedMessage) -> Map<String, Va
     object
 }
 
-/// Messages as a list of objects.
-pub(crate) fn messages(messages: &[PreparedMessage]) -> String {
+/// Messages as a list of objects, and their bodies.
+pub(crate) fn messages(messages: &[PreparedMessage]) -> (String, String) {
     let list = messages.iter().zip(1..).map(|(each, place)| Value::Object(message(place, each)));
-    Value::Array(list.collect()).to_string()
+    let bodies = bodies(messages.iter().map(|each| (each.payload(), each.headers_json())));
+    (Value::Array(list.collect()).to_string(), bodies)
+}
+
+/// The payload and the headers of each, one after the other, in a list of their own: within objects not every engine reads texts of any length.
+pub(crate) fn bodies<'a>(all: impl Iterator<Item = (&'a str, Option<String>)>) -> String {
+    let pair = |(payload, headers): (&str, Option<String>)| {
+        [listed(payload), headers.map_or(Value::Null, |headers| listed(&headers))]
+    };
+    Value::Array(all.flat_map(pair).collect()).to_string()
 }
 
 /// Settlements as a list of objects.

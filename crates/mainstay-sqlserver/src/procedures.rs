@@ -30,7 +30,8 @@ impl QueueProcedures {
     }
 
     pub(crate) fn enqueue(&self, all: &[PreparedMessage]) -> Step {
-        self.call("EnqueueMany").text("Messages", messages(all)).step()
+        let (messages, bodies) = messages(all);
+        self.call("EnqueueMany").text("Messages", messages).text("Bodies", bodies).step()
     }
 
     pub(crate) fn claim(&self, request: &ClaimRequest) -> Step {

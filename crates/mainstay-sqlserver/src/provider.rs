@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::allowance::Allowance;
 use crate::audit::SqlServerAudit;
+use crate::inbox::SqlServerInbox;
 use crate::lease::SqlServerLeases;
 use crate::missing::Missing;
 use crate::options::SqlServerBuilder;
@@ -22,6 +23,7 @@ use crate::procedures::QueueProcedures;
 use crate::queue::SqlServerQueue;
 use crate::rows;
 use crate::schema::{SqlServerSchema, local};
+use crate::timer::SqlServerTimers;
 use crate::url::{Login, Target};
 use crate::waiting::{Signals, Waiting};
 
@@ -40,6 +42,8 @@ struct Shared {
     connections: Connections,
     /// In the order of [`Queue::ALL`].
     queues: [Arc<SqlServerQueue>; 4],
+    inbox: Arc<SqlServerInbox>,
+    timers: Arc<SqlServerTimers>,
     leases: Arc<SqlServerLeases>,
     audit: Arc<SqlServerAudit>,
     schema: Arc<SqlServerSchema>,
@@ -93,10 +97,13 @@ impl SqlServer {
             let (keep, outbox) = (options.keep_done_payloads, Arc::clone(&outbox));
             Arc::new(SqlServerQueue::new(identifier, connections.clone(), procedures, outbox, keep, waiting))
         });
+        let inbox = Arc::new(SqlServerInbox::new(connections.clone(), &names, signals.clone()));
+        let timers = Arc::new(SqlServerTimers::new(connections.clone(), &names, signals.clone()));
         let leases = Arc::new(SqlServerLeases::new(connections.clone(), &names, home));
         let audit = Arc::new(SqlServerAudit::new(connections.clone(), &names));
         let schema = Arc::new(SqlServerSchema::new(connections.clone(), names.clone())?);
-        let shared = Shared { names, identifier, connections, queues, leases, audit, schema, closed };
+        let shared =
+            Shared { names, identifier, connections, queues, inbox, timers, leases, audit, schema, closed };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -147,7 +154,7 @@ impl Provider for SqlServer {
     }
 
     fn timers(&self) -> Arc<dyn TimerStore> {
-        Arc::new(Missing { identifier: "timers" })
+        Arc::clone(&self.shared.timers) as Arc<dyn TimerStore>
     }
 
     fn jobs(&self) -> Arc<dyn JobStore> {
@@ -163,7 +170,7 @@ impl Provider for SqlServer {
     }
 
     fn inbox(&self) -> Arc<dyn InboxStore> {
-        Arc::new(Missing { identifier: "inbox" })
+        Arc::clone(&self.shared.inbox) as Arc<dyn InboxStore>
     }
 
     fn operations(&self) -> Arc<dyn OperationStore> {

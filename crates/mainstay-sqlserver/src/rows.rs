@@ -45,11 +45,14 @@ impl Row {
         self.labels.iter().any(|found| found == label)
     }
 
-    /// As a JSON text, for the answers of calls: the text of a column `answer`, or else an object of all columns. Times are microseconds since
+    /// As a JSON text, for the answers of calls: the text of a column `answer`, or else a list of all columns if the first is `c0`, or else an object of them. Times are microseconds since
     /// 1970; what is in a column whose label ends with `_json` is JSON already, and with `_pairs` a list of objects that are to be lists.
     pub(crate) fn answer(&self) -> String {
         if let Some(Cell::Text(answer)) = self.cell("answer") {
             return answer.clone();
+        }
+        if self.labels.first().is_some_and(|label| label == "c0") {
+            return Value::Array(self.cells.iter().map(value).collect()).to_string();
         }
         let object: Map<String, Value> =
             self.labels.iter().zip(&self.cells).map(|(label, cell)| named(label, cell)).collect();

@@ -29,6 +29,7 @@ pub const MIGRATIONS: &[Migration] = &[
     },
     Migration::once(3, "lease", include_str!("../migrations/0003_lease.sql")),
     Migration::once(4, "audit", include_str!("../migrations/0004_audit.sql")),
+    Migration::once(5, "inbox", include_str!("../migrations/0005_inbox.sql")),
 ];
 
 /// Procedures, and the queues they are made for.
@@ -51,18 +52,37 @@ const PROCEDURES: &[Procedures] = &[
     Procedures::once(include_str!("../procedures/basics.sql")),
     Procedures::once(include_str!("../procedures/audit.sql")),
     Procedures::of_every_queue(include_str!("../procedures/queue_lane.sql")),
-    Procedures::of_every_queue(include_str!("../procedures/queue_enqueue.sql")),
+    Procedures::of_every_queue(include_str!("../procedures/queue_add.sql")),
+    // What is received has a procedure of its own for getting in.
+    Procedures {
+        sql: include_str!("../procedures/queue_enqueue.sql"),
+        over: &[Queue::Outbox, Queue::Timers, Queue::JobRuns],
+    },
     Procedures::of_every_queue(include_str!("../procedures/queue_retire.sql")),
     Procedures::of_every_queue(include_str!("../procedures/queue_claim.sql")),
     Procedures::of_every_queue(include_str!("../procedures/queue_settle.sql")),
     Procedures::of_every_queue(include_str!("../procedures/queue_admin.sql")),
+    Procedures {
+        sql: include_str!("../procedures/queue_forward.sql"),
+        over: &[Queue::Timers, Queue::JobRuns],
+    },
     Procedures::once(include_str!("../procedures/lease.sql")),
+    Procedures::once(include_str!("../procedures/inbox.sql")),
+    Procedures::once(include_str!("../procedures/timers.sql")),
 ];
 
 /// What happens beside the items of a queue, at the places that the templates name.
 fn hooked(template: &str, queue: Queue) -> String {
-    let _ = queue;
-    template.replace("    {{retired}}\n", "").replace("    {{requeued}}\n", "")
+    let [retired, requeued, returned] = match queue {
+        Queue::Inbox => [
+            include_str!("../procedures/inbox_retired.sql"),
+            include_str!("../procedures/inbox_requeued.sql"),
+            include_str!("../procedures/inbox_returned.sql"),
+        ],
+        Queue::Outbox | Queue::Timers | Queue::JobRuns => [""; 3],
+    };
+    let text = template.replace("    {{retired}}\n", retired).replace("    {{requeued}}\n", requeued);
+    text.replace("    {{returned}}\n", returned)
 }
 
 /// Under which version and name the procedures' checksum is kept.
