@@ -63,7 +63,6 @@ where
         let fixture = match make().await.into_fixture() {
             Ok(fixture) => fixture,
             Err(NotRun { provider, reason }) => {
-                eprintln!("not run: {reason}");
                 return record(&case, provider, Outcome::NotRun { reason: reason.to_owned() });
             }
         };

@@ -24,6 +24,8 @@ mod timer;
 mod transaction;
 mod url;
 mod waiting;
+#[cfg(test)]
+mod wire;
 
 pub use audit::SqlServerAudit;
 pub use driver::Tiberius;
