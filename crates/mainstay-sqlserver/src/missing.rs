@@ -13,14 +13,10 @@ use mainstay_core::join::{
     Attached, CancelledJoin, Counted, Join, JoinFilter, JoinMember, JoinPage, JoinStats, MemberPage,
     PreparedJoin, Reported, Step,
 };
-use mainstay_core::operation::{
-    EventPage, Operation, OperationEnd, OperationEvent, OperationFilter, OperationId, OperationPage,
-    PreparedEvent, PreparedOperation, Progress,
-};
 use mainstay_core::outbox::{Page, Retention};
 use mainstay_core::store::{
     Advance, Advanced, Capabilities, Dispatched, DueJobs, EndedRun, FanoutStore, JobStore, JoinStore,
-    OperationStore, RunPlace, RunsLookedAt, StoreCall, WaitRequest, Wake,
+    RunPlace, RunsLookedAt, StoreCall, WaitRequest, Wake,
 };
 use mainstay_core::{Error, ErrorKind, JoinId, OwnerToken, Result, WorkItemId};
 
@@ -286,61 +282,5 @@ impl FanoutStore for Missing {
 
     async fn wait(&self, _key: &FanoutKey, _version: Option<i64>, _timeout: Duration) -> Result<Wake> {
         Err(missing("fanout.wait"))
-    }
-}
-
-#[async_trait]
-impl OperationStore for Missing {
-    fn identifier(&self) -> &str {
-        self.identifier
-    }
-
-    fn starting(&self, _operation: &PreparedOperation) -> StoreCall {
-        call("operation.starting")
-    }
-
-    fn advancing(&self, _id: OperationId, _progress: &Progress) -> StoreCall {
-        call("operation.advancing")
-    }
-
-    fn noting(&self, _id: OperationId, _event: &PreparedEvent) -> StoreCall {
-        call("operation.noting")
-    }
-
-    fn ending(&self, _id: OperationId, _end: &OperationEnd) -> StoreCall {
-        call("operation.ending")
-    }
-
-    async fn run(&self, _call: StoreCall) -> Result<Vec<String>> {
-        Err(missing("operation.run"))
-    }
-
-    async fn get(&self, _id: OperationId) -> Result<Option<Operation>> {
-        Err(missing("operation.get"))
-    }
-
-    async fn list(&self, _filter: &OperationFilter, _page: OperationPage) -> Result<Vec<Operation>> {
-        Err(missing("operation.list"))
-    }
-
-    async fn events(&self, _id: OperationId, _page: EventPage) -> Result<Vec<OperationEvent>> {
-        Err(missing("operation.events"))
-    }
-
-    async fn stalled(&self, _silence: Duration, _limit: u32) -> Result<Vec<Operation>> {
-        Err(missing("operation.stalled"))
-    }
-
-    async fn mark_stalled(
-        &self,
-        _silence: Duration,
-        _limit: u32,
-        _by: Option<&Actor>,
-    ) -> Result<Vec<OperationId>> {
-        Err(missing("operation.mark_stalled"))
-    }
-
-    async fn purge(&self, _age: Duration, _batch: u32, _by: Option<&Actor>) -> Result<u64> {
-        Err(missing("operation.purge"))
     }
 }

@@ -17,6 +17,7 @@ use crate::audit::SqlServerAudit;
 use crate::inbox::SqlServerInbox;
 use crate::lease::SqlServerLeases;
 use crate::missing::Missing;
+use crate::operations::SqlServerOperations;
 use crate::options::SqlServerBuilder;
 use crate::pool::{Connections, PoolOptions};
 use crate::procedures::QueueProcedures;
@@ -46,6 +47,7 @@ struct Shared {
     timers: Arc<SqlServerTimers>,
     leases: Arc<SqlServerLeases>,
     audit: Arc<SqlServerAudit>,
+    operations: Arc<SqlServerOperations>,
     schema: Arc<SqlServerSchema>,
     closed: CancellationToken,
 }
@@ -101,9 +103,21 @@ impl SqlServer {
         let timers = Arc::new(SqlServerTimers::new(connections.clone(), &names, signals.clone()));
         let leases = Arc::new(SqlServerLeases::new(connections.clone(), &names, home));
         let audit = Arc::new(SqlServerAudit::new(connections.clone(), &names));
+        let operations = Arc::new(SqlServerOperations::new(connections.clone(), &names));
         let schema = Arc::new(SqlServerSchema::new(connections.clone(), names.clone())?);
-        let shared =
-            Shared { names, identifier, connections, queues, inbox, timers, leases, audit, schema, closed };
+        let shared = Shared {
+            names,
+            identifier,
+            connections,
+            queues,
+            inbox,
+            timers,
+            leases,
+            audit,
+            operations,
+            schema,
+            closed,
+        };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -174,7 +188,7 @@ impl Provider for SqlServer {
     }
 
     fn operations(&self) -> Arc<dyn OperationStore> {
-        Arc::new(Missing { identifier: "operations" })
+        Arc::clone(&self.shared.operations) as Arc<dyn OperationStore>
     }
 
     fn schema(&self) -> Arc<dyn SchemaStore> {

@@ -64,6 +64,9 @@ fn named(label: &str, cell: &Cell) -> (String, Value) {
     if let (Some(label), Cell::Text(text)) = (label.strip_suffix("_pairs"), cell) {
         return (label.to_owned(), pairs(text));
     }
+    if let (Some(label), Cell::Text(text)) = (label.strip_suffix("_map"), cell) {
+        return (label.to_owned(), map(text));
+    }
     match (label.strip_suffix("_json"), cell) {
         // What is not JSON is a text.
         (Some(label), Cell::Text(text)) => {
@@ -79,6 +82,16 @@ fn pairs(text: &str) -> Value {
     let objects: Vec<std::collections::BTreeMap<String, Value>> =
         serde_json::from_str(text).unwrap_or_default();
     Value::Array(objects.into_iter().map(|object| Value::Array(object.into_values().collect())).collect())
+}
+
+/// A list of objects with a key and a value as one object.
+fn map(text: &str) -> Value {
+    let objects: Vec<Map<String, Value>> = serde_json::from_str(text).unwrap_or_default();
+    let entry = |mut object: Map<String, Value>| {
+        let key = object.get("key").and_then(Value::as_str).map(str::to_owned)?;
+        Some((key, object.remove("value").unwrap_or_default()))
+    };
+    Value::Object(objects.into_iter().filter_map(entry).collect())
 }
 
 fn value(cell: &Cell) -> Value {

@@ -30,6 +30,7 @@ pub const MIGRATIONS: &[Migration] = &[
     Migration::once(3, "lease", include_str!("../migrations/0003_lease.sql")),
     Migration::once(4, "audit", include_str!("../migrations/0004_audit.sql")),
     Migration::once(5, "inbox", include_str!("../migrations/0005_inbox.sql")),
+    Migration::once(6, "operations", include_str!("../migrations/0006_operations.sql")),
 ];
 
 /// Procedures, and the queues they are made for.
@@ -69,6 +70,7 @@ const PROCEDURES: &[Procedures] = &[
     Procedures::once(include_str!("../procedures/lease.sql")),
     Procedures::once(include_str!("../procedures/inbox.sql")),
     Procedures::once(include_str!("../procedures/timers.sql")),
+    Procedures::once(include_str!("../procedures/operations.sql")),
 ];
 
 /// What happens beside the items of a queue, at the places that the templates name.

@@ -59,4 +59,13 @@ impl Texts {
     pub(crate) async fn ask(&self, operation: &'static str, call: Call) -> Result<Vec<String>> {
         Ok(self.rows(operation, call).await?.iter().map(Row::answer).collect())
     }
+
+    /// A call in transactions of its own, one for each of its steps.
+    pub(crate) async fn run(&self, call: StoreCall) -> Result<Vec<String>> {
+        let mut answers = Vec::new();
+        for step in &call.steps {
+            answers.extend(self.connections.run(call.operation, step).await?.iter().map(Row::answer));
+        }
+        Ok(answers)
+    }
 }
