@@ -78,7 +78,7 @@ BEGIN
     IF @Own = 1 COMMIT;
     -- Nothing is known of a row that somebody is just making.
     SELECT @Given AS acquired, l."Owner" AS owner, COALESCE(l."Epoch", 0) AS epoch, COALESCE(l."FencingToken", 0) AS fencing_token,
-           COALESCE(l."ExpiresAt", n."Now") AS expires_at, l."Context" AS context, n."Now" AS now
+           COALESCE(l."ExpiresAt", n."Now") AS expires_at, l."Context" AS context, CASE WHEN @Given = 1 THEN l."AcquiredAt" ELSE n."Now" END AS now
       FROM (SELECT SYSUTCDATETIME() AS "Now") n LEFT JOIN "{{schema}}"."{{lease}}" l ON l."Name" = @Name;
 END
 GO
