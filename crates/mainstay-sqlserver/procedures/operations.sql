@@ -47,7 +47,7 @@ BEGIN
         SELECT o."State" AS c0, CAST(NULL AS BIGINT) AS c1 FROM "{{schema}}"."{{operations}}" o WHERE o."Id" = @Id AND o."State" <> 0;
 END
 GO
-ALTER PROCEDURE "{{schema}}"."{{operations}}_Event"
+ALTER PROCEDURE "{{schema}}"."{{operations}}_Note"
     @Id UNIQUEIDENTIFIER,
     @Kind NVARCHAR(510),
     @Message NVARCHAR(MAX) = NULL,

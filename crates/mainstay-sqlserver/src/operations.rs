@@ -66,7 +66,7 @@ impl OperationStore for SqlServerOperations {
 
     fn noting(&self, id: OperationId, event: &PreparedEvent) -> StoreCall {
         let call =
-            self.on("Event", id).text("Kind", &event.kind).maybe_text("Message", event.message.as_deref());
+            self.on("Note", id).text("Kind", &event.kind).maybe_text("Message", event.message.as_deref());
         self.texts.call("operation.event", call.maybe_text("Data", event.data.as_deref()))
     }
 

@@ -568,6 +568,21 @@ mod tests {
     }
 
     #[test]
+    fn no_procedure_is_called_like_a_table_in_whatever_case() {
+        let names = names();
+        let mut seen = BTreeSet::new();
+        for name in MIGRATIONS
+            .iter()
+            .flat_map(|step| step.made(&["table", "view", "function", "type", "trigger"], &names))
+        {
+            assert!(seen.insert(format!("\"infra\".\"{name}\"").to_lowercase()), "{name} is made twice");
+        }
+        for procedure in procedures(&names) {
+            assert!(seen.insert(procedure.name.to_lowercase()), "{} is there already", procedure.name);
+        }
+    }
+
+    #[test]
     fn names_that_collide_are_refused() {
         for table in ["Outbox", "outbox_history", "OUTBOX_CLAIM", "mainstay_migration"] {
             let names = local(&Names::default().with_lease(table).unwrap()).unwrap();
