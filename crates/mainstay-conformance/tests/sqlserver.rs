@@ -36,6 +36,8 @@ fn arguments() -> Arguments {
         match argument.as_str() {
             "--exact" => found.exact = true,
             "--list" => found.list = true,
+            // Those of the usual harness that have a value.
+            "--skip" | "--format" | "--color" | "--logfile" | "-Z" => drop(given.next()),
             "--test-threads" => {
                 found.threads = given.next().and_then(|count| count.parse().ok()).unwrap_or(2)
             }
