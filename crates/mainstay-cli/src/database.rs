@@ -10,6 +10,7 @@ use std::sync::Arc;
 use mainstay::ErrorKind;
 use mainstay::postgres::{Postgres, PostgresBuilder};
 use mainstay::sqlite::Sqlite;
+use mainstay::sqlserver::SqlServer;
 use mainstay::store::{Names, Provider};
 
 use crate::failure::Failure;
@@ -19,9 +20,10 @@ pub(crate) const FORMS: &str = "\
 accepted are   sqlite:path/to/file.db
                sqlite::memory:
                path/to/file.db (.db, .db3, .sqlite, .sqlite3)
-               postgres://user:***@host:5432/database?sslmode=require";
+               postgres://user:***@host:5432/database?sslmode=require
+               mssql://user:***@host:1433/database";
 
-/// Connections to PostgreSQL for commands that do one thing after the other.
+/// Connections to a server for commands that do one thing after the other.
 const POOL: usize = 2;
 
 /// The same for commands that ask several things at once.
@@ -38,6 +40,8 @@ pub(crate) enum Database {
     SqliteMemory,
     /// A PostgreSQL server's database, by URL.
     Postgres(String),
+    /// A Microsoft SQL Server's database, by URL.
+    SqlServer(String),
 }
 
 /// Whether a SQLite file that is not there is made.
@@ -52,6 +56,9 @@ impl Database {
     pub(crate) fn parse(text: &str) -> Result<Self, Failure> {
         if text.starts_with("postgres://") || text.starts_with("postgresql://") {
             return Ok(Self::Postgres(text.to_owned()));
+        }
+        if text.starts_with("mssql://") || text.starts_with("sqlserver://") {
+            return Ok(Self::SqlServer(text.to_owned()));
         }
         if let Some(path) = text.strip_prefix("sqlite:") {
             return Self::parse_sqlite(path);
@@ -84,7 +91,7 @@ impl Database {
         }
     }
 
-    /// Connects. SQLite opens its file now; PostgreSQL connects at the first use.
+    /// Connects. SQLite opens its file now; a server is connected to at the first use.
     pub(crate) async fn open(&self, names: Names, missing: IfMissing) -> anyhow::Result<Arc<dyn Provider>> {
         self.open_with(names, missing, POOL).await
     }
@@ -112,6 +119,7 @@ impl Database {
             }
             Self::SqliteMemory => Arc::new(Sqlite::memory_builder().names(names).open().await?),
             Self::Postgres(url) => Arc::new(connect_postgres(url, names, pool).await?),
+            Self::SqlServer(url) => Arc::new(connect_sqlserver(url, names).await?),
         })
     }
 }
@@ -126,6 +134,15 @@ pub(crate) async fn connect(settings: PostgresBuilder) -> anyhow::Result<Postgre
     let connected = settings.connect().await;
     connected.map_err(|error| match error.kind() {
         ErrorKind::Config => mistake(error.message().trim_start_matches("the database URL: ")).into(),
+        _ => error.into(),
+    })
+}
+
+/// Sets up a SQL Server provider, likewise.
+pub(crate) async fn connect_sqlserver(url: &str, names: Names) -> anyhow::Result<SqlServer> {
+    let connected = SqlServer::builder(url).names(names).pool_size(POOL).connect().await;
+    connected.map_err(|error| match error.kind() {
+        ErrorKind::Config => mistake(error.message().trim_start_matches("the connection string: ")).into(),
         _ => error.into(),
     })
 }
@@ -162,7 +179,8 @@ impl fmt::Display for Database {
         match self {
             Self::SqliteFile(path) => write!(f, "sqlite:{}", path.display()),
             Self::SqliteMemory => f.write_str("sqlite::memory:"),
-            Self::Postgres(url) => {
+            Self::Postgres(url) | Self::SqlServer(url) => {
+                let scheme = if matches!(self, Self::Postgres(_)) { "postgres" } else { "mssql" };
                 let rest = url.split_once("://").map_or("", |(_, rest)| rest);
                 let (credentials, address) = match rest.rsplit_once('@') {
                     Some((credentials, address)) => (credentials, address),
@@ -171,7 +189,7 @@ impl fmt::Display for Database {
                 let user = credentials.split([':', '/', '?']).next().unwrap_or_default();
                 let address = address.split('?').next().unwrap_or_default();
                 let at = if user.is_empty() { "" } else { "@" };
-                write!(f, "postgres://{user}{at}{address}")
+                write!(f, "{scheme}://{user}{at}{address}")
             }
         }
     }
@@ -209,6 +227,7 @@ mod tests {
             ("sqlite::memory:", Database::SqliteMemory),
             (":memory:", Database::SqliteMemory),
             ("postgres://u@h/d", Database::Postgres("postgres://u@h/d".into())),
+            ("mssql://u@h/d", Database::SqlServer("mssql://u@h/d".into())),
         ] {
             assert_eq!(Database::parse(text).unwrap(), database, "{text}");
         }
@@ -239,6 +258,7 @@ mod tests {
             ("postgres://u:s3@cret@h/d", "postgres://u@h/d"),
             ("postgres://u:s3?cret@h/d", "postgres://u@h/d"),
             ("postgresql://h/d?password=s3cret", "postgres://h/d"),
+            ("sqlserver://u:s3cret@h:1/d?encrypt=strict", "mssql://u@h:1/d"),
         ] {
             assert_eq!(Database::parse(url).unwrap().to_string(), shown);
         }

@@ -143,7 +143,7 @@ fn exit_code(kind: ErrorKind) -> u8 {
 /// What to do, where the message of the kind does not say it already.
 fn advice(kind: ErrorKind, database: Option<&Database>) -> Option<String> {
     let advice = match (kind, database) {
-        (ErrorKind::Unavailable, Some(Database::Postgres(_))) => {
+        (ErrorKind::Unavailable, Some(Database::Postgres(_) | Database::SqlServer(_))) => {
             "check the host and port of --database, and that the database is running"
         }
         (ErrorKind::Unavailable, Some(Database::SqliteFile(path))) => {

@@ -27,7 +27,7 @@ mod world;
 pub use case::{Case, Verdict};
 pub use cases::all;
 pub use fixture::{Affliction, End, Fixture, Lacking, Metered, Tenant};
-pub use run::run_case;
+pub use run::{IntoFixture, NotRun, run_case};
 
 #[doc(hidden)]
 pub use tokio;

@@ -86,7 +86,7 @@ fn summary(text: &mut String, requirements: &[Requirement], cases: &Cases, provi
                 Some(Outcome::Passed) => 0,
                 Some(Outcome::Failed) => 1,
                 Some(Outcome::NotApplicable { .. }) => 2,
-                None => 3,
+                Some(Outcome::NotRun { .. }) | None => 3,
             };
             counts[column] += 1;
         }
@@ -139,7 +139,7 @@ fn verdict(provider: &str, tests: &[&String], cases: &Cases) -> String {
     if outcomes.contains(&Some(&Outcome::Failed)) {
         return String::from("**fail**");
     }
-    if outcomes.contains(&None) {
+    if outcomes.iter().any(|outcome| matches!(outcome, None | Some(Outcome::NotRun { .. }))) {
         return String::from("not run");
     }
     if outcomes.contains(&Some(&Outcome::Passed)) {

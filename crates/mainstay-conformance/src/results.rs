@@ -21,6 +21,11 @@ pub enum Outcome {
         /// The capability it lacks.
         reason: String,
     },
+    /// Nothing is known: what it takes to run it is not there. Never counts as passed.
+    NotRun {
+        /// What it takes.
+        reason: String,
+    },
 }
 
 /// The result of one case on one provider.

@@ -4,7 +4,7 @@
 //! already use, and every message is handled at least once, whatever crashes; receive what others send, and handle it once however
 //! often it comes.
 //!
-//! Providers are features: `sqlite`, `postgres`. So are the drivers whose transactions can be enqueued in.
+//! Providers are features: `sqlite`, `postgres`, `sqlserver`. So are the drivers whose transactions can be enqueued in.
 
 pub use mainstay_core::*;
 
@@ -32,6 +32,12 @@ pub mod sqlite {
 #[cfg(feature = "postgres")]
 pub mod postgres {
     pub use mainstay_postgres::*;
+}
+
+/// Mainstay on Microsoft SQL Server.
+#[cfg(feature = "sqlserver")]
+pub mod sqlserver {
+    pub use mainstay_sqlserver::*;
 }
 
 /// The examples of the guides compile, and run where they can.

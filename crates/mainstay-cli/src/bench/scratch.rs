@@ -15,6 +15,7 @@ use tempfile::TempDir;
 use uuid::Uuid;
 
 use crate::database::{Database, IfMissing, connect, connect_postgres};
+use crate::failure::Failure;
 
 /// Connections to PostgreSQL: one per caller, and some for the dispatchers.
 const POOL: usize = 24;
@@ -56,6 +57,9 @@ impl Scratch {
                 Place::Postgres { url, plain }
             }
             Some(Database::SqliteMemory) => Place::Memory,
+            Some(Database::SqlServer(_)) => {
+                return Err(Failure::usage("there is no measurement on SQL Server yet").into());
+            }
             Some(Database::SqliteFile(path)) => {
                 // Only the user's own database is of interest; a mistyped path is not.
                 let database = Database::SqliteFile(path.clone());

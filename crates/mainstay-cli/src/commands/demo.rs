@@ -114,6 +114,11 @@ pub(crate) async fn run(arguments: DemoArgs, settings: &Settings) -> anyhow::Res
             summary?
         }
         Database::SqliteMemory => return Err(Failure::usage("the demo needs a file").into()),
+        Database::SqlServer(_) => {
+            return Err(Failure::usage("the demo does not run on SQL Server yet")
+                .hint("leave --database out")
+                .into());
+        }
     };
     drop(folder);
     shop::tell(&summary, settings.json)

@@ -8,7 +8,7 @@ use mainstay::store::{Names, SchemaStatus};
 use serde_json::json;
 
 use crate::attempt::Attempt;
-use crate::database::{Database, IfMissing, connect_postgres};
+use crate::database::{Database, IfMissing, connect_postgres, connect_sqlserver};
 use crate::failure::{self, FAILED, Failure};
 use crate::output;
 use crate::settings::Settings;
@@ -34,7 +34,7 @@ pub(crate) struct MigrateArgs {
     /// Change nothing; only tell whether the schema is current
     #[arg(long)]
     check: bool,
-    /// Print the script that gives a role what an application needs and no more (PostgreSQL)
+    /// Print the script that gives a role what an application needs and no more (PostgreSQL, SQL Server)
     #[arg(long, value_name = "ROLE", conflicts_with_all = ["print", "check"])]
     grants: Option<String>,
 }
@@ -91,7 +91,7 @@ async fn print(database: &Database, names: Names) -> anyhow::Result<ExitCode> {
         Database::SqliteFile(_) | Database::SqliteMemory => {
             Database::SqliteMemory.open(names, IfMissing::Create).await?
         }
-        Database::Postgres(_) => database.open(names, IfMissing::Refuse).await?,
+        Database::Postgres(_) | Database::SqlServer(_) => database.open(names, IfMissing::Refuse).await?,
     };
     output::line(provider.schema().script().trim_end())?;
     provider.close().await;
@@ -99,13 +99,16 @@ async fn print(database: &Database, names: Names) -> anyhow::Result<ExitCode> {
 }
 
 async fn print_grants(database: &Database, names: Names, role: &str) -> anyhow::Result<ExitCode> {
-    let Database::Postgres(url) = database else {
-        return Err(Failure::usage("--grants needs a PostgreSQL database")
-            .because("SQLite has no roles; whoever may open the file may do everything")
-            .into());
+    let script = match database {
+        Database::Postgres(url) => connect_postgres(url, names, 1).await?.grants_script(role),
+        Database::SqlServer(url) => connect_sqlserver(url, names).await?.grants_script(role),
+        Database::SqliteFile(_) | Database::SqliteMemory => {
+            return Err(Failure::usage("--grants needs a database on a server")
+                .because("SQLite has no roles; whoever may open the file may do everything")
+                .into());
+        }
     };
-    let postgres = connect_postgres(url, names, 1).await?;
-    output::line(postgres.grants_script(role).trim_end())?;
+    output::line(script.trim_end())?;
     Ok(ExitCode::SUCCESS)
 }
 

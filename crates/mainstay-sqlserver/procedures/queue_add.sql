@@ -1,0 +1,80 @@
+-- Adding items, in the caller's transaction if there is one.
+--
+-- Locks: a key-range lock on the idempotency key, if there is one, so that of two callers with the same key the second waits and
+-- then finds the first one's ids; then the new rows' own. An enqueue never waits for a claim, nor a claim for it.
+
+ALTER PROCEDURE "{{schema}}"."{{queue}}_EnqueueMany"
+    -- A list of objects: n (their order, from 1), topic, and as wanted id, message_id, correlation_id, due_at or due_in
+    -- (microseconds), expires_at or expires_in, idempotency_key, ordering_key, hold (0 or 1), priority,
+    -- joins (a list of ids). In texts `~` is written `~0`.
+    @Messages NVARCHAR(MAX),
+    -- A list of texts: the payload of the first, its headers (a JSON text, or null), the payload of the second, and so on.
+    @Bodies NVARCHAR(MAX)
+AS
+BEGIN
+    SET NOCOUNT ON;
+    SET XACT_ABORT ON;
+    DECLARE @Own BIT = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
+    DECLARE @New TABLE ("N" INT NOT NULL PRIMARY KEY, "Id" UNIQUEIDENTIFIER NULL, "MessageId" UNIQUEIDENTIFIER NULL,
+                        "Key" NVARCHAR(510) COLLATE Latin1_General_BIN2 NULL, "Added" BIT NOT NULL, "Complaint" NVARCHAR(200) NULL);
+    INSERT INTO @New ("N", "Id", "MessageId", "Key", "Added", "Complaint")
+    SELECT m.n, COALESCE(m.id, NEWID()), COALESCE(m.message_id, NEWID()), "{{schema}}"."{{outbox}}_text"(m.idempotency_key), 1,
+           CASE WHEN m.topic IS NULL OR DATALENGTH(m.topic) = 0 OR LEN("{{schema}}"."{{outbox}}_text"(m.topic) + N'.') > 511 THEN N'topic must be 1 to 255 characters'
+                WHEN m.priority NOT BETWEEN -9 AND 9 THEN N'priority must be -9 to 9' END
+      FROM OPENJSON(@Messages) WITH (
+           n INT '$.n', id UNIQUEIDENTIFIER '$.id', message_id UNIQUEIDENTIFIER '$.message_id', topic NVARCHAR(MAX) '$.topic',
+           idempotency_key NVARCHAR(MAX) '$.idempotency_key', priority INT '$.priority') m;
+    DECLARE @Body TABLE ("N" INT NOT NULL PRIMARY KEY, "Text" NVARCHAR(MAX) NULL);
+    INSERT INTO @Body ("N", "Text") SELECT CAST(b."key" AS INT), "{{schema}}"."{{outbox}}_text"(b."value") FROM OPENJSON(@Bodies) b;
+    UPDATE n SET "Complaint" = N'payload must not be null (an empty text is fine)' FROM @New n
+     WHERE NOT EXISTS (SELECT 1 FROM @Body b WHERE b."N" = 2 * n."N" - 2 AND b."Text" IS NOT NULL);
+    DECLARE @Complaint NVARCHAR(300) = (SELECT MIN(N'{{queue:kind}}_enqueue: ' + "Complaint") FROM @New);
+    IF @Complaint IS NOT NULL
+        THROW 50001, @Complaint, 1;
+
+    IF @Own = 1 BEGIN TRANSACTION;
+    IF EXISTS (SELECT 1 FROM @New WHERE "Key" IS NOT NULL)
+    BEGIN
+        -- The first of a repeated key stands for all. In one order, so that callers with the same keys wait for each other in it.
+        INSERT INTO "{{schema}}"."{{queue}}_idempotency" ("IdempotencyKey", "Id", "MessageId", "CreatedAt")
+        SELECT n."Key", n."Id", n."MessageId", SYSUTCDATETIME()
+          FROM @New n
+         WHERE n."Key" IS NOT NULL
+           AND n."N" = (SELECT MIN(f."N") FROM @New f WHERE f."Key" = n."Key")
+           AND NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}_idempotency" i WITH (UPDLOCK, HOLDLOCK) WHERE i."IdempotencyKey" = n."Key")
+         ORDER BY n."Key";
+        UPDATE n SET "Added" = 0
+          FROM @New n
+         WHERE n."Key" IS NOT NULL
+           AND NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}_idempotency" i WHERE i."IdempotencyKey" = n."Key" AND i."Id" = n."Id");
+        UPDATE n SET "MessageId" = i."MessageId", "Id" = i."Id"
+          FROM @New n JOIN "{{schema}}"."{{queue}}_idempotency" i ON i."IdempotencyKey" = n."Key"
+         WHERE n."Added" = 0;
+    END
+
+    DECLARE @Now DATETIME2(6) = SYSUTCDATETIME();
+    -- A due time in the past means now: it must not jump the queue. Relative times are counted from here, so that the caller's clock
+    -- does not matter.
+    INSERT INTO "{{schema}}"."{{queue}}" (
+        "Id", "MessageId", "Topic", "Payload", "CreatedAt", "DueAt", "RequestedDueAt", "ExpiresAt", "Priority", "OrderingKey",
+        "HoldOnFailure", "IdempotencyKey", "CorrelationId", "Headers")
+    SELECT n."Id", n."MessageId", "{{schema}}"."{{outbox}}_text"(m.topic), p."Text", @Now,
+           CASE WHEN m.due_at > @Now THEN m.due_at
+                WHEN m.due_in IS NOT NULL THEN "{{schema}}"."{{outbox}}_after"(@Now, m.due_in) ELSE @Now END,
+           COALESCE(m.due_at, "{{schema}}"."{{outbox}}_after"(@Now, m.due_in)),
+           COALESCE(m.expires_at, "{{schema}}"."{{outbox}}_after"(@Now, m.expires_in)),
+           COALESCE(m.priority, 0), "{{schema}}"."{{outbox}}_text"(m.ordering_key), COALESCE(m.hold, 0), n."Key",
+           "{{schema}}"."{{outbox}}_text"(m.correlation_id), x."Text"
+      FROM OPENJSON(@Messages) WITH (
+           n INT '$.n', topic NVARCHAR(MAX) '$.topic', correlation_id NVARCHAR(MAX) '$.correlation_id',
+           due_at DATETIME2(6) '$.due_at', due_in BIGINT '$.due_in', expires_at DATETIME2(6) '$.expires_at', expires_in BIGINT '$.expires_in',
+           priority SMALLINT '$.priority', ordering_key NVARCHAR(MAX) '$.ordering_key', hold BIT '$.hold') m
+      JOIN @New n ON n."N" = m.n
+      JOIN @Body p ON p."N" = 2 * m.n - 2
+      LEFT JOIN @Body x ON x."N" = 2 * m.n - 1
+     WHERE n."Added" = 1
+     ORDER BY n."N";
+    IF @Own = 1 COMMIT;
+    SELECT n."Id" AS id, n."MessageId" AS message_id, n."Added" AS added FROM @New n ORDER BY n."N";
+END
+GO

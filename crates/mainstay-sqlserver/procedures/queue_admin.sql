@@ -1,0 +1,306 @@
+-- What people and retention do to items, and what they see of them. What is done by hand is recorded in the audit trail within the same
+-- transaction, if it changed anything.
+
+ALTER PROCEDURE "{{schema}}"."{{queue}}_Get"
+    @Id UNIQUEIDENTIFIER
+AS
+BEGIN
+    SET NOCOUNT ON;
+    -- An id that its caller has used again stands for its last item.
+    SELECT TOP (1) m."Id" AS id, m."MessageId" AS message_id, m."Topic" AS topic, m."Payload" AS payload, m."CorrelationId" AS correlation_id, m."Status" AS status,
+           m."Reason" AS reason, m."Attempts" AS attempts, m."CreatedAt" AS created_at, m."RequestedDueAt" AS requested_due_at, m."DueAt" AS due_at, m."ExpiresAt" AS expires_at,
+           m."OwnerToken" AS owner_token, m."LockedUntil" AS locked_until, m."Generation" AS generation, m."ProcessedAt" AS processed_at, m."ProcessedBy" AS processed_by,
+           m."LastError" AS last_error, m."Priority" AS priority, m."OrderingKey" AS ordering_key, m."IdempotencyKey" AS idempotency_key, m."Headers" AS headers
+      FROM "{{schema}}"."{{queue}}_message" m
+     WHERE m."Id" = @Id
+     ORDER BY m."Seq" DESC;
+END
+GO
+ALTER PROCEDURE "{{schema}}"."{{queue}}_List"
+    @Topic NVARCHAR(510) = NULL,
+    @Status INT = NULL,
+    @Reason NVARCHAR(20) = NULL,
+    @CorrelationId NVARCHAR(510) = NULL,
+    @SettledAfter DATETIME2(6) = NULL,
+    @SettledBefore DATETIME2(6) = NULL,
+    @Before UNIQUEIDENTIFIER = NULL,
+    @MaxRows INT = 100
+AS
+BEGIN
+    SET NOCOUNT ON;
+    -- By the id as it is written: a uniqueidentifier sorts in an order of its own, in which time means nothing.
+    DECLARE @Place CHAR(36) = UPPER(CAST(@Before AS CHAR(36)));
+    SELECT TOP (@MaxRows) m."Id" AS id, m."MessageId" AS message_id, m."Topic" AS topic, m."Payload" AS payload, m."CorrelationId" AS correlation_id, m."Status" AS status,
+           m."Reason" AS reason, m."Attempts" AS attempts, m."CreatedAt" AS created_at, m."RequestedDueAt" AS requested_due_at, m."DueAt" AS due_at, m."ExpiresAt" AS expires_at,
+           m."OwnerToken" AS owner_token, m."LockedUntil" AS locked_until, m."Generation" AS generation, m."ProcessedAt" AS processed_at, m."ProcessedBy" AS processed_by,
+           m."LastError" AS last_error, m."Priority" AS priority, m."OrderingKey" AS ordering_key, m."IdempotencyKey" AS idempotency_key, m."Headers" AS headers
+      FROM "{{schema}}"."{{queue}}_message" m
+     WHERE (@Topic IS NULL OR m."Topic" = @Topic) AND (@Status IS NULL OR m."Status" = @Status) AND (@Reason IS NULL OR m."Reason" = @Reason)
+       AND (@CorrelationId IS NULL OR m."CorrelationId" = @CorrelationId)
+       AND (@SettledAfter IS NULL OR m."ProcessedAt" >= @SettledAfter) AND (@SettledBefore IS NULL OR m."ProcessedAt" < @SettledBefore)
+       AND (@Place IS NULL OR UPPER(CAST(m."Id" AS CHAR(36))) < @Place)
+     ORDER BY UPPER(CAST(m."Id" AS CHAR(36))) DESC;
+END
+GO
+ALTER PROCEDURE "{{schema}}"."{{queue}}_Stats"
+    -- Also what is done, and the topics, for which the history is walked through.
+    @Whole BIT = 1
+AS
+BEGIN
+    SET NOCOUNT ON;
+    DECLARE @Now DATETIME2(6) = SYSUTCDATETIME();
+    SELECT COUNT(CASE WHEN o."Status" = 0 AND o."DueAt" <= @Now THEN 1 END) AS ready, COUNT(CASE WHEN o."Status" = 0 AND o."DueAt" > @Now THEN 1 END) AS scheduled,
+           COUNT(CASE WHEN o."Status" = 1 THEN 1 END) AS in_progress, COUNT(CASE WHEN o."Status" = 1 AND o."LockedUntil" <= @Now THEN 1 END) AS lapsed,
+           (SELECT COUNT(*) FROM "{{schema}}"."{{queue}}_history" h WHERE @Whole = 1 AND h."Status" = 2) AS done,
+           (SELECT COUNT(*) FROM "{{schema}}"."{{queue}}_history" h WHERE h."Status" = 3) AS failed,
+           (SELECT COUNT(*) FROM "{{schema}}"."{{queue}}_hold") AS held_keys,
+           DATEDIFF_BIG(MICROSECOND, MIN(CASE WHEN o."Status" = 0 AND o."DueAt" <= @Now THEN o."DueAt" END), @Now) AS oldest_ready
+      FROM "{{schema}}"."{{queue}}" o;
+    IF @Whole = 1
+        SELECT t."Topic" AS topic, SUM(t."Ready") AS ready, SUM(t."Scheduled") AS scheduled, SUM(t."InProgress") AS in_progress, SUM(t."Failed") AS failed
+          FROM (SELECT o."Topic", CASE WHEN o."Status" = 0 AND o."DueAt" <= @Now THEN 1 ELSE 0 END AS "Ready", CASE WHEN o."Status" = 0 AND o."DueAt" > @Now THEN 1 ELSE 0 END AS "Scheduled",
+                       CASE WHEN o."Status" = 1 THEN 1 ELSE 0 END AS "InProgress", 0 AS "Failed"
+                  FROM "{{schema}}"."{{queue}}" o
+                UNION ALL
+                SELECT h."Topic", 0, 0, 0, 1 FROM "{{schema}}"."{{queue}}_history" h WHERE h."Status" = 3) t
+         GROUP BY t."Topic" ORDER BY t."Topic";
+END
+GO
+-- When there will be something to claim, in microseconds from now: 0 if it is due, null if nothing is planned. What waits for its ordering key does not
+-- count, or a waiter would be woken for nothing without end.
+ALTER PROCEDURE "{{schema}}"."{{queue}}_NextDue"
+    @OnlyTopics NVARCHAR(MAX) = NULL,
+    @ExceptTopics NVARCHAR(MAX) = NULL
+AS
+BEGIN
+    SET NOCOUNT ON;
+    DECLARE @Now DATETIME2(6) = SYSUTCDATETIME();
+    DECLARE @Ready DATETIME2(6) = (
+        SELECT MIN(x."DueAt")
+          FROM (VALUES (9), (8), (7), (6), (5), (4), (3), (2), (1), (0), (-1), (-2), (-3), (-4), (-5), (-6), (-7), (-8), (-9)) v(p)
+         CROSS APPLY (
+               SELECT TOP (1) o."DueAt" FROM "{{schema}}"."{{queue}}" o WITH (NOLOCK)
+                WHERE o."Status" = 0 AND o."Priority" = v.p
+                  AND (@OnlyTopics IS NULL OR o."Topic" IN (SELECT t."value" COLLATE Latin1_General_BIN2 FROM STRING_SPLIT(@OnlyTopics, NCHAR(31)) t))
+                  AND (@ExceptTopics IS NULL OR o."Topic" NOT IN (SELECT t."value" COLLATE Latin1_General_BIN2 FROM STRING_SPLIT(@ExceptTopics, NCHAR(31)) t))
+                  AND (o."OrderingKey" IS NULL OR (
+                       NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}" a WITH (NOLOCK) WHERE a."OrderingKey" = o."OrderingKey" AND a."Seq" < o."Seq")
+                       AND NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}_hold" h WITH (NOLOCK) WHERE h."OrderingKey" = o."OrderingKey")
+                       AND NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}" r WITH (NOLOCK)
+                                        WHERE r."OrderingKey" = o."OrderingKey" AND r."Seq" > o."Seq" AND r."Status" = 1 AND r."LockedUntil" > @Now)))
+                ORDER BY o."DueAt", o."Seq") x);
+    DECLARE @Lapse DATETIME2(6) = (
+        SELECT MIN(o."LockedUntil") FROM "{{schema}}"."{{queue}}" o WITH (NOLOCK)
+         WHERE o."Status" = 1
+           AND (@OnlyTopics IS NULL OR o."Topic" IN (SELECT t."value" COLLATE Latin1_General_BIN2 FROM STRING_SPLIT(@OnlyTopics, NCHAR(31)) t))
+           AND (@ExceptTopics IS NULL OR o."Topic" NOT IN (SELECT t."value" COLLATE Latin1_General_BIN2 FROM STRING_SPLIT(@ExceptTopics, NCHAR(31)) t)));
+    DECLARE @Due DATETIME2(6) = CASE WHEN @Lapse IS NULL OR @Ready < @Lapse THEN @Ready ELSE @Lapse END;
+    SELECT CASE WHEN @Due <= @Now THEN 0 ELSE DATEDIFF_BIG(MICROSECOND, @Now, @Due) END AS due_in;
+END
+GO
+ALTER PROCEDURE "{{schema}}"."{{queue}}_CancelMany"
+    -- A list of objects with an id.
+    @Ids NVARCHAR(MAX),
+    @Actor NVARCHAR(510) = NULL,
+    @ActorCorrelationId NVARCHAR(510) = NULL
+AS
+BEGIN
+    SET NOCOUNT ON;
+    SET XACT_ABORT ON;
+    DECLARE @Own BIT = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
+    DECLARE @Now DATETIME2(6), @Key NVARCHAR(510);
+    DECLARE @Asked TABLE ("Id" UNIQUEIDENTIFIER NOT NULL PRIMARY KEY);
+    DECLARE @Keys TABLE ("OrderingKey" NVARCHAR(510) COLLATE Latin1_General_BIN2 NOT NULL PRIMARY KEY);
+    DECLARE @Hit TABLE ("Seq" BIGINT NOT NULL PRIMARY KEY, "Id" UNIQUEIDENTIFIER NOT NULL, "Topic" NVARCHAR(510) NOT NULL);
+    DECLARE @Endings "{{schema}}"."{{queue}}_ending";
+    INSERT INTO @Asked ("Id") SELECT DISTINCT i.id FROM OPENJSON(@Ids) WITH (id UNIQUEIDENTIFIER '$.id') i;
+    IF @Own = 1 BEGIN TRANSACTION;
+    INSERT INTO @Keys ("OrderingKey")
+    SELECT DISTINCT o."OrderingKey" FROM "{{schema}}"."{{queue}}" o WITH (NOLOCK) WHERE o."OrderingKey" IS NOT NULL AND o."Id" IN (SELECT a."Id" FROM @Asked a);
+    SET @Key = (SELECT MIN("OrderingKey") FROM @Keys);
+    WHILE @Key IS NOT NULL
+    BEGIN
+        EXEC "{{schema}}"."{{queue}}_Lock" @Key, 1;
+        SET @Key = (SELECT MIN("OrderingKey") FROM @Keys WHERE "OrderingKey" > @Key);
+    END
+    SET @Now = SYSUTCDATETIME();
+    -- Takes the rows' locks and says which they are.
+    UPDATE "{{schema}}"."{{queue}}" SET "Status" = 0
+    OUTPUT inserted."Seq", inserted."Id", inserted."Topic" INTO @Hit
+     WHERE "Status" = 0 AND "Id" IN (SELECT a."Id" FROM @Asked a);
+    INSERT INTO @Endings ("Seq", "Status", "Reason", "Error", "Appends", "KeepPayload", "Back")
+    SELECT h."Seq", 3, N'cancelled', N'cancelled', 0, 1, 0 FROM @Hit h;
+    EXEC "{{schema}}"."{{queue}}_Retire" @Endings, @Now;
+    IF @Actor IS NOT NULL AND EXISTS (SELECT 1 FROM @Hit)
+    BEGIN
+        DECLARE @Count INT = (SELECT COUNT(*) FROM @Hit);
+        DECLARE @Items NVARCHAR(MAX) = (
+            SELECT TOP (20) LOWER(CAST(h."Id" AS NVARCHAR(36))) AS "id", h."Topic" AS "topic", N'ready' AS "before.status", N'failed' AS "after.status", N'cancelled' AS "after.reason"
+              FROM @Hit h ORDER BY h."Seq" FOR JSON PATH);
+        DECLARE @Anchors NVARCHAR(MAX) = (SELECT N'{{queue:kind}}' AS kind, LOWER(CAST(h."Id" AS NVARCHAR(36))) AS value FROM @Hit h FOR JSON PATH);
+        DECLARE @Data NVARCHAR(MAX) = N'{"count":' + CAST(@Count AS NVARCHAR(20)) + N',"items":' + @Items + N'}';
+        EXEC "{{schema}}"."{{audit}}_Note" N'{{queue:kind}}.cancel', @Actor, @ActorCorrelationId, @Data, @Anchors;
+    END
+    IF @Own = 1 COMMIT;
+    SELECT h."Id" AS id FROM @Hit h;
+END
+GO
+ALTER PROCEDURE "{{schema}}"."{{queue}}_RequeueMany"
+    -- A list of objects with an id.
+    @Ids NVARCHAR(MAX),
+    @Actor NVARCHAR(510),
+    @ActorCorrelationId NVARCHAR(510) = NULL,
+    -- By what they were found, for the record.
+    @Filter NVARCHAR(MAX) = NULL,
+    -- Answers nothing, for those who have an answer of their own.
+    @Silent BIT = 0
+AS
+BEGIN
+    SET NOCOUNT ON;
+    SET XACT_ABORT ON;
+    DECLARE @Own BIT = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
+    DECLARE @Now DATETIME2(6), @Key NVARCHAR(510);
+    DECLARE @Asked TABLE ("Id" UNIQUEIDENTIFIER NOT NULL PRIMARY KEY);
+    DECLARE @Keys TABLE ("OrderingKey" NVARCHAR(510) COLLATE Latin1_General_BIN2 NOT NULL PRIMARY KEY);
+    DECLARE @Hit TABLE ("Seq" BIGINT NOT NULL PRIMARY KEY, "Id" UNIQUEIDENTIFIER NOT NULL, "Topic" NVARCHAR(510) NOT NULL, "Reason" NVARCHAR(20) NULL, "Attempts" INT NOT NULL,
+                        "OrderingKey" NVARCHAR(510) COLLATE Latin1_General_BIN2 NULL, "ProcessedAt" DATETIME2(6) NOT NULL);
+    INSERT INTO @Asked ("Id") SELECT DISTINCT i.id FROM OPENJSON(@Ids) WITH (id UNIQUEIDENTIFIER '$.id') i;
+    IF @Own = 1 BEGIN TRANSACTION;
+    INSERT INTO @Keys ("OrderingKey")
+    SELECT DISTINCT h."OrderingKey" FROM "{{schema}}"."{{queue}}_history" h WITH (NOLOCK)
+     WHERE h."OrderingKey" IS NOT NULL AND h."Status" = 3 AND h."Id" IN (SELECT a."Id" FROM @Asked a);
+    SET @Key = (SELECT MIN("OrderingKey") FROM @Keys);
+    WHILE @Key IS NOT NULL
+    BEGIN
+        EXEC "{{schema}}"."{{queue}}_Lock" @Key, 1;
+        SET @Key = (SELECT MIN("OrderingKey") FROM @Keys WHERE "OrderingKey" > @Key);
+    END
+    SET @Now = SYSUTCDATETIME();
+    -- Takes the rows' locks and says which they are. Not beside an open item that its caller has given the same id, and only the last of several.
+    UPDATE "{{schema}}"."{{queue}}_history" SET "Status" = 3
+    OUTPUT inserted."Seq", inserted."Id", inserted."Topic", inserted."Reason", inserted."Attempts", inserted."OrderingKey", inserted."ProcessedAt" INTO @Hit
+     WHERE "Status" = 3 AND "Id" IN (SELECT a."Id" FROM @Asked a)
+       AND NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}" o WHERE o."Id" = "{{schema}}"."{{queue}}_history"."Id")
+       AND NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}_history" l WHERE l."Id" = "{{schema}}"."{{queue}}_history"."Id" AND l."Seq" > "{{schema}}"."{{queue}}_history"."Seq");
+    -- Same place in its ordering key, and generations go on counting: a worker that still has the old claim can't settle it.
+    SET IDENTITY_INSERT "{{schema}}"."{{queue}}" ON;
+    INSERT INTO "{{schema}}"."{{queue}}" (
+        "Seq", "Id", "MessageId", "Topic", "CreatedAt", "DueAt", "RequestedDueAt", "ExpiresAt", "Generation", "Priority", "HoldOnFailure", "OrderingKey",
+        "IdempotencyKey", "CorrelationId", "LastError", "Headers", "Payload")
+    SELECT h."Seq", h."Id", h."MessageId", h."Topic", h."CreatedAt", @Now, h."RequestedDueAt", CASE WHEN h."ExpiresAt" > @Now THEN h."ExpiresAt" END, h."Generation", h."Priority",
+           h."HoldOnFailure", h."OrderingKey", h."IdempotencyKey", h."CorrelationId", h."LastError", h."Headers", h."Payload"
+      FROM "{{schema}}"."{{queue}}_history" h JOIN @Hit x ON x."Seq" = h."Seq";
+    SET IDENTITY_INSERT "{{schema}}"."{{queue}}" OFF;
+    DELETE FROM "{{schema}}"."{{queue}}_history" WHERE "Seq" IN (SELECT x."Seq" FROM @Hit x);
+    DELETE FROM "{{schema}}"."{{queue}}_hold" WHERE "OrderingKey" IN (SELECT x."OrderingKey" FROM @Hit x WHERE x."OrderingKey" IS NOT NULL);
+    {{requeued}}
+    IF @Actor IS NOT NULL AND EXISTS (SELECT 1 FROM @Hit)
+    BEGIN
+        DECLARE @Count INT = (SELECT COUNT(*) FROM @Hit);
+        DECLARE @Items NVARCHAR(MAX) = (
+            SELECT TOP (20) LOWER(CAST(h."Id" AS NVARCHAR(36))) AS "id", h."Topic" AS "topic", N'failed' AS "before.status", h."Reason" AS "before.reason", h."Attempts" AS "before.attempts",
+                   N'ready' AS "after.status", 0 AS "after.attempts"
+              FROM @Hit h ORDER BY h."Seq" FOR JSON PATH);
+        DECLARE @Anchors NVARCHAR(MAX) = (SELECT N'{{queue:kind}}' AS kind, LOWER(CAST(h."Id" AS NVARCHAR(36))) AS value FROM @Hit h FOR JSON PATH);
+        DECLARE @Data NVARCHAR(MAX) = N'{"count":' + CAST(@Count AS NVARCHAR(20)) + N',"items":' + @Items + COALESCE(N',"filter":' + @Filter, N'') + N'}';
+        EXEC "{{schema}}"."{{audit}}_Note" N'{{queue:kind}}.requeue', @Actor, @ActorCorrelationId, @Data, @Anchors;
+    END
+    IF @Own = 1 COMMIT;
+    IF @Silent = 0
+        SELECT h."Id" AS id FROM @Hit h ORDER BY h."ProcessedAt", h."Seq";
+END
+GO
+ALTER PROCEDURE "{{schema}}"."{{queue}}_RequeueWhere"
+    @Topic NVARCHAR(510) = NULL,
+    @Reason NVARCHAR(20) = NULL,
+    @CorrelationId NVARCHAR(510) = NULL,
+    @SettledAfter DATETIME2(6) = NULL,
+    @SettledBefore DATETIME2(6) = NULL,
+    @MaxRows INT = 1000,
+    @Actor NVARCHAR(510) = NULL,
+    @ActorCorrelationId NVARCHAR(510) = NULL
+AS
+BEGIN
+    SET NOCOUNT ON;
+    SET XACT_ABORT ON;
+    DECLARE @Ids NVARCHAR(MAX) = (
+        SELECT TOP (@MaxRows) h."Id" AS id FROM "{{schema}}"."{{queue}}_history" h
+         WHERE h."Status" = 3 AND (@Topic IS NULL OR h."Topic" = @Topic) AND (@Reason IS NULL OR h."Reason" = @Reason)
+           AND (@CorrelationId IS NULL OR h."CorrelationId" = @CorrelationId)
+           AND (@SettledAfter IS NULL OR h."ProcessedAt" >= @SettledAfter) AND (@SettledBefore IS NULL OR h."ProcessedAt" < @SettledBefore)
+         ORDER BY h."ProcessedAt", h."Seq" FOR JSON PATH);
+    DECLARE @Filter NVARCHAR(MAX) = (
+        SELECT @Topic AS topic, @Reason AS reason, @CorrelationId AS correlation_id, CONVERT(NVARCHAR(30), @SettledAfter, 126) AS failed_after,
+               CONVERT(NVARCHAR(30), @SettledBefore, 126) AS failed_before, @MaxRows AS max_rows
+           FOR JSON PATH, INCLUDE_NULL_VALUES, WITHOUT_ARRAY_WRAPPER);
+    EXEC "{{schema}}"."{{queue}}_RequeueMany" @Ids, @Actor, @ActorCorrelationId, @Filter;
+END
+GO
+ALTER PROCEDURE "{{schema}}"."{{queue}}_ReleaseKey"
+    @OrderingKey NVARCHAR(510),
+    @Actor NVARCHAR(510) = NULL,
+    @ActorCorrelationId NVARCHAR(510) = NULL
+AS
+BEGIN
+    SET NOCOUNT ON;
+    SET XACT_ABORT ON;
+    DECLARE @Own BIT = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
+    IF @Own = 1 BEGIN TRANSACTION;
+    EXEC "{{schema}}"."{{queue}}_Lock" @OrderingKey, 1;
+    DELETE FROM "{{schema}}"."{{queue}}_hold" WHERE "OrderingKey" = @OrderingKey;
+    DECLARE @Released INT = @@ROWCOUNT;
+    IF @Released > 0 AND @Actor IS NOT NULL
+    BEGIN
+        DECLARE @Anchors NVARCHAR(MAX) = (SELECT N'ordering_key' AS kind, REPLACE(REPLACE(REPLACE(@OrderingKey, N'~', N'~0'), N'"', N'~1'), N'\', N'~2') AS value FOR JSON PATH);
+        EXEC "{{schema}}"."{{audit}}_Note" N'{{queue:kind}}.release_key', @Actor, @ActorCorrelationId, N'{"before":{"held":true},"after":{"held":false}}', @Anchors;
+    END
+    IF @Own = 1 COMMIT;
+    SELECT @Released AS released;
+END
+GO
+ALTER PROCEDURE "{{schema}}"."{{queue}}_Purge"
+    @DoneOlderThanSeconds FLOAT = NULL,
+    @FailedOlderThanSeconds FLOAT = NULL,
+    @MaxRows INT = 1000,
+    @Actor NVARCHAR(510) = NULL,
+    @ActorCorrelationId NVARCHAR(510) = NULL
+AS
+BEGIN
+    SET NOCOUNT ON;
+    SET XACT_ABORT ON;
+    DECLARE @Own BIT = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
+    DECLARE @Now DATETIME2(6) = SYSUTCDATETIME();
+    DECLARE @Age FLOAT, @Status TINYINT = 2, @Room INT = @MaxRows, @Purged INT = 0, @Until DATETIME2(6);
+    DECLARE @Gone TABLE ("Seq" BIGINT NOT NULL PRIMARY KEY, "Id" UNIQUEIDENTIFIER NOT NULL, "IdempotencyKey" NVARCHAR(510) COLLATE Latin1_General_BIN2 NULL);
+    IF @Own = 1 BEGIN TRANSACTION;
+    -- First the done, then the failed.
+    WHILE @Status <= 3
+    BEGIN
+        SET @Age = CASE @Status WHEN 2 THEN @DoneOlderThanSeconds ELSE @FailedOlderThanSeconds END;
+        IF @Age IS NOT NULL AND @Room > 0
+        BEGIN
+            SET @Until = CASE WHEN @Age >= 60000000000 THEN CAST('0001-01-02' AS DATETIME2(6))
+                              ELSE DATEADD(SECOND, -CAST(FLOOR(@Age) % 86400 AS INT), DATEADD(DAY, -CAST(FLOOR(@Age / 86400) AS INT), @Now)) END;
+            DELETE FROM "{{schema}}"."{{queue}}_history"
+            OUTPUT deleted."Seq", deleted."Id", deleted."IdempotencyKey" INTO @Gone
+             WHERE "Status" = @Status AND "ProcessedAt" <= @Until
+               AND "Seq" IN (SELECT TOP (@Room) h."Seq" FROM "{{schema}}"."{{queue}}_history" h WITH (UPDLOCK, READPAST, ROWLOCK)
+                              WHERE h."Status" = @Status AND h."ProcessedAt" <= @Until ORDER BY h."ProcessedAt", h."Seq");
+            SET @Room = @Room - @@ROWCOUNT;
+        END
+        SET @Status = @Status + 1;
+    END
+    SET @Purged = @MaxRows - @Room;
+    DELETE FROM "{{schema}}"."{{queue}}_idempotency"
+     WHERE EXISTS (SELECT 1 FROM @Gone g WHERE g."IdempotencyKey" = "{{schema}}"."{{queue}}_idempotency"."IdempotencyKey" AND g."Id" = "{{schema}}"."{{queue}}_idempotency"."Id");
+    IF @Actor IS NOT NULL AND @Purged > 0
+    BEGIN
+        DECLARE @Data NVARCHAR(MAX) = (
+            SELECT @Purged AS "count", CAST(FLOOR(@DoneOlderThanSeconds) AS BIGINT) AS older_than_seconds, CAST(FLOOR(@FailedOlderThanSeconds) AS BIGINT) AS failed_older_than_seconds
+               FOR JSON PATH, INCLUDE_NULL_VALUES, WITHOUT_ARRAY_WRAPPER);
+        EXEC "{{schema}}"."{{audit}}_Note" N'{{queue:kind}}.purge', @Actor, @ActorCorrelationId, @Data, NULL;
+    END
+    IF @Own = 1 COMMIT;
+    SELECT @Purged AS purged;
+END
+GO

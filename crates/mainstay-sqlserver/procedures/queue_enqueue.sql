@@ -1,0 +1,70 @@
+-- Adding one item, for any language. See queue_add for the locks.
+
+ALTER PROCEDURE "{{schema}}"."{{queue}}_Enqueue"
+    @Topic NVARCHAR(MAX),
+    @Payload NVARCHAR(MAX),
+    @CorrelationId NVARCHAR(MAX) = NULL,
+    @DueAt DATETIME2(6) = NULL,
+    @IdempotencyKey NVARCHAR(MAX) = NULL,
+    @OrderingKey NVARCHAR(MAX) = NULL,
+    @Priority INT = 0,
+    @ExpiresAt DATETIME2(6) = NULL,
+    -- A JSON object of texts.
+    @Headers NVARCHAR(MAX) = NULL,
+    @HoldOnFailure BIT = 0,
+    @Id UNIQUEIDENTIFIER = NULL,
+    @MessageId UNIQUEIDENTIFIER = NULL,
+    @DueInSeconds FLOAT = NULL,
+    @ExpiresInSeconds FLOAT = NULL
+AS
+BEGIN
+    SET NOCOUNT ON;
+    SET XACT_ABORT ON;
+    DECLARE @Complaint NVARCHAR(300) = CASE
+        WHEN @Topic IS NULL OR LEN(@Topic + N'.') - 1 NOT BETWEEN 1 AND 255 THEN N'topic must be 1 to 255 characters'
+        WHEN @Payload IS NULL THEN N'payload must not be null (an empty text is fine)'
+        WHEN LEN(@CorrelationId + N'.') - 1 > 255 THEN N'correlation_id must be at most 255 characters'
+        WHEN LEN(@IdempotencyKey + N'.') - 1 NOT BETWEEN 1 AND 255 THEN N'idempotency_key must be 1 to 255 characters'
+        WHEN LEN(@OrderingKey + N'.') - 1 NOT BETWEEN 1 AND 255 THEN N'ordering_key must be 1 to 255 characters'
+        WHEN @Priority IS NULL OR @Priority NOT BETWEEN -9 AND 9 THEN N'priority must be -9 to 9'
+        WHEN @Headers IS NOT NULL AND ISJSON(@Headers) = 0 THEN N'headers must be a JSON object'
+        WHEN @DueInSeconds IS NOT NULL AND (@DueAt IS NOT NULL OR @DueInSeconds < 0 OR @DueInSeconds > 100000000000) THEN N'due_in_seconds must be 0 to 100000000000, and not beside due_at'
+        WHEN @ExpiresInSeconds IS NOT NULL AND (@ExpiresAt IS NOT NULL OR @ExpiresInSeconds < 0 OR @ExpiresInSeconds > 100000000000) THEN N'expires_in_seconds must be 0 to 100000000000, and not beside expires_at'
+    END;
+    IF @Complaint IS NOT NULL
+    BEGIN
+        SET @Complaint = N'{{queue:kind}}_enqueue: ' + @Complaint;
+        THROW 50001, @Complaint, 1;
+    END
+    DECLARE @Own BIT = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
+    SET @Id = COALESCE(@Id, NEWID());
+    SET @MessageId = COALESCE(@MessageId, NEWID());
+    IF @Own = 1 BEGIN TRANSACTION;
+    DECLARE @Known UNIQUEIDENTIFIER, @KnownMessage UNIQUEIDENTIFIER;
+    IF @IdempotencyKey IS NOT NULL
+        SELECT @Known = i."Id", @KnownMessage = i."MessageId" FROM "{{schema}}"."{{queue}}_idempotency" i WITH (UPDLOCK, HOLDLOCK)
+         WHERE i."IdempotencyKey" = @IdempotencyKey;
+    IF @Known IS NOT NULL
+    BEGIN
+        SET @Id = @Known;
+        SET @MessageId = @KnownMessage;
+    END
+    ELSE
+    BEGIN
+        DECLARE @Now DATETIME2(6) = SYSUTCDATETIME();
+        IF @IdempotencyKey IS NOT NULL
+            INSERT INTO "{{schema}}"."{{queue}}_idempotency" ("IdempotencyKey", "Id", "MessageId", "CreatedAt") VALUES (@IdempotencyKey, @Id, @MessageId, @Now);
+        INSERT INTO "{{schema}}"."{{queue}}" (
+            "Id", "MessageId", "Topic", "Payload", "CreatedAt", "DueAt", "RequestedDueAt", "ExpiresAt", "Priority", "OrderingKey",
+            "HoldOnFailure", "IdempotencyKey", "CorrelationId", "Headers")
+        SELECT @Id, @MessageId, @Topic, @Payload, @Now,
+               CASE WHEN @DueAt > @Now THEN @DueAt
+                    WHEN @DueInSeconds IS NOT NULL THEN "{{schema}}"."{{outbox}}_after"(@Now, CAST(@DueInSeconds * 1000000 AS BIGINT)) ELSE @Now END,
+               COALESCE(@DueAt, "{{schema}}"."{{outbox}}_after"(@Now, CAST(@DueInSeconds * 1000000 AS BIGINT))),
+               COALESCE(@ExpiresAt, "{{schema}}"."{{outbox}}_after"(@Now, CAST(@ExpiresInSeconds * 1000000 AS BIGINT))),
+               @Priority, @OrderingKey, COALESCE(@HoldOnFailure, 0), @IdempotencyKey, NULLIF(@CorrelationId, N''), @Headers;
+    END
+    IF @Own = 1 COMMIT;
+    SELECT @Id AS id, @MessageId AS message_id;
+END
+GO

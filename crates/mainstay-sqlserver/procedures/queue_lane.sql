@@ -1,0 +1,23 @@
+-- The lock of an ordering key. Whoever takes an item of a key out of the line, or starts one, holds it until its transaction ends.
+-- So whoever gets it sees the line as it is, even where it reads without waiting.
+--
+-- An application lock and not a row's: a claim tries it and goes on without waiting, a settle waits for it before it locks any row,
+-- and in the order of the keys. Nobody waits for a row lock while others wait for its key, so no circle can close.
+
+ALTER PROCEDURE "{{schema}}"."{{queue}}_Lock"
+    @OrderingKey NVARCHAR(510),
+    @Wait BIT
+AS
+BEGIN
+    SET NOCOUNT ON;
+    -- Names of application locks are compared without regard to case on some servers, and are short: hence a digest.
+    DECLARE @Digest BIGINT = CAST(SUBSTRING(HASHBYTES('SHA2_256', @OrderingKey), 1, 8) AS BIGINT);
+    DECLARE @Resource NVARCHAR(255) = N'mainstay {{schema:literal}}.{{queue:literal}} ' + CAST(@Digest AS NVARCHAR(20));
+    DECLARE @Timeout INT = CASE WHEN @Wait = 1 THEN 30000 ELSE 0 END;
+    DECLARE @Got INT;
+    EXEC @Got = sp_getapplock @Resource = @Resource, @LockMode = N'Exclusive', @LockOwner = N'Transaction', @LockTimeout = @Timeout;
+    IF @Got < 0 AND @Wait = 1
+        THROW 50004, N'{{queue:kind}}: an ordering key stayed locked by another transaction', 1;
+    RETURN CASE WHEN @Got < 0 THEN 0 ELSE 1 END;
+END
+GO

@@ -1,0 +1,285 @@
+//! What the server and the driver say, as Mainstay's error.
+//!
+//! Messages of the server can quote values: duplicate keys, what would be cut, what can't be converted. Those parts never get into an error.
+
+use std::error::Error as StdError;
+use std::fmt;
+
+use mainstay_core::{Error, ErrorKind};
+
+/// What went wrong, in no driver's words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// The server has answered with an error. The connection is fine, unless the class says otherwise.
+    Server {
+        /// The number of the message.
+        number: u32,
+        /// The severity.
+        class: u8,
+        /// The text.
+        message: String,
+    },
+    /// The connection broke, or what came was not to be understood.
+    Broken(String),
+    /// The server's certificate or TLS was not accepted.
+    Tls(String),
+}
+
+impl Fault {
+    /// Whether the connection can still be used.
+    pub(crate) fn leaves_connection(&self) -> bool {
+        // From 20 on the server ends the connection.
+        matches!(self, Self::Server { class, .. } if *class < 20)
+    }
+}
+
+/// What the server said, without what could quote data.
+#[derive(Debug)]
+struct ServerError {
+    number: u32,
+    message: String,
+}
+
+impl fmt::Display for ServerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (error {})", self.message, self.number)
+    }
+}
+
+impl StdError for ServerError {}
+
+/// The numbers of what our procedures raise.
+pub(crate) mod raised {
+    /// An argument is out of range.
+    pub(crate) const INVALID: u32 = 50_001;
+    /// There is no such thing.
+    pub(crate) const NOT_FOUND: u32 = 50_002;
+    /// The lease is no longer held.
+    pub(crate) const LEASE_LOST: u32 = 50_003;
+    /// A lock was not to be had in time.
+    pub(crate) const LOCKED: u32 = 50_004;
+    /// It needs a transaction.
+    pub(crate) const NO_TRANSACTION: u32 = 50_005;
+    /// The join can't be attached to.
+    pub(crate) const JOIN: u32 = 50_006;
+}
+
+/// The number an engine that only speaks the protocol has for everything it has no number for.
+const UNMAPPED: u32 = 33_557_097;
+
+const MIGRATE: &str = "the schema is not there or is of another version: run `mainstay migrate`";
+
+/// The kind of an error of the server, and what to do about it.
+fn classify(number: u32, class: u8, message: &str) -> (ErrorKind, &'static str) {
+    match number {
+        raised::INVALID | raised::NO_TRANSACTION | raised::JOIN => (ErrorKind::InvalidArgument, ""),
+        raised::NOT_FOUND => (ErrorKind::NotFound, ""),
+        raised::LEASE_LOST => (ErrorKind::LeaseLost, "roll the transaction back and stop"),
+        // A deadlock, a lock that was not to be had in time, an update of what a snapshot does not show.
+        raised::LOCKED | 1205 | 1222 | 3960 => (ErrorKind::Conflict, ""),
+        // No such object, procedure, column, type, or parameter of a procedure.
+        208 | 2812 | 207 | 2715 | 8144 | 8145 | 201 | 4121 => (ErrorKind::Schema, MIGRATE),
+        2714 => (
+            ErrorKind::Schema,
+            "Mainstay did not make it: rename or drop it, or use another schema or table name",
+        ),
+        229 | 230 | 262 | 297 | 300 | 916 | 2760 => (
+            ErrorKind::Denied,
+            "the login lacks a right: run the grants script (`mainstay migrate --grants <user>`) as the owner of the schema",
+        ),
+        18452 | 18456 => (ErrorKind::Denied, "check user and password in the connection string"),
+        911 => (ErrorKind::Config, "create the database, or correct the connection string"),
+        3906 => (ErrorKind::ReadOnly, "connect to the primary"),
+        1101 | 1105 | 9002 | 40544 => (ErrorKind::Full, "make room in the database"),
+        // Connections lost, and a database of Azure that is busy, moved or being started.
+        233
+        | 4060
+        | 10053
+        | 10054
+        | 10060
+        | 40197
+        | 40501
+        | 40613
+        | 49918..=49920
+        | 10928
+        | 10929
+        | 6005
+        | 983 => (ErrorKind::Unavailable, ""),
+        3902 | 3903 | 3930 => {
+            (ErrorKind::Conflict, "an earlier statement has ended the transaction: roll it back")
+        }
+        // Constraints, nulls, texts that are too long, what can't be converted.
+        547 | 515 | 2601 | 2627 | 2628 | 8152 | 241 | 242 | 245 | 8114 | 8115 | 8169 => {
+            (ErrorKind::InvalidArgument, "")
+        }
+        UNMAPPED => unmapped(message),
+        _ if class >= 20 => (ErrorKind::Unavailable, ""),
+        _ => (ErrorKind::Internal, ""),
+    }
+}
+
+fn unmapped(message: &str) -> (ErrorKind, &'static str) {
+    let told = |words: &[&str]| words.iter().any(|words| message.contains(words));
+    if told(&["lock timeout", "deadlock"]) {
+        (ErrorKind::Conflict, "")
+    } else if told(&["does not exist", "Could not find"]) {
+        (ErrorKind::Schema, MIGRATE)
+    } else if told(&["permission denied"]) {
+        (
+            ErrorKind::Denied,
+            "run the grants script (`mainstay migrate --grants <user>`) as the owner of the schema",
+        )
+    } else if told(&["No space left", "could not extend"]) {
+        (ErrorKind::Full, "make room in the database")
+    } else if told(&["terminating connection", "shutting down", "starting up"]) {
+        (ErrorKind::Unavailable, "")
+    } else {
+        (ErrorKind::Internal, "")
+    }
+}
+
+/// The text without the values it may quote.
+fn without_values(number: u32, message: &str) -> String {
+    let end =
+        ["The duplicate key value", "Truncated value"].iter().filter_map(|mark| message.find(mark)).min();
+    let text = message[..end.unwrap_or(message.len())].trim_end();
+    match number {
+        // These quote what they could not convert.
+        241 | 242 | 245 | 8114 | 8169 | UNMAPPED if text.contains('\'') || text.contains(": \"") => {
+            "a value could not be converted, or was refused".to_owned()
+        }
+        _ => text.to_owned(),
+    }
+}
+
+/// A fault as an error of an operation.
+pub(crate) fn from_fault(operation: &'static str, fault: Fault) -> Error {
+    match fault {
+        Fault::Server { number, class, message } => from_server(operation, number, class, &message),
+        Fault::Broken(message) => {
+            let message = format!("the database can't be reached or broke off: {message}");
+            Error::new(ErrorKind::Unavailable, operation, message)
+        }
+        Fault::Tls(message) => {
+            // The driver's advice is about its own functions.
+            let message =
+                message.split(" To connect anyway").next().unwrap_or_default().trim_end_matches('.');
+            let message = format!(
+                "the server's certificate or TLS was not accepted: {message}; name its authority (`CaCertificate`), or trust it as it is \
+                 (`TrustServerCertificate=true`)"
+            );
+            Error::new(ErrorKind::Config, operation, message)
+        }
+    }
+}
+
+fn from_server(operation: &'static str, number: u32, class: u8, message: &str) -> Error {
+    let text = without_values(number, message);
+    let source = ServerError { number, message: text.clone() };
+    let (kind, advice) = classify(number, class, message);
+    let told = if advice.is_empty() { text } else { format!("{text}; {advice}") };
+    let error = match number {
+        raised::NO_TRANSACTION => Error::invalid(operation, "tx", "must be a transaction; begin one first"),
+        raised::JOIN => Error::new(kind, operation, told).with_field("join"),
+        // Two callers with the same key at once: where the second was not made to wait, it finds the first one's ids the next time.
+        2601 | 2627 if is_about(message, "_idempotency") => Error::new(ErrorKind::Conflict, operation, told),
+        2601 | 2627 if is_about(message, "UQ_") => {
+            Error::invalid(operation, "work_item_id", "must be new: use every id once")
+        }
+        2601 | 2627 => Error::new(ErrorKind::Conflict, operation, told),
+        _ => Error::new(kind, operation, told),
+    };
+    let error = match kind {
+        // The server is being switched over, or its disk looked after; the same call may succeed then.
+        ErrorKind::ReadOnly | ErrorKind::Full => error.with_retryable(true),
+        ErrorKind::Conflict if matches!(number, 3902 | 3903 | 3930) => error.with_retryable(false),
+        _ => error,
+    };
+    error.with_source(source)
+}
+
+/// Whether a message names a constraint with this in its name, in whatever case.
+fn is_about(message: &str, part: &str) -> bool {
+    message.to_ascii_lowercase().contains(&part.to_ascii_lowercase())
+}
+
+/// The store was closed.
+pub(crate) fn closed(operation: &'static str) -> Error {
+    Error::new(ErrorKind::Closed, operation, "the store has been closed")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(number: u32, message: &str) -> Error {
+        from_fault("test", Fault::Server { number, class: 16, message: message.to_owned() })
+    }
+
+    #[test]
+    fn what_may_pass_is_told_from_what_will_not() {
+        for number in
+            [1205, 1222, 233, 10053, 10054, 10060, 40197, 40501, 40613, 4060, 49918, 49919, 49920, 50004]
+        {
+            assert!(error(number, "x").is_retryable(), "{number}");
+        }
+        for number in [208, 2812, 229, 18456, 911, 547, 515, 50001, 50002, 50003, 3930, 99999] {
+            assert!(!error(number, "x").is_retryable(), "{number}");
+        }
+        assert!(error(UNMAPPED, "canceling statement due to lock timeout").is_retryable());
+        assert!(from_fault("test", Fault::Broken("reset".into())).is_retryable());
+        assert!(!from_fault("test", Fault::Tls("no".into())).is_retryable());
+    }
+
+    #[test]
+    fn kinds_follow_the_numbers() {
+        for (number, kind) in [
+            (208, ErrorKind::Schema),
+            (2812, ErrorKind::Schema),
+            (229, ErrorKind::Denied),
+            (18456, ErrorKind::Denied),
+            (1205, ErrorKind::Conflict),
+            (3906, ErrorKind::ReadOnly),
+            (1105, ErrorKind::Full),
+            (raised::NOT_FOUND, ErrorKind::NotFound),
+            (raised::LEASE_LOST, ErrorKind::LeaseLost),
+            (547, ErrorKind::InvalidArgument),
+        ] {
+            assert_eq!(error(number, "x").kind(), kind, "{number}");
+        }
+        let missing = error(UNMAPPED, "relation \"infra.outbox\" does not exist");
+        assert_eq!(missing.kind(), ErrorKind::Schema);
+        assert!(missing.message().contains("mainstay migrate"));
+    }
+
+    #[test]
+    fn values_are_not_quoted() {
+        let duplicate = "Violation of UNIQUE KEY constraint 'UQ_Outbox_Id'. Cannot insert duplicate key in object 'infra.Outbox'. The duplicate key value is (secret).";
+        assert_eq!(error(2627, duplicate).field(), Some("work_item_id"));
+        for (number, message) in [
+            (2627, duplicate),
+            (
+                2628,
+                "String or binary data would be truncated in table 'x', column 'y'. Truncated value: 'secret'.",
+            ),
+            (245, "Conversion failed when converting the nvarchar value 'secret' to data type int."),
+            (UNMAPPED, "invalid input syntax for type json: \"secret\""),
+        ] {
+            let error = error(number, message);
+            assert!(!format!("{error} {error:?}").contains("secret"), "{error:?}");
+        }
+    }
+
+    #[test]
+    fn two_at_once_with_one_key_is_a_conflict() {
+        let error = error(2627, "duplicate key value violates unique constraint \"pk_outbox_idempotency\"");
+        assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Conflict, true));
+    }
+
+    #[test]
+    fn severe_errors_cost_the_connection() {
+        let fault = |class| Fault::Server { number: 1, class, message: String::new() };
+        assert!(fault(19).leaves_connection() && !fault(20).leaves_connection());
+        assert!(!Fault::Broken(String::new()).leaves_connection());
+    }
+}

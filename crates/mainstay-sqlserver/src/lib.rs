@@ -1,0 +1,40 @@
+//! Mainstay on Microsoft SQL Server and Azure SQL.
+//!
+//! [`SqlServer`] is the provider. Everything it does goes through the procedures of its schema, one round trip each, so an application's login
+//! needs no right but to execute them. A [`tiberius`] client can be enqueued in within its own transaction.
+
+mod adapter;
+mod allowance;
+mod audit;
+mod driver;
+mod error;
+mod inbox;
+mod lease;
+mod missing;
+mod operations;
+mod options;
+mod parameters;
+mod pool;
+mod procedures;
+mod provider;
+mod queue;
+mod rows;
+mod schema;
+mod texts;
+mod timer;
+mod transaction;
+mod url;
+mod waiting;
+#[cfg(test)]
+mod wire;
+
+pub use audit::SqlServerAudit;
+pub use driver::Tiberius;
+pub use inbox::SqlServerInbox;
+pub use lease::SqlServerLeases;
+pub use operations::SqlServerOperations;
+pub use options::SqlServerBuilder;
+pub use provider::SqlServer;
+pub use queue::SqlServerQueue;
+pub use schema::{MIGRATIONS, SqlServerSchema};
+pub use transaction::SqlServerTransaction;

@@ -1,0 +1,366 @@
+//! The connections: made when first needed, handed out one operation at a time.
+//!
+//! A query runs in a task that owns its connection. Whoever stops waiting for it ends the task, and the connection with it: the server then
+//! undoes what was not complete, and no half-read answer can ever be taken for another's. A connection comes back to the pool only with
+//! its answer complete and no transaction open.
+
+use std::error::Error as _;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use mainstay_core::store::{ConnectionPass, Step};
+use mainstay_core::{Error, ErrorKind, Result};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinHandle;
+use uuid::Uuid;
+
+use crate::allowance::{Allowance, Counted};
+use crate::driver::{Session, Severance};
+use crate::error::{Fault, closed, from_fault};
+use crate::rows::Row;
+use crate::url::Target;
+
+/// How often a statement is tried that lost to a concurrent one.
+const CONFLICT_ATTEMPTS: u32 = 5;
+
+/// How often a connection is tried that the server refuses for the moment.
+const CONNECT_ATTEMPTS: u32 = 3;
+
+/// What the pool goes by.
+#[derive(Debug, Clone)]
+pub(crate) struct PoolOptions {
+    pub(crate) size: usize,
+    pub(crate) connect: Duration,
+    pub(crate) acquire: Duration,
+    /// Where connections live, if not where their first operation runs.
+    pub(crate) runtime: Option<tokio::runtime::Handle>,
+}
+
+/// The pool of connections. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Connections(Arc<Pool>);
+
+struct Pool {
+    target: Target,
+    options: PoolOptions,
+    /// Names the database in logs.
+    store: String,
+    idle: Mutex<Vec<Connection>>,
+    slots: Arc<Semaphore>,
+    /// How many may be in handlers' transactions; the rest is left to renew and settle while those run.
+    transactions: Arc<Semaphore>,
+    allowance: Allowance,
+    open: Mutex<Vec<Weak<Severance>>>,
+    visits: AtomicU64,
+}
+
+/// A connection that nobody else has.
+struct Connection {
+    session: Session,
+    _severance: Option<Arc<Severance>>,
+    _counted: Counted,
+}
+
+/// Ends a task unless it has ended.
+struct Aborting<T>(JoinHandle<T>);
+
+impl<T> Drop for Aborting<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Connections {
+    pub(crate) fn new(target: Target, options: PoolOptions, allowance: Allowance) -> Self {
+        let store = format!("{}/{}", target.address(), target.database());
+        let size = options.size;
+        Self(Arc::new(Pool {
+            target,
+            store,
+            idle: Mutex::default(),
+            slots: Arc::new(Semaphore::new(size)),
+            transactions: Arc::new(Semaphore::new((size - size.div_ceil(4)).max(1))),
+            allowance,
+            open: Mutex::default(),
+            visits: AtomicU64::new(0),
+            options,
+        }))
+    }
+
+    /// Names the database in logs, the way the identifiers of its stores begin.
+    pub(crate) fn store(&self) -> &str {
+        &self.0.store
+    }
+
+    /// How often the server was asked something so far.
+    pub(crate) fn visits(&self) -> u64 {
+        self.0.visits.load(Ordering::Relaxed)
+    }
+
+    /// Whether both are of the same database, over the same connections.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<Connection>> {
+        // Nothing panics while it is held.
+        self.0.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A connection, for as long as the lease lives.
+    pub(crate) async fn lease(&self, operation: &'static str) -> Result<Lease> {
+        let acquire = self.0.options.acquire;
+        let late = || {
+            let message =
+                format!("no connection became free within {acquire:?}; raise pool_size if this is common");
+            Error::new(ErrorKind::Unavailable, operation, message)
+        };
+        let enter = async {
+            let slot = Arc::clone(&self.0.slots).acquire_owned().await.ok()?;
+            Some((slot, self.0.allowance.enter().await?))
+        };
+        let (slot, pass) = match tokio::time::timeout(acquire, enter).await {
+            Ok(Some(entered)) => entered,
+            Ok(None) => return Err(closed(operation)),
+            Err(_) => return Err(late()),
+        };
+        let connection = match self.idle_one() {
+            Some(connection) => connection,
+            None => self.connect(operation).await?,
+        };
+        Ok(Lease { connection: Some(connection), pool: self.clone(), permit: None, _pass: pass, _slot: slot })
+    }
+
+    /// A connection for a handler's transaction.
+    pub(crate) async fn lease_for_transaction(&self, operation: &'static str) -> Result<Lease> {
+        let permit = Arc::clone(&self.0.transactions).acquire_owned();
+        let permit = match tokio::time::timeout(self.0.options.acquire, permit).await {
+            Ok(Ok(permit)) => permit,
+            Ok(Err(_)) => return Err(closed(operation)),
+            Err(_) => {
+                let message =
+                    "no connection for a transaction became free in time; raise pool_size if this is common";
+                return Err(Error::new(ErrorKind::Unavailable, operation, message));
+            }
+        };
+        let mut lease = self.lease(operation).await?;
+        lease.permit = Some(permit);
+        Ok(lease)
+    }
+
+    /// The one used last, if the server has not ended it.
+    fn idle_one(&self) -> Option<Connection> {
+        loop {
+            let connection = self.idle().pop()?;
+            if !connection.session.is_stale() {
+                return Some(connection);
+            }
+        }
+    }
+
+    async fn connect(&self, operation: &'static str) -> Result<Connection> {
+        let mut attempt = 1;
+        loop {
+            let error = match self.connect_once(operation).await {
+                Ok(connection) => return Ok(connection),
+                Err(error) => error,
+            };
+            // Only what the server itself has refused for the moment: whoever can't be reached at all is told so at once.
+            let passing = error.is_retryable() && error.source().is_some() && attempt < CONNECT_ATTEMPTS;
+            if !passing {
+                return Err(error);
+            }
+            tokio::time::sleep(pause(attempt) * 20).await;
+            attempt += 1;
+        }
+    }
+
+    async fn connect_once(&self, operation: &'static str) -> Result<Connection> {
+        let counted = self.0.allowance.count_allowed().await;
+        let (target, limit) = (self.0.target.clone(), self.0.options.connect);
+        // A connection that is given up half-way is nobody's, so this future may be dropped.
+        let opening = self.spawn(async move { tokio::time::timeout(limit, Session::open(&target)).await });
+        let session = match Aborting(opening).join().await {
+            Some(Ok(Ok(session))) => session,
+            Some(Ok(Err(fault))) => {
+                let error = from_fault(operation, fault);
+                let message = format!("{} (server {})", error.message(), self.0.target.address());
+                let (kind, retryable) = (error.kind(), error.is_retryable());
+                let outer = Error::new(kind, operation, message).with_retryable(retryable);
+                return Err(if error.source().is_some() { outer.with_source(error) } else { outer });
+            }
+            Some(Err(_)) => {
+                let message = format!("{} did not answer within {limit:?}", self.0.target.address());
+                return Err(Error::new(ErrorKind::Unavailable, operation, message));
+            }
+            None => return Err(closed(operation)),
+        };
+        let severance = session.severance().map(Arc::new);
+        if let Some(severance) = &severance {
+            let mut open = self.0.open.lock().unwrap_or_else(PoisonError::into_inner);
+            open.retain(|known| known.strong_count() > 0);
+            open.push(Arc::downgrade(severance));
+        }
+        Ok(Connection { session, _severance: severance, _counted: counted })
+    }
+
+    fn spawn<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
+        match &self.0.options.runtime {
+            Some(runtime) => runtime.spawn(work),
+            None => tokio::spawn(work),
+        }
+    }
+
+    /// Runs one statement in a transaction of its own. When it lost to a concurrent one (a deadlock, a lock that was not to be had), it is tried
+    /// again (OBX-082): the server has undone it.
+    pub(crate) async fn run(&self, operation: &'static str, step: &Step) -> Result<Vec<Row>> {
+        let mut attempt = 1;
+        loop {
+            let mut lease = self.lease(operation).await?;
+            let error = match lease.query(operation, step).await {
+                Ok(rows) => {
+                    lease.give_back();
+                    return Ok(rows);
+                }
+                Err(error) => error,
+            };
+            match error.kind() {
+                // The server has become a secondary: the pool must find the new primary.
+                ErrorKind::ReadOnly => drop(lease),
+                _ => lease.give_back(),
+            }
+            let lost = error.kind() == ErrorKind::Conflict && error.is_retryable();
+            if !lost || attempt == CONFLICT_ATTEMPTS {
+                return Err(error);
+            }
+            tracing::debug!(store = self.store(), operation, attempt, %error, "lost to a concurrent statement; trying again");
+            tokio::time::sleep(pause(attempt)).await;
+            attempt += 1;
+        }
+    }
+
+    /// How many connections there may be from now on; with none it lets go of those that are not in use.
+    pub(crate) fn allow(&self, connections: usize) {
+        if let Some(gate) = self.0.allowance.gate() {
+            gate.allow(connections);
+            self.let_go();
+        }
+    }
+
+    fn let_go(&self) {
+        if self.0.allowance.is_empty() {
+            let idle = std::mem::take(&mut *self.idle());
+            drop(idle);
+        }
+    }
+
+    /// Ends all connections, whoever uses them.
+    pub(crate) fn sever(&self) {
+        self.allow(0);
+        let open = self.0.open.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        open.iter().filter_map(Weak::upgrade).for_each(|severance| severance.sever());
+    }
+
+    /// How many connections are open.
+    pub(crate) fn open(&self) -> usize {
+        self.0.allowance.open()
+    }
+
+    /// Waits until no more than so many are open.
+    pub(crate) async fn at_most(&self, connections: usize) {
+        self.0.allowance.at_most(connections).await;
+    }
+
+    /// Whether somebody else says how many connections there may be.
+    pub(crate) fn is_gated(&self) -> bool {
+        self.0.allowance.gate().is_some()
+    }
+
+    pub(crate) fn close(&self) {
+        self.0.slots.close();
+        self.0.transactions.close();
+        if let Some(gate) = self.0.allowance.gate() {
+            gate.close();
+        }
+        let idle = std::mem::take(&mut *self.idle());
+        drop(idle);
+    }
+}
+
+impl<T> Aborting<T> {
+    /// What the task returned; none if it was ended or panicked.
+    async fn join(mut self) -> Option<T> {
+        (&mut self.0).await.ok()
+    }
+}
+
+/// 5 to 10 ms, doubling: random, so that two that met don't meet again.
+fn pause(attempt: u32) -> Duration {
+    let random = Duration::from_micros(u64::from(Uuid::new_v4().as_u128() as u16) % 5_000);
+    (Duration::from_millis(5) + random) * 2u32.pow(attempt - 1)
+}
+
+/// A connection that is closed when dropped, unless it is given back.
+pub(crate) struct Lease {
+    connection: Option<Connection>,
+    pool: Connections,
+    permit: Option<OwnedSemaphorePermit>,
+    /// Let go of last.
+    _pass: Option<ConnectionPass>,
+    _slot: OwnedSemaphorePermit,
+}
+
+impl Lease {
+    /// Runs a statement.
+    pub(crate) async fn query(&mut self, operation: &'static str, step: &Step) -> Result<Vec<Row>> {
+        let step = step.clone();
+        self.with(operation, move |session| Box::pin(async move { session.query(&step).await })).await
+    }
+
+    /// Runs a batch.
+    pub(crate) async fn batch(
+        &mut self,
+        operation: &'static str,
+        sql: impl Into<String>,
+    ) -> Result<Vec<Row>> {
+        let sql = sql.into();
+        self.with(operation, move |session| Box::pin(async move { session.batch(&sql).await })).await
+    }
+
+    /// Does something with the connection in a task of its own. Dropped midway, it takes the connection along.
+    pub(crate) async fn with<T, F>(&mut self, operation: &'static str, work: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: for<'a> FnOnce(&'a mut Session) -> BoxFuture<'a, Result<T, Fault>> + Send + 'static,
+    {
+        let Some(mut connection) = self.connection.take() else {
+            let message = "the connection was lost, or a call on it was given up midway; nothing can be done on it any more";
+            return Err(Error::new(ErrorKind::Unavailable, operation, message));
+        };
+        self.pool.0.visits.fetch_add(1, Ordering::Relaxed);
+        let task = self.pool.spawn(async move {
+            let result = work(&mut connection.session).await;
+            (connection, result)
+        });
+        let Some((connection, result)) = Aborting(task).join().await else {
+            return Err(Error::new(ErrorKind::Unavailable, operation, "the connection's task was ended"));
+        };
+        if result.as_ref().err().is_none_or(Fault::leaves_connection) {
+            self.connection = Some(connection);
+        }
+        result.map_err(|fault| from_fault(operation, fault))
+    }
+
+    /// Back to the pool: nothing is under way on it.
+    pub(crate) fn give_back(mut self) {
+        let Some(connection) = self.connection.take() else { return };
+        if self.pool.0.slots.is_closed() {
+            return;
+        }
+        self.pool.idle().push(connection);
+        // It may have come back after all others were let go.
+        self.pool.let_go();
+    }
+}

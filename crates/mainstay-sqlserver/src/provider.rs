@@ -1,0 +1,244 @@
+//! A SQL Server database as a whole.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+use mainstay_core::Result;
+use mainstay_core::store::{
+    Agenda, AuditStore, Capabilities, FanoutStore, HealthStore, InboxStore, JobStore, JoinStore, LeaseStore,
+    Names, OperationStore, OutboxStore, Provider, Queue, SchemaStore, Step, TimerStore,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::allowance::Allowance;
+use crate::audit::SqlServerAudit;
+use crate::inbox::SqlServerInbox;
+use crate::lease::SqlServerLeases;
+use crate::missing::Missing;
+use crate::operations::SqlServerOperations;
+use crate::options::SqlServerBuilder;
+use crate::pool::{Connections, PoolOptions};
+use crate::procedures::QueueProcedures;
+use crate::queue::SqlServerQueue;
+use crate::rows;
+use crate::schema::{SqlServerSchema, local};
+use crate::timer::SqlServerTimers;
+use crate::url::{Login, Target};
+use crate::waiting::{Signals, Waiting};
+
+/// The default time limit on making a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// A SQL Server database with Mainstay's tables in it. Cheap to clone.
+#[derive(Clone)]
+pub struct SqlServer {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    names: Names,
+    identifier: String,
+    connections: Connections,
+    /// In the order of [`Queue::ALL`].
+    queues: [Arc<SqlServerQueue>; 4],
+    inbox: Arc<SqlServerInbox>,
+    timers: Arc<SqlServerTimers>,
+    leases: Arc<SqlServerLeases>,
+    audit: Arc<SqlServerAudit>,
+    operations: Arc<SqlServerOperations>,
+    schema: Arc<SqlServerSchema>,
+    closed: CancellationToken,
+}
+
+impl SqlServer {
+    /// The database of this connection string: `mssql://user:password@host:port/database` or
+    /// `Server=host,port;Database=…;User Id=…;Password=…`. Checks it; connections are made when first needed, so the server need not be up
+    /// yet.
+    pub async fn connect(url: &str) -> Result<Self> {
+        Self::builder(url).connect().await
+    }
+
+    /// The same with settings.
+    pub fn builder(url: &str) -> SqlServerBuilder {
+        SqlServerBuilder::new(url)
+    }
+
+    pub(crate) fn new(options: SqlServerBuilder) -> Result<Self> {
+        options.validate()?;
+        let mut target = Target::parse(&options.url)?;
+        if let Some(trust) = options.trust {
+            target.trust = trust;
+        }
+        if let Some(token) = options.token {
+            target.login = Some(Login::Token(token));
+        }
+        let pool = PoolOptions {
+            size: options.pool_size.or(target.pool_size).unwrap_or(8),
+            connect: options.connect_timeout.or(target.connect_timeout).unwrap_or(CONNECT_TIMEOUT),
+            acquire: options.acquire_timeout,
+            runtime: options.runtime,
+        };
+        let home = target.database.clone();
+        let connections = Connections::new(target, pool, Allowance::new(options.gate));
+        let names = local(&options.names)?;
+        let identifier = format!("{}/{}", connections.store(), names.schema());
+        let (closed, signals) = (CancellationToken::new(), Signals::new());
+        let outbox = Arc::new(QueueProcedures::new(&names.of(Queue::Outbox)));
+        let queues = Queue::ALL.map(|queue| {
+            let names = names.of(queue);
+            let procedures = Arc::new(QueueProcedures::new(&names));
+            let waiting = Waiting::new(
+                connections.clone(),
+                Arc::clone(&procedures),
+                signals.clone(),
+                closed.child_token(),
+            );
+            let identifier = format!("{identifier}.{}", names.queue());
+            let (keep, outbox) = (options.keep_done_payloads, Arc::clone(&outbox));
+            Arc::new(SqlServerQueue::new(identifier, connections.clone(), procedures, outbox, keep, waiting))
+        });
+        let inbox = Arc::new(SqlServerInbox::new(connections.clone(), &names, signals.clone()));
+        let timers = Arc::new(SqlServerTimers::new(connections.clone(), &names, signals.clone()));
+        let leases = Arc::new(SqlServerLeases::new(connections.clone(), &names, home));
+        let audit = Arc::new(SqlServerAudit::new(connections.clone(), &names));
+        let operations = Arc::new(SqlServerOperations::new(connections.clone(), &names));
+        let schema = Arc::new(SqlServerSchema::new(connections.clone(), names.clone())?);
+        let shared = Shared {
+            names,
+            identifier,
+            connections,
+            queues,
+            inbox,
+            timers,
+            leases,
+            audit,
+            operations,
+            schema,
+            closed,
+        };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// The names of schema and tables, as the database has them.
+    pub fn names(&self) -> &Names {
+        &self.shared.names
+    }
+
+    /// How often this value has asked the server something so far: round trips.
+    pub fn round_trips(&self) -> u64 {
+        self.shared.connections.visits()
+    }
+
+    /// The script that gives `user` what an application needs and no more. To be run by the owner of the schema.
+    pub fn grants_script(&self, user: &str) -> String {
+        crate::schema::grants_script(&self.shared.names, user)
+    }
+}
+
+pub(crate) fn capabilities() -> Capabilities {
+    let mut capabilities = Capabilities::none();
+    capabilities.own_clock = true;
+    capabilities.roles = true;
+    capabilities.shared = true;
+    capabilities
+}
+
+#[async_trait]
+impl Provider for SqlServer {
+    fn kind(&self) -> &'static str {
+        "sqlserver"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        capabilities()
+    }
+
+    fn queue(&self, queue: Queue) -> Arc<dyn OutboxStore> {
+        Arc::clone(&self.shared.queues[queue as usize]) as Arc<dyn OutboxStore>
+    }
+
+    fn leases(&self) -> Arc<dyn LeaseStore> {
+        Arc::clone(&self.shared.leases) as Arc<dyn LeaseStore>
+    }
+
+    fn audit(&self) -> Arc<dyn AuditStore> {
+        Arc::clone(&self.shared.audit) as Arc<dyn AuditStore>
+    }
+
+    fn timers(&self) -> Arc<dyn TimerStore> {
+        Arc::clone(&self.shared.timers) as Arc<dyn TimerStore>
+    }
+
+    fn jobs(&self) -> Arc<dyn JobStore> {
+        Arc::new(Missing { identifier: "jobs" })
+    }
+
+    fn joins(&self) -> Arc<dyn JoinStore> {
+        Arc::new(Missing { identifier: "joins" })
+    }
+
+    fn fanout(&self) -> Arc<dyn FanoutStore> {
+        Arc::new(Missing { identifier: "fanout" })
+    }
+
+    fn inbox(&self) -> Arc<dyn InboxStore> {
+        Arc::clone(&self.shared.inbox) as Arc<dyn InboxStore>
+    }
+
+    fn operations(&self) -> Arc<dyn OperationStore> {
+        Arc::clone(&self.shared.operations) as Arc<dyn OperationStore>
+    }
+
+    fn health(&self) -> Arc<dyn HealthStore> {
+        Arc::new(Missing { identifier: "health" })
+    }
+
+    fn schema(&self) -> Arc<dyn SchemaStore> {
+        Arc::clone(&self.shared.schema) as Arc<dyn SchemaStore>
+    }
+
+    async fn now(&self) -> Result<Timestamp> {
+        const NOW: &str = "sqlserver.now";
+        let step = Step { sql: "SELECT SYSUTCDATETIME() AS now".into(), arguments: Vec::new() };
+        rows::only(NOW, &self.shared.connections.run(NOW, &step).await?)?.moment("now")
+    }
+
+    async fn agenda(&self) -> Result<Agenda> {
+        Err(crate::missing::missing("provider.agenda"))
+    }
+
+    async fn allow_connections(&self, connections: usize) {
+        if self.shared.connections.is_gated() {
+            self.shared.connections.allow(connections);
+            self.shared.connections.at_most(connections).await;
+        }
+    }
+
+    fn open_connections(&self) -> usize {
+        match self.shared.connections.is_gated() {
+            true => self.shared.connections.open(),
+            false => 0,
+        }
+    }
+
+    async fn sever_connections(&self) {
+        if self.shared.connections.is_gated() {
+            self.shared.connections.sever();
+            self.shared.connections.at_most(0).await;
+        }
+    }
+
+    async fn close(&self) {
+        self.shared.closed.cancel();
+        self.shared.connections.close();
+    }
+}
+
+/// No connection string: it may hold a password.
+impl std::fmt::Debug for SqlServer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SqlServer").field("identifier", &self.shared.identifier).finish_non_exhaustive()
+    }
+}

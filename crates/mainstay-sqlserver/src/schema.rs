@@ -1,0 +1,592 @@
+//! The deployment of tables and procedures: one transaction that holds a lock, so any number of instances may do it at once.
+
+use std::collections::BTreeSet;
+
+use async_trait::async_trait;
+use mainstay_core::audit::Actor;
+use mainstay_core::store::{
+    Applied, Argument, Migration, Names, Queue, SchemaStatus, SchemaStore, Step, check_collisions, checksum,
+    plan_migrations, render,
+};
+use mainstay_core::{Error, ErrorKind, Result};
+use serde_json::json;
+
+use crate::parameters::{Call, listed, named};
+use crate::pool::{Connections, Lease};
+use crate::rows::{Reader, Row};
+
+const STATUS: &str = "schema.status";
+const DEPLOY: &str = "schema.deploy";
+
+/// Every step of the schema.
+pub const MIGRATIONS: &[Migration] = &[
+    Migration::once(1, "basics", include_str!("../migrations/0001_basics.sql")),
+    Migration {
+        version: 2,
+        name: "queues",
+        sql: include_str!("../migrations/0002_queues.sql"),
+        over: &Queue::ALL,
+    },
+    Migration::once(3, "lease", include_str!("../migrations/0003_lease.sql")),
+    Migration::once(4, "audit", include_str!("../migrations/0004_audit.sql")),
+    Migration::once(5, "inbox", include_str!("../migrations/0005_inbox.sql")),
+    Migration::once(6, "operations", include_str!("../migrations/0006_operations.sql")),
+];
+
+/// Procedures, and the queues they are made for.
+struct Procedures {
+    sql: &'static str,
+    over: &'static [Queue],
+}
+
+impl Procedures {
+    const fn once(sql: &'static str) -> Self {
+        Self { sql, over: &[Queue::Outbox] }
+    }
+
+    const fn of_every_queue(sql: &'static str) -> Self {
+        Self { sql, over: &Queue::ALL }
+    }
+}
+
+const PROCEDURES: &[Procedures] = &[
+    Procedures::once(include_str!("../procedures/basics.sql")),
+    Procedures::once(include_str!("../procedures/audit.sql")),
+    Procedures::of_every_queue(include_str!("../procedures/queue_lane.sql")),
+    Procedures::of_every_queue(include_str!("../procedures/queue_add.sql")),
+    // What is received has a procedure of its own for getting in.
+    Procedures {
+        sql: include_str!("../procedures/queue_enqueue.sql"),
+        over: &[Queue::Outbox, Queue::Timers, Queue::JobRuns],
+    },
+    Procedures::of_every_queue(include_str!("../procedures/queue_retire.sql")),
+    Procedures::of_every_queue(include_str!("../procedures/queue_claim.sql")),
+    Procedures::of_every_queue(include_str!("../procedures/queue_settle.sql")),
+    Procedures::of_every_queue(include_str!("../procedures/queue_admin.sql")),
+    Procedures {
+        sql: include_str!("../procedures/queue_forward.sql"),
+        over: &[Queue::Timers, Queue::JobRuns],
+    },
+    Procedures::once(include_str!("../procedures/lease.sql")),
+    Procedures::once(include_str!("../procedures/inbox.sql")),
+    Procedures::once(include_str!("../procedures/timers.sql")),
+    Procedures::once(include_str!("../procedures/operations.sql")),
+];
+
+/// What happens beside the items of a queue, at the places that the templates name.
+fn hooked(template: &str, queue: Queue) -> String {
+    let [retired, requeued, returned] = match queue {
+        Queue::Inbox => [
+            include_str!("../procedures/inbox_retired.sql"),
+            include_str!("../procedures/inbox_requeued.sql"),
+            include_str!("../procedures/inbox_returned.sql"),
+        ],
+        Queue::Outbox | Queue::Timers | Queue::JobRuns => [""; 3],
+    };
+    let text = template.replace("    {{retired}}\n", retired).replace("    {{requeued}}\n", requeued);
+    text.replace("    {{returned}}\n", returned)
+}
+
+/// Under which version and name the procedures' checksum is kept.
+const PROCEDURES_VERSION: i32 = 0;
+const PROCEDURES_NAME: &str = "procedures";
+
+const CREATE_SCHEMA: &str =
+    "IF SCHEMA_ID(N'{{schema:literal}}') IS NULL EXEC(N'CREATE SCHEMA \"{{schema:nested}}\"');";
+
+/// The steps taken, by outbox, made by the runner and not by a step.
+const CREATE_LEDGER: &str = "CREATE TABLE \"{{schema}}\".\"mainstay_migration\" (
+    \"outbox\" NVARCHAR(100) NOT NULL,
+    \"version\" INT NOT NULL,
+    \"name\" NVARCHAR(100) NOT NULL,
+    \"checksum\" NVARCHAR(64) NOT NULL,
+    \"applied_at\" DATETIME2(6) NOT NULL,
+    CONSTRAINT \"PK_mainstay_migration\" PRIMARY KEY (\"outbox\", \"version\")
+);";
+
+/// What everything relies on that a session can be without: filtered indexes need quoted identifiers, and so do names.
+const SETTINGS: &str = "SET QUOTED_IDENTIFIER ON; SET ANSI_NULLS ON; SET ANSI_PADDING ON; SET ANSI_WARNINGS ON; SET ARITHABORT ON; SET CONCAT_NULL_YIELDS_NULL ON;";
+
+/// The names as the tables have them: those that are not given are written as is usual on SQL Server, `Outbox` and `JobRuns`.
+pub(crate) fn local(names: &Names) -> Result<Names> {
+    if names.outbox() != Queue::Outbox.as_str() {
+        return Ok(names.clone());
+    }
+    let usual = |name: String, plain: &str| match name == plain {
+        true => plain.split('_').map(capitalised).collect(),
+        false => name,
+    };
+    let all = names.clone().with_outbox("Outbox")?;
+    let all = all.with_inbox(usual(names.inbox(), "inbox"))?.with_timers(usual(names.timers(), "timers"))?;
+    let all =
+        all.with_jobs(usual(names.jobs(), "jobs"))?.with_job_runs(usual(names.job_runs(), "job_runs"))?;
+    let all = all.with_lease(usual(names.lease(), "lease"))?.with_joins(usual(names.joins(), "joins"))?;
+    let all = all.with_fanout(usual(names.fanout(), "fanout"))?.with_audit(usual(names.audit(), "audit"))?;
+    all.with_operations(usual(names.operations(), "operations"))
+}
+
+fn capitalised(word: &str) -> String {
+    let mut letters = word.chars();
+    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
+}
+
+/// The batches of a script: SQL Server wants some statements to be alone.
+fn batches(script: &str) -> impl Iterator<Item = &str> {
+    script
+        .split("\nGO\n")
+        .map(|batch| batch.trim_end().trim_end_matches("\nGO"))
+        .filter(|batch| has_code(batch))
+}
+
+fn has_code(batch: &str) -> bool {
+    batch.lines().any(|line| !line.trim().is_empty() && !line.trim_start().starts_with("--"))
+}
+
+/// A statement within a literal.
+fn nested(statement: &str) -> String {
+    statement.replace('\'', "''")
+}
+
+fn fill(template: &str, names: &Names) -> String {
+    let schema = names.schema().replace('"', "\"\"").replace('\'', "''");
+    render(&template.replace("{{schema:nested}}", &schema), names)
+}
+
+/// A procedure: its name with quotes, and the statement that makes it.
+struct Procedure {
+    name: String,
+    text: String,
+}
+
+impl Procedure {
+    /// One that takes a table can't be altered on every engine, so it is made anew.
+    fn takes_table(&self) -> bool {
+        self.text.contains(" READONLY")
+    }
+
+    /// What makes sure that it is there to be altered, or not there to be made.
+    fn preparation(&self) -> String {
+        let (name, literal) = (nested(&self.name), nested(&nested(&self.name)));
+        let _ = literal;
+        match self.takes_table() {
+            true => format!("IF OBJECT_ID(N'{name}', N'P') IS NOT NULL EXEC(N'DROP PROCEDURE {name}');"),
+            false => format!(
+                "IF OBJECT_ID(N'{name}', N'P') IS NULL EXEC(N'CREATE PROCEDURE {name} AS BEGIN SET NOCOUNT ON; END');"
+            ),
+        }
+    }
+
+    fn definition(&self) -> String {
+        match self.takes_table() {
+            true => self.text.replacen("ALTER PROCEDURE", "CREATE PROCEDURE", 1),
+            false => self.text.clone(),
+        }
+    }
+}
+
+fn procedures(names: &Names) -> Vec<Procedure> {
+    let mut all = Vec::new();
+    for set in PROCEDURES {
+        for queue in set.over {
+            let text = fill(&hooked(set.sql, *queue), &names.of(*queue));
+            let made = batches(&text).filter_map(|batch| {
+                let (_, rest) = batch.split_once("ALTER PROCEDURE ")?;
+                let name = rest.lines().next().unwrap_or_default().trim().to_owned();
+                Some(Procedure { name, text: batch.to_owned() })
+            });
+            all.extend(made);
+        }
+    }
+    all
+}
+
+fn procedures_checksum() -> String {
+    let all: Vec<_> = PROCEDURES
+        .iter()
+        .flat_map(|set| set.over.iter().map(move |queue| format!("{queue:?}{}", hooked(set.sql, *queue))))
+        .collect();
+    checksum(&all.join("\n"))
+}
+
+/// SQL Server takes no name twice, in whatever case.
+fn check_names(names: &Names) -> Result<()> {
+    // Endings of procedures are written with capitals, which the look for names that collide does not know.
+    let texts: Vec<_> = PROCEDURES
+        .iter()
+        .flat_map(|set| set.over.iter().map(move |queue| (set.sql.to_ascii_lowercase(), *queue)))
+        .collect();
+    check_collisions(
+        DEPLOY,
+        names,
+        MIGRATIONS,
+        texts.iter().map(|(text, queue)| (text.as_str(), *queue)),
+        true,
+    )
+}
+
+/// The schema in SQL Server.
+pub struct SqlServerSchema {
+    connections: Connections,
+    names: Names,
+    /// Names the outbox in logs.
+    store: String,
+}
+
+impl SqlServerSchema {
+    /// The version this program makes and wants.
+    pub const VERSION: i32 = MIGRATIONS[MIGRATIONS.len() - 1].version;
+
+    pub(crate) fn new(connections: Connections, names: Names) -> Result<Self> {
+        check_names(&names)?;
+        let store = format!("{}/{}.{}", connections.store(), names.schema(), names.outbox());
+        Ok(Self { connections, names, store })
+    }
+
+    fn ledger(&self) -> String {
+        format!("{}.mainstay_migration", self.names.schema())
+    }
+
+    /// The steps taken; none where nothing says which.
+    async fn applied(&self) -> Result<Option<Vec<Applied>>> {
+        let migrations = Call::new(&named(&self.names, self.names.outbox(), "Migrations")).step();
+        match self.connections.run(STATUS, &migrations).await {
+            Ok(rows) => applied(STATUS, &rows).map(Some),
+            Err(error) if error.kind() == ErrorKind::Schema => self.applied_directly().await,
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The same where the procedure is not there: somebody may have dropped it.
+    async fn applied_directly(&self) -> Result<Option<Vec<Applied>>> {
+        if !self.inventory().await?.contains("mainstay_migration") {
+            return Ok(None);
+        }
+        self.connections.run(STATUS, &self.reading()).await.and_then(|rows| applied(STATUS, &rows)).map(Some)
+    }
+
+    fn reading(&self) -> Step {
+        let sql = "SELECT m.\"version\" AS version, m.\"name\" AS name, m.\"checksum\" AS checksum
+            FROM \"{{schema}}\".\"mainstay_migration\" m WHERE m.\"outbox\" = N'{{outbox:literal}}' ORDER BY m.\"version\"";
+        Step { sql: fill(sql, &self.names).into(), arguments: Vec::new() }
+    }
+
+    /// The names of all objects in the schema that one can see, in lower case.
+    async fn inventory(&self) -> Result<BTreeSet<String>> {
+        let sql =
+            "SELECT LOWER(o.name) AS name FROM sys.objects o JOIN sys.schemas s ON s.schema_id = o.schema_id
+            WHERE LOWER(s.name) = LOWER(@P1) AND o.type IN (N'U', N'V', N'P')";
+        let step = Step { sql: sql.into(), arguments: vec![Argument::Text(self.names.schema().to_owned())] };
+        let rows = self.connections.run(STATUS, &step).await?;
+        rows.iter().map(|row| Reader::new(STATUS, row).text("name")).collect()
+    }
+
+    /// Deploys on a connection whose transaction has begun.
+    async fn deploy_on(&self, lease: &mut Lease, by: &Actor) -> Result<()> {
+        lease.batch(DEPLOY, fill(CREATE_SCHEMA, &self.names)).await?;
+        let exists =
+            "SELECT COUNT(*) AS found FROM sys.tables t JOIN sys.schemas s ON s.schema_id = t.schema_id
+            WHERE LOWER(s.name) = LOWER(@P1) AND LOWER(t.name) = N'mainstay_migration'";
+        let exists =
+            Step { sql: exists.into(), arguments: vec![Argument::Text(self.names.schema().to_owned())] };
+        let rows = lease.query(DEPLOY, &exists).await?;
+        if crate::rows::only(DEPLOY, &rows)?.count("found")? == 0 {
+            lease.batch(DEPLOY, fill(CREATE_LEDGER, &self.names)).await?;
+        }
+        let taken = applied(DEPLOY, &lease.query(DEPLOY, &self.reading()).await?)?;
+        let plan = plan_migrations(MIGRATIONS, &taken);
+        plan.check()?;
+        for step in &plan.steps {
+            let text = step
+                .over
+                .iter()
+                .map(|queue| template(step, *queue, &self.names))
+                .collect::<Vec<_>>()
+                .join("\nGO\n");
+            for batch in batches(&text) {
+                lease.batch(DEPLOY, batch).await?;
+            }
+            self.record(lease, step.version, step.name, &checksum(step.sql)).await?;
+            tracing::info!(store = self.store, version = step.version, step = step.name, "deployed");
+        }
+        // Whatever is there: one that somebody dropped comes back.
+        for procedure in procedures(&self.names) {
+            lease.batch(DEPLOY, procedure.preparation()).await?;
+            lease.batch(DEPLOY, procedure.definition()).await?;
+        }
+        self.record(lease, PROCEDURES_VERSION, PROCEDURES_NAME, &procedures_checksum()).await?;
+        let new_procedures = procedures_in(&taken) != Some(procedures_checksum().as_str());
+        if new_procedures || !plan.steps.is_empty() {
+            let found = taken.iter().map(|step| step.version).max().filter(|version| *version > 0);
+            let steps: Vec<&str> = plan.steps.iter().map(|step| step.name).collect();
+            self.note(lease, by, found, &steps, new_procedures).await?;
+        }
+        Ok(())
+    }
+
+    async fn note(
+        &self,
+        lease: &mut Lease,
+        by: &Actor,
+        found: Option<i32>,
+        steps: &[&str],
+        functions: bool,
+    ) -> Result<()> {
+        let (before, after) = (json!({ "version": found }), json!({ "version": Self::VERSION }));
+        let data = json!({ "before": before, "after": after, "steps": steps, "functions": functions });
+        let anchors = json!([{ "kind": "schema", "value": listed(self.names.schema()) }]);
+        let call = Call::new(&named(&self.names, &self.names.audit(), "Write"))
+            .text("Name", DEPLOY)
+            .text("Actor", by.as_str());
+        let call = call.maybe_text("CorrelationId", by.correlation_id()).text("Data", data.to_string());
+        lease.query(DEPLOY, &call.text("Anchors", anchors.to_string()).step()).await.map(drop)
+    }
+
+    async fn record(&self, lease: &mut Lease, version: i32, name: &str, checksum: &str) -> Result<()> {
+        lease.batch(DEPLOY, recording(&self.names, version, name, checksum)).await.map(drop)
+    }
+}
+
+/// A step's text for a queue.
+fn template(step: &Migration, queue: Queue, names: &Names) -> String {
+    let text = match queue {
+        Queue::Outbox => step.sql.to_owned(),
+        Queue::Inbox | Queue::Timers | Queue::JobRuns => step.sql.replace("{{outbox", "{{queue"),
+    };
+    fill(&text, &names.of(queue))
+}
+
+fn recording(names: &Names, version: i32, name: &str, checksum: &str) -> String {
+    let sql = format!(
+        "UPDATE \"{{{{schema}}}}\".\"mainstay_migration\" SET \"checksum\" = N'{checksum}', \"applied_at\" = SYSUTCDATETIME() WHERE \"outbox\" = N'{{{{outbox:literal}}}}' AND \"version\" = {version};
+IF @@ROWCOUNT = 0 INSERT INTO \"{{{{schema}}}}\".\"mainstay_migration\" (\"outbox\", \"version\", \"name\", \"checksum\", \"applied_at\") VALUES (N'{{{{outbox:literal}}}}', {version}, N'{name}', N'{checksum}', SYSUTCDATETIME());"
+    );
+    fill(&sql, names)
+}
+
+fn applied(operation: &'static str, rows: &[Row]) -> Result<Vec<Applied>> {
+    let read = |row: &Row| {
+        let row = Reader::new(operation, row);
+        let version = i32::try_from(row.integer("version")?).unwrap_or(i32::MAX);
+        Ok(Applied { version, name: row.text("name")?, checksum: row.text("checksum")? })
+    };
+    rows.iter().map(read).collect()
+}
+
+fn procedures_in(applied: &[Applied]) -> Option<&str> {
+    let step = applied.iter().find(|step| step.version == PROCEDURES_VERSION)?;
+    Some(&step.checksum)
+}
+
+#[async_trait]
+impl SchemaStore for SqlServerSchema {
+    async fn status(&self) -> Result<SchemaStatus> {
+        let applied = self.applied().await?.unwrap_or_default();
+        let status = plan_migrations(MIGRATIONS, &applied).status;
+        if !matches!(status, SchemaStatus::Current { .. } | SchemaStatus::Missing { .. }) {
+            return Ok(status);
+        }
+        let seen = self.inventory().await?;
+        let wanted: BTreeSet<String> = MIGRATIONS
+            .iter()
+            .flat_map(|step| step.made(&["table", "view"], &self.names))
+            .map(|name| name.to_lowercase())
+            .collect();
+        let found: Vec<String> = wanted.intersection(&seen).cloned().collect();
+        Ok(match status {
+            // Whoever may only execute sees no table at all.
+            SchemaStatus::Current { version } if !found.is_empty() && found.len() < wanted.len() => {
+                SchemaStatus::Incomplete { version }
+            }
+            SchemaStatus::Current { version } => {
+                let is_old = procedures_in(&applied) != Some(procedures_checksum().as_str());
+                let lacks = |procedure: &Procedure| {
+                    let name = procedure.name.split("\".\"").nth(1).unwrap_or_default().trim_end_matches('"');
+                    !seen.contains(&name.replace("\"\"", "\"").to_lowercase())
+                };
+                match is_old || procedures(&self.names).iter().any(lacks) {
+                    true => SchemaStatus::Outdated { found: version, wanted: version },
+                    false => status,
+                }
+            }
+            SchemaStatus::Missing { wanted } if !found.is_empty() => {
+                SchemaStatus::Unrecorded { found, ledger: self.ledger(), wanted }
+            }
+            status => status,
+        })
+    }
+
+    async fn deploy_by(&self, by: &Actor) -> Result<SchemaStatus> {
+        // Without a right to change anything, a schema that is as it should be is fine.
+        let status = self.status().await?;
+        if matches!(status, SchemaStatus::Current { .. }) {
+            return Ok(status);
+        }
+        status.check_deployable()?;
+        let mut lease = self.connections.lease(DEPLOY).await?;
+        lease.batch(DEPLOY, format!("{SETTINGS} SET XACT_ABORT ON; BEGIN TRANSACTION;")).await?;
+        let lock = "DECLARE @Got INT; EXEC @Got = sp_getapplock @Resource = N'mainstay deployment', @LockMode = N'Exclusive', @LockOwner = N'Transaction', @LockTimeout = 600000; SELECT @Got AS got;";
+        let rows = lease.batch(DEPLOY, lock).await?;
+        if crate::rows::only(DEPLOY, &rows)?.integer("got")? < 0 {
+            return Err(Error::new(
+                ErrorKind::Conflict,
+                DEPLOY,
+                "another deployment is still under way; try again when it has ended",
+            ));
+        }
+        // On an error the lease is dropped, and with the connection goes the transaction.
+        self.deploy_on(&mut lease, by).await?;
+        lease.batch(DEPLOY, "COMMIT TRANSACTION").await?;
+        lease.give_back();
+        self.status().await
+    }
+
+    fn script(&self) -> String {
+        let names = &self.names;
+        let mut script = format!(
+            "-- Mainstay's tables and procedures. Run it with sqlcmd as often as you like: what is there stays, procedures are brought up to date.\n:on error exit\n{SETTINGS}\nSET XACT_ABORT ON;\nGO\n"
+        );
+        let mut add = |batch: &str| {
+            script.push_str(batch.trim());
+            script.push_str("\nGO\n");
+        };
+        add(&fill(CREATE_SCHEMA, names));
+        let ledger =
+            fill("IF OBJECT_ID(N'\"{{schema:nested}}\".\"mainstay_migration\"', N'U') IS NULL", names);
+        add(&format!("{ledger}\nEXEC(N'{}');", nested(&fill(CREATE_LEDGER, names))));
+        for step in MIGRATIONS {
+            let taken = fill(
+                "SELECT 1 FROM \"{{schema}}\".\"mainstay_migration\" WHERE \"outbox\" = N'{{outbox:literal}}'",
+                names,
+            );
+            let guard = format!("IF NOT EXISTS ({taken} AND \"version\" = {})", step.version);
+            for queue in step.over {
+                for batch in batches(&template(step, *queue, names)) {
+                    add(&format!("{guard}\nEXEC(N'{}');", nested(batch)));
+                }
+            }
+            add(&recording(names, step.version, step.name, &checksum(step.sql)));
+        }
+        for procedure in procedures(names) {
+            add(&procedure.preparation());
+            add(&procedure.definition());
+        }
+        add(&recording(names, PROCEDURES_VERSION, PROCEDURES_NAME, &procedures_checksum()));
+        script
+    }
+}
+
+/// The script that gives a user what an application needs and no more: to execute the procedures.
+pub(crate) fn grants_script(names: &Names, user: &str) -> String {
+    let schema = names.schema().replace('"', "\"\"");
+    let user = user.replace('"', "\"\"");
+    let mut script = String::from("-- To be run by the owner of the schema.\n");
+    for procedure in procedures(names) {
+        script.push_str(&format!("GRANT EXECUTE ON {} TO \"{user}\";\n", procedure.name));
+    }
+    // Types of parameters.
+    for name in MIGRATIONS.iter().flat_map(|step| step.made(&["type"], names)) {
+        script.push_str(&format!(
+            "GRANT EXECUTE ON TYPE::\"{schema}\".\"{}\" TO \"{user}\";\n",
+            name.replace('"', "\"\"")
+        ));
+    }
+    script
+}
+
+impl std::fmt::Debug for SqlServerSchema {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SqlServerSchema").field("store", &self.store).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names() -> Names {
+        local(&Names::default()).unwrap()
+    }
+
+    #[test]
+    fn names_are_written_as_is_usual_unless_they_are_given() {
+        let own = Names::default().with_timers("clock").unwrap();
+        let own = local(&own).unwrap();
+        assert_eq!(
+            (own.outbox(), own.timers().as_str(), own.job_runs().as_str()),
+            ("Outbox", "clock", "JobRuns")
+        );
+        let other = local(&Names::default().with_outbox("mail").unwrap()).unwrap();
+        assert_eq!((other.outbox(), other.timers().as_str()), ("mail", "mail_timers"));
+    }
+
+    #[test]
+    fn the_procedures_of_the_order_are_there_for_every_queue() {
+        let all: BTreeSet<String> =
+            procedures(&names()).into_iter().map(|procedure| procedure.name).collect();
+        for queue in ["Outbox", "Inbox", "Timers", "JobRuns"] {
+            for verb in ["Enqueue", "Claim", "Ack", "Abandon", "Fail", "Renew", "ReapExpired"] {
+                let name = format!("\"infra\".\"{queue}_{verb}\"");
+                assert!(all.contains(&name), "{name} is missing");
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_is_left_to_fill_in_and_nothing_is_used_that_an_engine_lacks() {
+        let names = names();
+        let mut texts: Vec<String> = procedures(&names).iter().map(Procedure::definition).collect();
+        for step in MIGRATIONS {
+            texts.extend(step.over.iter().map(|queue| template(step, *queue, &names)));
+        }
+        for text in texts {
+            let code: String = text
+                .lines()
+                .filter(|line| !line.trim_start().starts_with("--"))
+                .collect::<Vec<_>>()
+                .join("\n");
+            assert!(!code.contains("{{"), "{code}");
+            for word in
+                ["MERGE ", "CREATE OR ALTER", "WAITFOR", "WITH TIES", " FORMAT(", "deleted.\"LockedUntil\""]
+            {
+                assert!(!code.contains(word), "{word}: {code}");
+            }
+        }
+    }
+
+    #[test]
+    fn names_cannot_get_out_of_their_quotes() {
+        let names =
+            local(&Names::default().with_schema("a\"b'c").unwrap().with_outbox("o'x\"y").unwrap()).unwrap();
+        for procedure in procedures(&names) {
+            assert!(procedure.name.starts_with("\"a\"\"b'c\".\""), "{}", procedure.name);
+            assert!(procedure.preparation().contains("N'\"a\"\"b''c\".\""), "{}", procedure.preparation());
+        }
+        assert_eq!(
+            fill(CREATE_SCHEMA, &names),
+            "IF SCHEMA_ID(N'a\"b''c') IS NULL EXEC(N'CREATE SCHEMA \"a\"\"b''c\"');"
+        );
+    }
+
+    #[test]
+    fn no_procedure_is_called_like_a_table_in_whatever_case() {
+        let names = names();
+        let mut seen = BTreeSet::new();
+        for name in MIGRATIONS
+            .iter()
+            .flat_map(|step| step.made(&["table", "view", "function", "type", "trigger"], &names))
+        {
+            assert!(seen.insert(format!("\"infra\".\"{name}\"").to_lowercase()), "{name} is made twice");
+        }
+        for procedure in procedures(&names) {
+            assert!(seen.insert(procedure.name.to_lowercase()), "{} is there already", procedure.name);
+        }
+    }
+
+    #[test]
+    fn names_that_collide_are_refused() {
+        for table in ["Outbox", "outbox_history", "OUTBOX_CLAIM", "mainstay_migration"] {
+            let names = local(&Names::default().with_lease(table).unwrap()).unwrap();
+            assert!(check_names(&names).is_err(), "{table}");
+        }
+    }
+}
