@@ -212,7 +212,7 @@ fn a_file_tells_of_schemas_tables_and_options() {
     for (file, text) in [("fleet.toml", toml), ("fleet.json", json)] {
         let path = directory.path().join(file);
         std::fs::write(&path, text).unwrap();
-        assert_eq!(DatabaseFile::new(&path).read().unwrap(), [wanted.clone()], "{file}");
+        assert_eq!(DatabaseFile::new(&path).read().unwrap(), std::slice::from_ref(&wanted), "{file}");
         for (known, unknown) in
             [("schema", "shema"), ("outbox_table", "nobox_table"), ("databases", "database")]
         {
