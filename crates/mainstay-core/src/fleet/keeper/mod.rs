@@ -220,7 +220,11 @@ impl Keeper {
         let looked = self.try_to_look().await;
         self.let_go().await;
         match looked {
-            Ok(agenda) if self.store.view().breaker.is_unproven() => {
+            // Where a strategy hands out batches, and there is none to be had, nothing more can be asked of it.
+            Ok(agenda)
+                if self.store.view().breaker.is_unproven()
+                    && (self.node.dispatches || self.has_batch(&agenda)) =>
+            {
                 self.store.view().breaker.tries_at_work();
                 self.plan(&agenda);
                 self.plan.work_at = Instant::now();
@@ -264,6 +268,14 @@ impl Keeper {
         };
         let limit = self.node.options.look_timeout;
         tokio::time::timeout(limit, fit).await.unwrap_or_else(|_| Err(no_answer(NO_ANSWER, limit)))
+    }
+
+    /// Whether there are messages to be handed out now.
+    fn has_batch(&self, agenda: &Agenda) -> bool {
+        let due = |queue, next: Option<Duration>| {
+            self.store.mainstay.dispatcher(queue).is_some() && next.is_some_and(|next| next.is_zero())
+        };
+        due(Queue::Outbox, agenda.outbox) || due(Queue::Inbox, agenda.inbox)
     }
 
     /// Sets when to look or work next.
@@ -339,6 +351,8 @@ impl Keeper {
             Ok(()) => {
                 let done = self.store.mainstay.run_batch(request.queue, &self.stop).await;
                 match &done {
+                    // The other queue may be the one that fails.
+                    Ok(0) => {}
                     Ok(_) => self.succeeded(),
                     Err(error) => self.failed_at_work(error),
                 }

@@ -11,6 +11,9 @@ const CHECK: Duration = Duration::from_secs(1);
 /// How often it is seen whether it should make room while others wait. The database itself is not asked for that.
 const CHECK_WHILE_OTHERS_WAIT: Duration = Duration::from_millis(50);
 
+/// The shortest pause between two times that it is seen to.
+const SHORTEST: Duration = Duration::from_millis(10);
+
 /// How long somebody must have waited before it is decided who makes room for it.
 const SETTLED: Duration = Duration::from_millis(100);
 
@@ -205,7 +208,11 @@ impl Keeper {
             if is_to_leave {
                 return End::Share;
             }
-            let check = if others_wait { CHECK_WHILE_OTHERS_WAIT } else { look_at - Instant::now() };
+            // What has happened is only known to have happened since the last time; so that is never long ago, compared with how long nothing must.
+            let check = match others_wait {
+                true => CHECK_WHILE_OTHERS_WAIT,
+                false => (look_at - Instant::now()).min(options.idle / 4).max(SHORTEST),
+            };
             tokio::select! {
                 () = self.stop.cancelled() => {}
                 _ = owned.changed() => {}
