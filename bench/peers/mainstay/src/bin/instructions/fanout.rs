@@ -27,7 +27,7 @@ impl FanoutStore for NoFanout {
     fn identifier(&self) -> &str {
         "nothing"
     }
-    async fn register(&self, _: &PreparedFanout) -> Result<FanoutPolicy> {
+    async fn register(&self, _: &PreparedFanout, _: &Actor) -> Result<FanoutPolicy> {
         unsupported()
     }
     async fn standing(&self, _: &FanoutKey) -> Result<Option<(FanoutPolicy, Timestamp)>> {
@@ -46,6 +46,9 @@ impl FanoutStore for NoFanout {
         unsupported()
     }
     async fn forget_shard(&self, _: &FanoutKey, _: &str, _: &Actor) -> Result<bool> {
+        unsupported()
+    }
+    async fn delete(&self, _: &FanoutKey, _: &Actor) -> Result<Option<u64>> {
         unsupported()
     }
     async fn look(&self, _: &FanoutKey, _: &[String]) -> Result<Vec<FanoutCursor>> {

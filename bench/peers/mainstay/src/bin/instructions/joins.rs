@@ -28,13 +28,13 @@ impl JoinStore for NoJoins {
     fn capabilities(&self) -> Capabilities {
         Capabilities::none()
     }
-    fn starting(&self, _: &PreparedJoin) -> StoreCall {
+    fn starting(&self, _: &PreparedJoin, _: Option<&Actor>) -> StoreCall {
         no_call()
     }
     fn started(&self, _: JoinId, _: &[String]) -> Result<()> {
         unsupported()
     }
-    fn attaching(&self, _: JoinId, _: &[WorkItemId]) -> StoreCall {
+    fn attaching(&self, _: JoinId, _: &[WorkItemId], _: Option<&Actor>) -> StoreCall {
         no_call()
     }
     fn attached(&self, _: JoinId, _: &[String]) -> Result<Attached> {
