@@ -29,6 +29,7 @@ Examples:
   mainstay operations list --state running
   mainstay stores status --fleet fleet.toml       How the databases of a fleet are
   mainstay health --database shop.db              Is it well, and what is to be done?
+  mainstay doctor --database shop.db              What may become trouble, and what to do
   mainstay --actor alice --correlation-id TICKET-42 outbox requeue --all-failed
   mainstay audit list --actor alice
   mainstay timers schedule reminder.send '{\"user\":7}' --due-in 2h
@@ -38,7 +39,7 @@ Settings, the first that is there counts: flag, environment, file, default
   --database      MAINSTAY_DATABASE      database = \"…\"
   --schema        MAINSTAY_SCHEMA        schema = \"infra\"
   --outbox-table  MAINSTAY_OUTBOX_TABLE  outbox_table = \"outbox\"
-  --fleet         MAINSTAY_FLEET         fleet = \"fleet.toml\" (for `stores`, `health`)
+  --fleet         MAINSTAY_FLEET         fleet = \"fleet.toml\" (for `stores`, `health`, `doctor`)
   --actor         MAINSTAY_ACTOR         [default: cli: and the name of the user]
   -v, -q          MAINSTAY_LOG           log = \"warn\"
   The file is mainstay.toml in the working directory, or the one named by --config.
@@ -132,6 +133,8 @@ pub(crate) enum Command {
     Audit(audit::AuditCommand),
     /// Check whether a database, or each of a fleet, is well; a probe for deployments
     Health(health::HealthArgs),
+    /// Examine a database more closely than health does, and say what to do
+    Doctor(health::DoctorArgs),
     /// Tell why a message is not running, and what to do
     Why(why::WhyArgs),
     /// Look at and set up the databases of a fleet

@@ -63,6 +63,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             Command::Stores(command) => commands::stores::run(command, &settings).await,
             Command::Health(arguments) => commands::health::run(arguments, &settings).await,
             Command::Inbox(command) => commands::inbox::run(command, &settings).await,
+            Command::Doctor(arguments) => commands::health::doctor(arguments, &settings).await,
             Command::Why(arguments) => commands::why::run(arguments, &settings).await,
             Command::Bench(arguments) => commands::bench::run(arguments, &settings).await,
         }

@@ -48,6 +48,25 @@ fn a_database_that_is_well_exits_with_0() {
 }
 
 #[test]
+fn a_doctor_tells_what_may_become_trouble_and_exits_with_0() {
+    let program = Program::with_database();
+    program.run(&["outbox", "enqueue", "order.paid"]).succeeded();
+    let report = program.run(&["doctor", "--json"]).succeeded().json();
+    assert_eq!((&report["status"], &report["probe"]), (&"healthy".into(), &"doctor".into()));
+    assert_eq!(names(&report).len(), 11 + 12, "{report}");
+    assert!(
+        check(&report, "lag.outbox")["summary"].as_str().unwrap().starts_with("order.paid: 1 waiting"),
+        "{report}"
+    );
+    let told = program.run(&["doctor"]).succeeded().stdout;
+    assert!(told.contains(" lag.outbox ") && told.ends_with("sqlite:shop.db: healthy\n"), "{told}");
+    // What is not there is not made, and not examined.
+    let gone = program.run(&["doctor", "--database", "gone.db", "--json"]).ended(3).json();
+    assert_eq!(gone["reached"], false, "{gone}");
+    assert!(!program.folder().join("gone.db").exists());
+}
+
+#[test]
 fn what_is_bad_comes_first_with_what_to_do() {
     let program = Program::with_database();
     program.run(&["outbox", "enqueue", "order.paid"]).succeeded();

@@ -117,6 +117,7 @@ macro_rules! suite {
         $crate::fuzz_cases!($fixture);
         $crate::guard_cases!($fixture);
         $crate::handlers_cases!($fixture);
+        $crate::doctor_cases!($fixture);
         $crate::health_cases!($fixture);
         $crate::inbox_engine_cases!($fixture);
         $crate::inbox_service_cases!($fixture);

@@ -126,7 +126,8 @@ select s.ready, s.scheduled, s.in_progress, s.lapsed, 0::bigint, s.failed, s.hel
   from "{{schema}}"."{{queue}}_stats"(count_done => false) s
 
 -- name: stats_by_topic
-select t.topic, t.ready, t.scheduled, t.in_progress, t.failed from "{{schema}}"."{{queue}}_stats_by_topic"() t order by t.topic
+select t.topic, t.ready, t.scheduled, t.in_progress, t.failed, t.oldest_ready_age_seconds
+  from "{{schema}}"."{{queue}}_stats_by_topic"() t order by t.topic
 
 -- name: purge
 select "{{schema}}"."{{queue}}_purge"($1, $2, $3, "{{schema}}"."{{audit}}_as"($4, $5))

@@ -11,6 +11,7 @@ mod agenda;
 mod allowance;
 mod audit;
 mod cursor;
+mod diagnosis;
 mod error;
 mod fanout;
 mod fleet;

@@ -7,15 +7,15 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
 use futures_util::stream::poll_fn;
 use mainstay_core::store::Queue;
 use mainstay_core::{Error, ErrorKind, Result};
 use tokio::sync::{mpsc, watch};
-use tokio_postgres::AsyncMessage;
 use tokio_postgres::types::Type;
+use tokio_postgres::{AsyncMessage, Client};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 use uuid::Uuid;
@@ -90,6 +90,22 @@ struct Task {
     told: Arc<AtomicBool>,
 }
 
+/// A connection that hears notifications.
+struct Ear {
+    client: Client,
+    /// The channels of those it heard.
+    notifications: mpsc::UnboundedReceiver<String>,
+    /// The channel it hears from its beginning.
+    trial: String,
+    _driver: AbortOnDropHandle<()>,
+}
+
+impl Ear {
+    async fn run(&self, sql: String) -> Result<()> {
+        self.client.batch_execute(&sql).await.map_err(|error| from_driver(LISTEN, error))
+    }
+}
+
 impl Listener {
     pub(crate) fn new(
         connector: Connector,
@@ -121,6 +137,14 @@ impl Listener {
             });
         }
         signals
+    }
+
+    /// How long a notification takes to come back, on a connection made for that; none if none comes within that time.
+    pub(crate) async fn try_out(&self, within: Duration) -> Result<Option<Duration>> {
+        let mut ear = self.task.connect().await?;
+        let begun = Instant::now();
+        let came = self.task.try_out(&mut ear, within).await?;
+        Ok(came.map(|_| begun.elapsed()))
     }
 
     /// Ends the connection until it may be made again.
@@ -196,10 +220,37 @@ impl Task {
 
     /// Listens until the connection breaks. Returns without an error when notifications don't get through.
     async fn session(&self) -> Result<()> {
+        let mut ear = self.connect().await?;
+        let Some(channels) = self.try_out(&mut ear, PROBE_TIME).await? else {
+            if !self.told.swap(true, Ordering::Relaxed) {
+                let store = &self.identifier;
+                tracing::info!(
+                    store,
+                    "notifications don't get through (a pooler in transaction mode?); new messages are found by polling"
+                );
+            }
+            return Ok(());
+        };
+        let quoted = channels.iter().map(|channel| channel.replace('"', "\"\""));
+        let listen: String = quoted.map(|channel| format!("; listen \"{channel}\"")).collect();
+        ear.run(format!("unlisten \"{}\"{listen}", ear.trial)).await?;
+        self.set_listening(true);
+        tracing::debug!(store = &self.identifier, "listening for notifications");
+        while let Some(heard) = ear.notifications.recv().await {
+            // The trial's own channel may still be heard once more.
+            for (signal, _) in self.signals.iter().zip(&channels).filter(|(_, channel)| **channel == heard) {
+                signal.send_modify(|signal| signal.wakes += 1);
+            }
+        }
+        Err(broken())
+    }
+
+    /// A connection of its own that hears a channel of its own: the trial wakes nobody else.
+    async fn connect(&self) -> Result<Ear> {
         let counted = self.connector.count();
         let (client, mut connection) = self.connector.connect(LISTEN).await?;
-        let (heard, mut notifications) = mpsc::unbounded_channel();
-        let _driver = AbortOnDropHandle::new(tokio::spawn(async move {
+        let (heard, notifications) = mpsc::unbounded_channel();
+        let driver = AbortOnDropHandle::new(tokio::spawn(async move {
             let _counted = counted;
             let mut messages = poll_fn(move |context| connection.poll_message(context));
             while let Some(Ok(message)) = messages.next().await {
@@ -210,40 +261,20 @@ impl Task {
                 }
             }
         }));
-
-        // A channel of this connection's own: the trial wakes nobody else.
         let trial = format!("mainstay_trial_{}", Uuid::new_v4().simple());
-        let run =
-            async |sql: String| client.batch_execute(&sql).await.map_err(|error| from_driver(LISTEN, error));
-        run(format!("listen \"{trial}\"")).await?;
-        let rows = self.connections.query(LISTEN, &self.probe, &[(&trial, Type::TEXT)]).await?;
-        let channels = channels(&rows)?;
-        match tokio::time::timeout(PROBE_TIME, notifications.recv()).await {
-            Ok(Some(_)) => {}
-            Ok(None) => return Err(broken()),
-            Err(_) => {
-                if !self.told.swap(true, Ordering::Relaxed) {
-                    let store = &self.identifier;
-                    tracing::info!(
-                        store,
-                        "notifications don't get through (a pooler in transaction mode?); new messages are found by polling"
-                    );
-                }
-                return Ok(());
-            }
+        let ear = Ear { client, notifications, trial, _driver: driver };
+        ear.run(format!("listen \"{}\"", ear.trial)).await?;
+        Ok(ear)
+    }
+
+    /// The subjects' channels, if a notification comes within that time.
+    async fn try_out(&self, ear: &mut Ear, within: Duration) -> Result<Option<[String; SUBJECTS]>> {
+        let rows = self.connections.query(LISTEN, &self.probe, &[(&ear.trial, Type::TEXT)]).await?;
+        match tokio::time::timeout(within, ear.notifications.recv()).await {
+            Ok(Some(_)) => channels(&rows).map(Some),
+            Ok(None) => Err(broken()),
+            Err(_) => Ok(None),
         }
-        let quoted = channels.iter().map(|channel| channel.replace('"', "\"\""));
-        let listen: String = quoted.map(|channel| format!("; listen \"{channel}\"")).collect();
-        run(format!("unlisten \"{trial}\"{listen}")).await?;
-        self.set_listening(true);
-        tracing::debug!(store = &self.identifier, "listening for notifications");
-        while let Some(heard) = notifications.recv().await {
-            // The trial's own channel may still be heard once more.
-            for (signal, _) in self.signals.iter().zip(&channels).filter(|(_, channel)| **channel == heard) {
-                signal.send_modify(|signal| signal.wakes += 1);
-            }
-        }
-        Err(broken())
     }
 
     /// Says whether notifications get through, and returns whether they did before.

@@ -7,14 +7,15 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use mainstay_core::Result;
 use mainstay_core::store::{
-    Agenda, AuditStore, Capabilities, FanoutStore, HealthStore, InboxStore, JobStore, JoinStore, LeaseStore,
-    Names, OperationStore, OutboxStore, Provider, Queue, SchemaStore, TimerStore,
+    Agenda, AuditStore, Capabilities, DiagnosisStore, FanoutStore, HealthStore, InboxStore, JobStore,
+    JoinStore, LeaseStore, Names, OperationStore, OutboxStore, Provider, Queue, SchemaStore, TimerStore,
 };
 use tokio_util::sync::CancellationToken;
 
 use crate::agenda::PostgresAgenda;
 use crate::allowance::Allowance;
 use crate::audit::PostgresAudit;
+use crate::diagnosis::PostgresDiagnosis;
 use crate::error::PoolLimits;
 use crate::fanout::PostgresFanout;
 use crate::health::PostgresHealth;
@@ -64,6 +65,7 @@ struct Shared {
     operations: Arc<PostgresOperations>,
     schema: Arc<PostgresSchema>,
     health: Arc<PostgresHealth>,
+    diagnosis: Arc<PostgresDiagnosis>,
     agenda: PostgresAgenda,
     listener: Option<Arc<Listener>>,
     closed: CancellationToken,
@@ -167,6 +169,7 @@ impl Postgres {
         let operations = Arc::new(PostgresOperations::new(connections.clone(), &names)?);
         let schema = Arc::new(PostgresSchema::new(connections.clone(), names.clone())?);
         let health = Arc::new(PostgresHealth::new(connections.clone(), &names)?);
+        let diagnosis = PostgresDiagnosis::new(connections.clone(), &names, listener.clone())?;
         let agenda = PostgresAgenda::new(connections.clone(), &names)?;
         let shared = Shared {
             names,
@@ -181,6 +184,7 @@ impl Postgres {
             fanout,
             schema,
             health,
+            diagnosis: Arc::new(diagnosis),
             agenda,
             listener,
             audit,
@@ -268,6 +272,10 @@ impl Provider for Postgres {
 
     fn health(&self) -> Arc<dyn HealthStore> {
         Arc::clone(&self.shared.health) as Arc<dyn HealthStore>
+    }
+
+    fn diagnosis(&self) -> Option<Arc<dyn DiagnosisStore>> {
+        Some(Arc::clone(&self.shared.diagnosis) as Arc<dyn DiagnosisStore>)
     }
 
     fn schema(&self) -> Arc<dyn SchemaStore> {

@@ -222,17 +222,23 @@ pub(crate) fn stats(totals: &[Row], topics: &[Row]) -> Result<OutboxStats> {
     stats.failed = row.count(5)?;
     stats.held_keys = row.count(6)?;
     stats.oldest_ready = row.get::<Option<f64>>(7)?.and_then(seconds);
-    for row in topics {
-        let row = Reader::new(STATS, row);
+    stats.topics = self::topics(STATS, topics)?;
+    Ok(stats)
+}
+
+pub(crate) fn topics(operation: &'static str, rows: &[Row]) -> Result<Vec<TopicStats>> {
+    let read = |row| {
+        let row = Reader::new(operation, row);
         let mut topic = TopicStats::default();
         topic.topic = row.get(0)?;
         topic.ready = row.count(1)?;
         topic.scheduled = row.count(2)?;
         topic.in_progress = row.count(3)?;
         topic.failed = row.count(4)?;
-        stats.topics.push(topic);
-    }
-    Ok(stats)
+        topic.oldest_ready = row.get::<Option<f64>>(5)?.and_then(seconds);
+        Ok(topic)
+    };
+    rows.iter().map(read).collect()
 }
 
 /// A number of seconds from the database as a duration; none when it is none.

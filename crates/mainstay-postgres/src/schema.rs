@@ -457,8 +457,13 @@ fn check_names(names: &Names) -> Result<()> {
 /// What the steps make of these kinds, the way `to_regclass` reads it.
 fn qualified_names(names: &Names, kinds: &[&str]) -> Vec<String> {
     let schema = PostgresSchema::quoted(names.schema());
-    let made = MIGRATIONS.iter().flat_map(|step| step.made(kinds, names));
+    let made = relation_names(names, kinds).into_iter();
     made.map(|name| format!("{schema}.{}", PostgresSchema::quoted(&name))).collect()
+}
+
+/// What the steps make of these kinds, without the schema's name.
+pub(crate) fn relation_names(names: &Names, kinds: &[&str]) -> Vec<String> {
+    MIGRATIONS.iter().flat_map(|step| step.made(kinds, names)).collect()
 }
 
 /// The definitions of all functions.
@@ -468,7 +473,7 @@ fn functions(names: &Names) -> impl Iterator<Item = String> {
 }
 
 /// The names of all functions, from their definitions; one with several forms comes once.
-fn function_names(names: &Names) -> Vec<String> {
+pub(crate) fn function_names(names: &Names) -> Vec<String> {
     let each = |file: &'static Functions| file.over.iter().map(|queue| (file.sql, *queue));
     let made = FUNCTIONS
         .iter()

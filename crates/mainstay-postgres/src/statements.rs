@@ -87,6 +87,13 @@ statements! {
 }
 
 statements! {
+    /// What a doctor looks at.
+    DiagnosisStatements from "../queries/diagnosis.sql" {
+        rights, transactions, tables, indexes, runs,
+    }
+}
+
+statements! {
     /// The statements of timers.
     TimerStatements from "../queries/timers.sql" {
         reschedule, next_event_time,
@@ -165,6 +172,8 @@ mod tests {
         let primitives = primitives.chain(fanout.all());
         let health = HealthStatements::new(&names).unwrap();
         let primitives = primitives.chain(health.all());
+        let diagnosis = DiagnosisStatements::new(&names).unwrap();
+        let primitives = primitives.chain(diagnosis.all());
         let agenda = AgendaStatements::new(&names).unwrap();
         let primitives = primitives.chain(agenda.all());
         let audit = AuditStatements::new(&names).unwrap();
@@ -203,6 +212,8 @@ mod tests {
         assert_eq!(include_str!("../queries/fanout.sql").matches("-- name: ").count(), known);
         let known = HealthStatements::new(&names).unwrap().all().len();
         assert_eq!(include_str!("../queries/health.sql").matches("-- name: ").count(), known);
+        let known = DiagnosisStatements::new(&names).unwrap().all().len();
+        assert_eq!(include_str!("../queries/diagnosis.sql").matches("-- name: ").count(), known);
         let known = SchemaStatements::new(&names).unwrap().all().len();
         assert_eq!(include_str!("../queries/schema.sql").matches("-- name: ").count(), known);
     }

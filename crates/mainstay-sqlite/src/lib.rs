@@ -51,6 +51,7 @@ mod audit;
 mod call;
 mod connection;
 mod database;
+mod diagnosis;
 mod error;
 mod fanout;
 mod fleet;

@@ -9,13 +9,14 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use mainstay_core::Result;
 use mainstay_core::store::{
-    Agenda, AuditStore, Capabilities, FanoutStore, HealthStore, InboxStore, JobStore, JoinStore, LeaseStore,
-    Names, OperationStore, OutboxStore, Provider, Queue, SchemaStore, TimerStore,
+    Agenda, AuditStore, Capabilities, DiagnosisStore, FanoutStore, HealthStore, InboxStore, JobStore,
+    JoinStore, LeaseStore, Names, OperationStore, OutboxStore, Provider, Queue, SchemaStore, TimerStore,
 };
 
 use crate::agenda::SqliteAgenda;
 use crate::audit::SqliteAudit;
 use crate::database::Database;
+use crate::diagnosis::SqliteDiagnosis;
 use crate::fanout::SqliteFanout;
 use crate::health::SqliteHealth;
 use crate::inbox::SqliteInbox;
@@ -138,6 +139,10 @@ impl Provider for Sqlite {
 
     fn health(&self) -> Arc<dyn HealthStore> {
         Arc::new(SqliteHealth::new(Arc::clone(&self.database)))
+    }
+
+    fn diagnosis(&self) -> Option<Arc<dyn DiagnosisStore>> {
+        Some(Arc::new(SqliteDiagnosis::new(Arc::clone(&self.database))))
     }
 
     fn schema(&self) -> Arc<dyn SchemaStore> {

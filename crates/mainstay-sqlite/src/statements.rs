@@ -10,6 +10,7 @@ use mainstay_core::store::{Names, PerNames, render};
 const QUEUE: &str = include_str!("../queries/queue.sql");
 const AUDIT: &str = include_str!("../queries/audit.sql");
 const FANOUT: &str = include_str!("../queries/fanout.sql");
+const DIAGNOSIS: &str = include_str!("../queries/diagnosis.sql");
 const HEALTH: &str = include_str!("../queries/health.sql");
 const INBOX: &str = include_str!("../queries/inbox.sql");
 const JOBS: &str = include_str!("../queries/jobs.sql");
@@ -120,6 +121,14 @@ statements! {
         leases,
         lease_lapsed_last,
         lane,
+    }
+}
+
+statements! {
+    /// What a doctor looks at, ready to prepare.
+    DiagnosisStatements from DIAGNOSIS {
+        runs,
+        latest_run,
     }
 }
 
@@ -350,8 +359,9 @@ mod tests {
         let fanout = FanoutStatements::new(&names);
         let (inbox, audit) = (InboxStatements::new(&names), AuditStatements::new(&names));
         let operations = OperationStatements::new(&names);
-        let health = HealthStatements::new(&names);
+        let (health, diagnosis) = (HealthStatements::new(&names), DiagnosisStatements::new(&names));
         let all = [
+            (diagnosis.all(), DIAGNOSIS),
             (fanout.all(), FANOUT),
             (operations.all(), OPERATIONS),
             (inbox.all(), INBOX),
@@ -392,6 +402,7 @@ mod tests {
             prepare("leases", LeaseStatements::new(&names).all());
             prepare("jobs", JobStatements::new(&names).all());
             prepare("joins", JoinStatements::new(&names).all());
+            prepare("diagnosis", DiagnosisStatements::new(&names).all());
             prepare("fan-outs", FanoutStatements::new(&names).all());
         }
     }

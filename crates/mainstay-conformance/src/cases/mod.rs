@@ -13,6 +13,7 @@ mod concurrency;
 mod crash;
 mod dedupe;
 mod delivery;
+mod doctor;
 mod effects;
 mod enqueue;
 mod fail;
@@ -109,6 +110,7 @@ pub fn all() -> Vec<Case> {
         fuzz::CASES,
         guard::CASES,
         handlers::CASES,
+        doctor::CASES,
         health::CASES,
         inbox_engine::CASES,
         inbox_service::CASES,

@@ -5,6 +5,7 @@
 
 mod check;
 mod connectivity;
+mod doctor;
 mod fleet;
 mod leases;
 mod options;
@@ -16,6 +17,7 @@ mod seen;
 mod startup;
 mod status;
 mod stuck;
+mod surroundings;
 mod why;
 mod workers;
 
@@ -28,4 +30,7 @@ pub use seen::{LaneSeen, LeasesSeen, Patience, SEEN_AT_MOST, ScheduleSeen, WorkS
 pub use startup::Startup;
 pub(crate) use startup::{StartupGuard, StartupState};
 pub use status::HealthStatus;
+pub use surroundings::{
+    IndexSeen, OpenTransaction, RightsSeen, RunsSeen, SessionsSeen, StorageSeen, TableSeen, TransactionsSeen,
+};
 pub use why::{Explanation, Why};

@@ -14,13 +14,14 @@ use crate::runtime::Mainstay;
 use crate::store::{HealthStore, Provider, Queue, SchemaStatus};
 
 use super::check::told;
+use super::doctor::OF_THE_SURROUNDINGS;
 use super::{
     Check, Finding, HealthOptions, HealthReport, StartupState, WorkSeen, connectivity, leases, overdue,
     schema, stuck, workers,
 };
 
 /// What is to be known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Probe {
     /// Whether it lives. Of a process: whether its services run, whatever the database does, since a restart would not help that. Of a
@@ -31,6 +32,9 @@ pub enum Probe {
     /// All there is to tell.
     #[default]
     Full,
+    /// All that, and what is around it: clocks, rights, the pooler, open transactions, waste, how far topics lag. Takes longer than a
+    /// probe has time for.
+    Doctor,
 }
 
 impl Probe {
@@ -40,6 +44,7 @@ impl Probe {
             Self::Live => "live",
             Self::Ready => "ready",
             Self::Full => "full",
+            Self::Doctor => "doctor",
         }
     }
 }
@@ -84,7 +89,7 @@ impl Health {
         Ok(self)
     }
 
-    /// Asks. Always answers, within three times the time limit.
+    /// Asks. Always answers, within three times the time limit; as a doctor, four times.
     pub async fn check(&self, probe: Probe) -> HealthReport {
         let begun = Instant::now();
         let database = self.provider.outbox().identifier().to_owned();
@@ -116,9 +121,7 @@ impl Health {
         }
         if !reached {
             checks.push(not_asked("schema", "the database can't be reached"));
-            if probe == Probe::Full {
-                checks.extend(OF_THE_TABLES.map(|name| not_asked(name, "the database can't be reached")));
-            }
+            checks.extend(of_the_tables(probe).map(|name| not_asked(name, "the database can't be reached")));
             return false;
         }
         let store = self.provider.schema();
@@ -126,13 +129,19 @@ impl Health {
         let finding = status.as_ref().map_or_else(Clone::clone, schema::judge);
         checks.push(Check::new("schema", finding, took));
         match status {
-            _ if probe != Probe::Full => {}
+            _ if probe < Probe::Full => {}
             // What is in tables of another version only that version knows.
             Ok(other) if !matches!(other, SchemaStatus::Current { .. }) => {
-                checks.extend(OF_THE_TABLES.map(|name| not_asked(name, "the schema is not this program's")));
+                let why = "the schema is not this program's";
+                checks.extend(of_the_tables(probe).map(|name| not_asked(name, why)));
             }
             // It may be the one thing that can't be told.
-            Ok(_) | Err(_) => self.ask_tables(checks).await,
+            Ok(_) | Err(_) => {
+                self.ask_tables(checks).await;
+                if probe == Probe::Doctor {
+                    self.ask_surroundings(checks).await;
+                }
+            }
         }
         true
     }
@@ -174,7 +183,7 @@ impl Health {
     }
 
     /// An answer, or why there is none, and how long that took.
-    async fn ask<T>(
+    pub(super) async fn ask<T>(
         &self,
         question: impl Future<Output = Result<T, Error>>,
     ) -> (Result<T, Finding>, Duration) {
@@ -192,6 +201,16 @@ impl std::fmt::Debug for Health {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Health").field("options", &self.options).finish_non_exhaustive()
     }
+}
+
+/// What needs the schema, of all that is asked.
+fn of_the_tables(probe: Probe) -> impl Iterator<Item = &'static str> {
+    let (tables, surroundings): (&[_], &[_]) = match probe {
+        Probe::Live | Probe::Ready => (&[], &[]),
+        Probe::Full => (&OF_THE_TABLES, &[]),
+        Probe::Doctor => (&OF_THE_TABLES, &OF_THE_SURROUNDINGS),
+    };
+    tables.iter().chain(surroundings).copied()
 }
 
 fn not_asked(name: &'static str, why: &str) -> Check {

@@ -52,7 +52,7 @@ impl Startup {
         };
         match probe {
             Probe::Live => Finding::healthy(alive),
-            Probe::Ready | Probe::Full => Finding::new(HealthStatus::Unhealthy, alive),
+            Probe::Ready | Probe::Full | Probe::Doctor => Finding::new(HealthStatus::Unhealthy, alive),
         }
     }
 }

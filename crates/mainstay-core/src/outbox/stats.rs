@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 /// How many messages stand where.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -56,4 +56,11 @@ pub struct TopicStats {
     pub in_progress: u64,
     /// Failed for good.
     pub failed: u64,
+    /// How long the oldest due message of it has been waiting; in seconds where it is serialised.
+    #[serde(rename = "oldest_ready_seconds", serialize_with = "in_seconds")]
+    pub oldest_ready: Option<Duration>,
+}
+
+fn in_seconds<S: Serializer>(duration: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+    duration.map(|duration| duration.as_secs_f64()).serialize(serializer)
 }

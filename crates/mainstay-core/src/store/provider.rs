@@ -9,8 +9,8 @@ use crate::audit::Actor;
 use crate::error::{Error, ErrorKind, Result};
 
 use super::{
-    Agenda, AuditStore, Capabilities, FanoutStore, HealthStore, InboxStore, JobStore, JoinStore, LeaseStore,
-    OperationStore, OutboxStore, Queue, SchemaStatus, TimerStore,
+    Agenda, AuditStore, Capabilities, DiagnosisStore, FanoutStore, HealthStore, InboxStore, JobStore,
+    JoinStore, LeaseStore, OperationStore, OutboxStore, Queue, SchemaStatus, TimerStore,
 };
 
 /// A database with Mainstay's tables in it.
@@ -56,6 +56,11 @@ pub trait Provider: Send + Sync + 'static {
 
     /// What the health checks look at.
     fn health(&self) -> Arc<dyn HealthStore>;
+
+    /// What a doctor looks at. Defaults to nothing.
+    fn diagnosis(&self) -> Option<Arc<dyn DiagnosisStore>> {
+        None
+    }
 
     /// The schema.
     fn schema(&self) -> Arc<dyn SchemaStore>;

@@ -1,6 +1,8 @@
 //! What the health checks cost on large tables: looked up in the database's own books.
 
-use mainstay_core::health::{Patience, SEEN_AT_MOST};
+use std::sync::Arc;
+
+use mainstay_core::health::{Health, HealthStatus, Patience, Probe, SEEN_AT_MOST};
 use mainstay_core::store::{Names, Provider, Queue, render};
 use mainstay_postgres::Postgres;
 use mainstay_tests::TestDatabase;
@@ -73,4 +75,49 @@ async fn a_look_at_100_000_rows_walks_the_front_only() {
     assert!(seen.oldest_due.unwrap().as_secs() >= 99_990, "{seen:?}");
     assert_eq!((seen.stuck, seen.busy, seen.idle), (0, 0, Some(0)));
     assert!(seen.last_settled.unwrap().as_secs() < 3_600, "{seen:?}");
+}
+
+#[tokio::test]
+async fn a_doctor_sees_who_holds_a_transaction_open_and_not_what_it_says() {
+    let database = database().await;
+    let client = database.client().await;
+    client.batch_execute("set application_name = 'nightly report'; begin; select 'a secret'").await.unwrap();
+    let postgres = Postgres::connect(&database.url()).await.unwrap();
+    let seen = postgres.diagnosis().unwrap().transactions().await.unwrap().unwrap();
+    let holders: Vec<_> = seen.oldest.iter().map(|open| open.holder.as_str()).collect();
+    assert!(holders[0].contains("application nightly report") && holders[0].contains("pid "), "{holders:?}");
+    assert!(!holders[0].contains("secret") && holders[0].contains("idle in transaction"), "{holders:?}");
+    client.batch_execute("rollback").await.unwrap();
+    let seen = postgres.diagnosis().unwrap().transactions().await.unwrap().unwrap();
+    assert!(seen.oldest.iter().all(|open| !open.holder.contains("nightly report")), "{seen:?}");
+}
+
+#[tokio::test]
+async fn a_doctor_sees_dead_rows_and_indexes_that_are_not_valid() {
+    let database = database().await;
+    let client = database.client().await;
+    let postgres = Arc::new(Postgres::connect(&database.url()).await.unwrap());
+    let health = Health::new(Arc::clone(&postgres) as Arc<dyn Provider>);
+    let report = health.check(Probe::Doctor).await;
+    for check in ["storage", "indexes"] {
+        assert_eq!(report.check(check).unwrap().status, HealthStatus::Healthy, "{report:#?}");
+    }
+    client
+        .batch_execute(
+            "alter table infra.jobs set (autovacuum_enabled = false);
+             insert into infra.jobs (name, topic, cron) select 'job-' || n, 't', '@daily' from generate_series(1, 1000) n;
+             delete from infra.jobs;
+             select pg_stat_force_next_flush();
+             update pg_index set indisvalid = false where indexrelid = 'infra.jobs_due'::regclass",
+        )
+        .await
+        .unwrap();
+    let seen = postgres.diagnosis().unwrap().storage().await.unwrap();
+    let jobs = seen.tables.iter().find(|table| table.name == "jobs").unwrap();
+    assert_eq!((jobs.live, jobs.dead, jobs.vacuumed), (0, 1_000, None), "{jobs:?}");
+    assert_eq!(seen.tables[0].name, "jobs", "most dead rows come first");
+    let report = health.check(Probe::Doctor).await;
+    let indexes = report.check("indexes").unwrap();
+    assert_eq!(indexes.status, HealthStatus::Degraded);
+    assert!(indexes.summary.ends_with("jobs_due"), "{indexes:?}");
 }

@@ -4,7 +4,7 @@ mod admin;
 mod claim;
 mod enqueue;
 mod forward;
-mod read;
+pub(crate) mod read;
 mod settle;
 
 use std::any::Any;

@@ -90,6 +90,7 @@ pub(crate) fn backlog(connection: &Connection, sql: &Statements) -> Result<Outbo
     let mut topics = BTreeMap::<String, TopicStats>::new();
     let mut oldest: Option<i64> = None;
     let count = |row: &Row<'_>, column: usize| row.get::<_, i64>(column).map(i64::unsigned_abs);
+    let age = |since: i64| Duration::from_micros(now.saturating_sub(since).unsigned_abs());
 
     let mut open = connection.prepare_cached(&sql.stats_open)?;
     let mut rows = open.query([now])?;
@@ -103,6 +104,7 @@ pub(crate) fn backlog(connection: &Connection, sql: &Statements) -> Result<Outbo
         stats.in_progress += topic.in_progress;
         stats.lapsed += count(row, 4)?;
         let since: Option<i64> = row.get(5)?;
+        topic.oldest_ready = since.map(age);
         oldest = oldest.into_iter().chain(since).min();
     }
     let mut failed = connection.prepare_cached(&sql.stats_failed)?;
@@ -113,7 +115,7 @@ pub(crate) fn backlog(connection: &Connection, sql: &Statements) -> Result<Outbo
         stats.failed += topic.failed;
     }
     stats.held_keys = connection.prepare_cached(&sql.stats_held)?.query_row([], |row| count(row, 0))?;
-    stats.oldest_ready = oldest.map(|since| Duration::from_micros(now.saturating_sub(since).unsigned_abs()));
+    stats.oldest_ready = oldest.map(age);
     let named = topics.into_iter().map(|(name, mut topic)| {
         topic.topic = name;
         topic

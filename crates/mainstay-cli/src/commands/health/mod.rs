@@ -38,6 +38,18 @@ Exit codes:
   2  wrong usage
   3  could not tell: the database can't be reached, or does not answer in time";
 
+const DOCTOR_EXAMPLES: &str = "\
+Examples:
+  mainstay doctor --database shop.db
+  mainstay doctor --fleet fleet.toml --store acme
+  mainstay doctor --json | jq -r '.checks[] | select(.advice) | \"\\(.name): \\(.advice)\"'
+
+All that `mainstay health` checks, and what is around it: the clocks of this machine and of the database, the rights of
+the user, a pooler between, the way of notifications, transactions that have been open for long and who holds them, dead
+rows and unused pages, indexes, runs of jobs that were late, how far each topic lags. Nothing is written.
+
+Exit codes: those of `mainstay health`; what only a doctor checks never makes a database unhealthy.";
+
 /// What is to be known.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Asked {
@@ -54,13 +66,28 @@ pub(crate) struct HealthArgs {
     /// What is to be known [default: everything]
     #[arg(value_enum)]
     probe: Option<Asked>,
+    #[command(flatten)]
+    of: AskedOf,
+}
+
+/// Examine a database, or all of a fleet, more closely than health does, and say what to do
+#[derive(Debug, Args)]
+#[command(after_help = DOCTOR_EXAMPLES)]
+pub(crate) struct DoctorArgs {
+    #[command(flatten)]
+    of: AskedOf,
+}
+
+/// What is asked, and for how long.
+#[derive(Debug, Args)]
+struct AskedOf {
     /// The databases that this fleet file names, instead of one; also MAINSTAY_FLEET or `fleet = "…"` where no database is named
     #[arg(long, value_name = "FILE")]
     fleet: Option<PathBuf>,
     /// Of the fleet, only the databases with these ids
     #[arg(long, value_name = "ID")]
     store: Vec<String>,
-    /// How long a check waits for its answer, 10ms to 5m; all of them take three times that at most
+    /// How long a check waits for its answer, 10ms to 5m; all of them take four times that at most
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = parse_positive_duration)]
     timeout: Duration,
     /// Databases of a fleet asked at once
@@ -69,13 +96,21 @@ pub(crate) struct HealthArgs {
 }
 
 pub(crate) async fn run(arguments: HealthArgs, settings: &Settings) -> anyhow::Result<ExitCode> {
-    let options = HealthOptions::default().timeout(arguments.timeout);
-    options.validate()?;
     let probe = match arguments.probe {
         Some(Asked::Live) => Probe::Live,
         Some(Asked::Ready) => Probe::Ready,
         None => Probe::Full,
     };
+    check(probe, arguments.of, settings).await
+}
+
+pub(crate) async fn doctor(arguments: DoctorArgs, settings: &Settings) -> anyhow::Result<ExitCode> {
+    check(Probe::Doctor, arguments.of, settings).await
+}
+
+async fn check(probe: Probe, arguments: AskedOf, settings: &Settings) -> anyhow::Result<ExitCode> {
+    let options = HealthOptions::default().timeout(arguments.timeout);
+    options.validate()?;
     let of_fleet =
         arguments.fleet.is_some() || settings.database()?.is_none() && settings.fleet(None)?.is_some();
     if !of_fleet {

@@ -54,11 +54,11 @@ pub(crate) fn tell(stats: &OutboxStats) -> anyhow::Result<()> {
     if let Some(waiting) = stats.oldest_ready {
         output::line(format_args!("the oldest ready message has been waiting for {}", age(waiting)))?;
     }
-    tell_topics(&stats.topics, ["topic", "ready", "scheduled", "in progress", "failed"])
+    tell_topics(&stats.topics, ["topic", "ready", "scheduled", "in progress", "failed", "waiting for"])
 }
 
 /// The counts by topic, if there are any.
-pub(crate) fn tell_topics(topics: &[TopicStats], header: [&str; 5]) -> anyhow::Result<()> {
+pub(crate) fn tell_topics(topics: &[TopicStats], header: [&str; 6]) -> anyhow::Result<()> {
     if topics.is_empty() {
         return Ok(());
     }
@@ -66,7 +66,9 @@ pub(crate) fn tell_topics(topics: &[TopicStats], header: [&str; 5]) -> anyhow::R
     for topic in topics {
         let counts = [topic.ready, topic.scheduled, topic.in_progress, topic.failed];
         let cells = counts.map(|items| number(count(items)));
-        table.add_row(std::iter::once(comfy_table::Cell::new(shorten(&topic.topic, 60))).chain(cells));
+        let waiting = number(topic.oldest_ready.map(age).unwrap_or_default());
+        let name = comfy_table::Cell::new(shorten(&topic.topic, 60));
+        table.add_row(std::iter::once(name).chain(cells).chain([waiting]));
     }
     output::print(&table)
 }

@@ -45,6 +45,6 @@ pub(super) async fn run(timers: &Timers, settings: &Settings) -> anyhow::Result<
     if let Some(next) = next {
         output::line(format_args!("the next event is due at {}", moment(next)))?;
     }
-    tell_topics(&stats.topics, ["topic", "overdue", "due later", "claimed", "failed"])?;
+    tell_topics(&stats.topics, ["topic", "overdue", "due later", "claimed", "failed", "late by"])?;
     Ok(ExitCode::SUCCESS)
 }
