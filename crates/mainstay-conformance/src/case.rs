@@ -118,6 +118,7 @@ macro_rules! suite {
         $crate::guard_cases!($fixture);
         $crate::handlers_cases!($fixture);
         $crate::doctor_cases!($fixture);
+        $crate::watchdog_cases!($fixture);
         $crate::health_cases!($fixture);
         $crate::inbox_engine_cases!($fixture);
         $crate::inbox_service_cases!($fixture);

@@ -24,6 +24,9 @@ use crate::statements::{DiagnosisStatements, QueueStatements};
 /// A notification that takes longer does not come.
 const HEARD_WITHIN: Duration = Duration::from_secs(2);
 
+/// How often it is tried whether sessions are shared, before they are taken not to be.
+const SESSION_TRIALS: usize = 5;
+
 const SESSIONS: &str = "diagnosis.sessions";
 
 /// Looks at what surrounds the work in a PostgreSQL database.
@@ -72,20 +75,26 @@ impl DiagnosisStore for PostgresDiagnosis {
     }
 
     /// Two connections ask for their sessions. The second holds on to the one it got, so where the first had only borrowed one, either the
-    /// second has got that, or the first gets another.
+    /// second has got that, or the first gets another; unless somebody else took it just then, so it is tried a few times.
     async fn sessions(&self) -> Result<Option<SessionsSeen>> {
         let first = self.connections.lease(SESSIONS).await?;
         let second = self.connections.lease(SESSIONS).await?;
-        let before = session(first.client()?).await?;
-        let holder = second.client()?;
-        run(holder, "begin read only").await?;
-        let held = session(holder).await?;
-        let after = session(first.client()?).await?;
-        run(holder, "rollback").await?;
+        let (asking, holding) = (first.client()?, second.client()?);
+        let mut seen = SessionsSeen::Own;
+        for _ in 0..SESSION_TRIALS {
+            let before = session(asking).await?;
+            run(holding, "begin read only").await?;
+            let held = session(holding).await?;
+            let after = session(asking).await?;
+            run(holding, "rollback").await?;
+            if before == held || before != after {
+                seen = SessionsSeen::Shared;
+                break;
+            }
+        }
         first.give_back();
         second.give_back();
-        let shared = before == held || before != after;
-        Ok(Some(if shared { SessionsSeen::Shared } else { SessionsSeen::Own }))
+        Ok(Some(seen))
     }
 
     async fn transactions(&self) -> Result<Option<TransactionsSeen>> {

@@ -72,6 +72,7 @@ mod timer_claims;
 mod timer_firing;
 mod timers;
 mod wait;
+mod watchdog;
 
 use crate::case::Case;
 
@@ -111,6 +112,7 @@ pub fn all() -> Vec<Case> {
         guard::CASES,
         handlers::CASES,
         doctor::CASES,
+        watchdog::CASES,
         health::CASES,
         inbox_engine::CASES,
         inbox_service::CASES,

@@ -56,14 +56,9 @@ impl Health {
                 |name| Check::new(name, not_here("this database has no such checks yet"), Duration::ZERO);
             return checks.extend(OF_THE_SURROUNDINGS.map(none));
         };
-        let (clock, rest, topics) = futures_util::join!(
-            self.ask_clock(),
-            self.ask_store(&*store),
-            join_all(Queue::ALL.map(|queue| self.ask_topics(&*store, queue)))
-        );
-        checks.push(clock);
-        checks.extend(rest);
-        checks.extend(topics);
+        checks.push(self.ask_clock().await);
+        checks.extend(self.ask_store(&*store).await);
+        checks.extend(join_all(Queue::ALL.map(|queue| self.ask_topics(&*store, queue))).await);
     }
 
     async fn ask_clock(&self) -> Check {
@@ -75,9 +70,10 @@ impl Health {
     }
 
     async fn ask_store(&self, store: &dyn DiagnosisStore) -> Vec<Check> {
-        let (rights, sessions, notifications, transactions, storage, runs) = futures_util::join!(
+        // By itself: what else is asked at the same time would change whose session is whose.
+        let sessions = self.ask(store.sessions()).await;
+        let (rights, notifications, transactions, storage, runs) = futures_util::join!(
             self.ask(store.rights()),
-            self.ask(store.sessions()),
             self.ask(store.notifications()),
             self.ask(store.transactions()),
             self.ask(store.storage()),

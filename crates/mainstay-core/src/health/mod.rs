@@ -6,6 +6,7 @@
 mod check;
 mod connectivity;
 mod doctor;
+mod expiring;
 mod fleet;
 mod leases;
 mod options;
@@ -18,6 +19,7 @@ mod startup;
 mod status;
 mod stuck;
 mod surroundings;
+mod watchdog;
 mod why;
 mod workers;
 
@@ -33,4 +35,6 @@ pub use status::HealthStatus;
 pub use surroundings::{
     IndexSeen, OpenTransaction, RightsSeen, RunsSeen, SessionsSeen, StorageSeen, TableSeen, TransactionsSeen,
 };
+pub use watchdog::WatchdogOptions;
+pub(crate) use watchdog::{News, Watchdog};
 pub use why::{Explanation, Why};

@@ -32,6 +32,8 @@ pub struct HealthOptions {
     pub silence: Duration,
     /// For how long a lease that lapsed without being released is told of, 1 s to 365 d. Defaults to 1 h.
     pub lapsed_leases: Duration,
+    /// Failed messages that retention deletes within this time are told of, 1 s to 365 d. Defaults to 1 day.
+    pub expiring_within: Duration,
 }
 
 impl Default for HealthOptions {
@@ -45,6 +47,7 @@ impl Default for HealthOptions {
             stuck_unhealthy: 600 * SECOND,
             silence: 120 * SECOND,
             lapsed_leases: 3_600 * SECOND,
+            expiring_within: 86_400 * SECOND,
         }
     }
 }
@@ -87,6 +90,13 @@ impl HealthOptions {
         self
     }
 
+    /// How long before retention deletes failed messages that is told.
+    #[must_use]
+    pub fn expiring_within(mut self, within: Duration) -> Self {
+        self.expiring_within = within;
+        self
+    }
+
     /// Refuses what is out of bounds.
     pub fn validate(&self) -> Result<()> {
         let longest = Duration::from_secs(300);
@@ -99,6 +109,7 @@ impl HealthOptions {
             ("stuck_unhealthy", self.stuck_unhealthy),
             ("silence", self.silence),
             ("lapsed_leases", self.lapsed_leases),
+            ("expiring_within", self.expiring_within),
         ] {
             within(field, value, SECOND, YEAR, "1 s to 365 d")?;
         }
@@ -156,6 +167,7 @@ mod tests {
             (options.stuck(minute, SECOND), "stuck_unhealthy", "stuck_degraded"),
             (options.silence(Duration::ZERO), "silence", "1 s to 365 d"),
             (options.lapsed_leases(Duration::MAX), "lapsed_leases", "1 s to 365 d"),
+            (options.expiring_within(Duration::ZERO), "expiring_within", "1 s to 365 d"),
         ] {
             let error = options.validate().unwrap_err();
             assert_eq!(error.field(), Some(field));

@@ -16,8 +16,8 @@ use crate::store::{HealthStore, Provider, Queue, SchemaStatus};
 use super::check::told;
 use super::doctor::OF_THE_SURROUNDINGS;
 use super::{
-    Check, Finding, HealthOptions, HealthReport, StartupState, WorkSeen, connectivity, leases, overdue,
-    schema, stuck, workers,
+    Check, Finding, HealthOptions, HealthReport, StartupState, WorkSeen, connectivity, expiring, leases,
+    overdue, schema, stuck, workers,
 };
 
 /// What is to be known.
@@ -68,18 +68,26 @@ pub struct Health {
     pub(super) provider: Arc<dyn Provider>,
     pub(super) startup: Option<Arc<StartupState>>,
     pub(super) options: HealthOptions,
+    /// For how long this process keeps failed messages, if not for ever.
+    pub(super) kept: Option<Duration>,
 }
 
 impl Health {
     /// Of a database, as anybody sees it.
     pub fn new(provider: Arc<dyn Provider>) -> Self {
-        Self { provider, startup: None, options: HealthOptions::default() }
+        Self { provider, startup: None, options: HealthOptions::default(), kept: None }
     }
 
     /// Of this process and its database.
     pub fn of(mainstay: &Mainstay) -> Self {
         let startup = Some(Arc::clone(mainstay.startup_state()));
-        Self { startup, ..Self::new(Arc::clone(mainstay.provider())) }
+        Self { startup, ..Self::new(Arc::clone(mainstay.provider())).keeping(mainstay.failed_kept()) }
+    }
+
+    /// The same where failed messages are deleted after so long.
+    pub(crate) fn keeping(mut self, kept: Option<Duration>) -> Self {
+        self.kept = kept;
+        self
     }
 
     /// The same with other limits. Refuses what is out of bounds.
@@ -89,7 +97,7 @@ impl Health {
         Ok(self)
     }
 
-    /// Asks. Always answers, within three times the time limit; as a doctor, four times.
+    /// Asks. Always answers, within three times the time limit; four where retention deletes failed messages, and as a doctor eight.
     pub async fn check(&self, probe: Probe) -> HealthReport {
         let begun = Instant::now();
         let database = self.provider.outbox().identifier().to_owned();
@@ -170,6 +178,11 @@ impl Health {
         checks.push(Check::new("overdue.joins", of_schedule(overdue::judge_joins), schedule_took));
         let finding = held.as_ref().map_or_else(Clone::clone, leases::judge);
         checks.push(Check::new("leases", finding, held_took));
+        if let Some(kept) = self.kept {
+            let (count, took) = self.ask(expiring::count(&*self.provider, kept, options)).await;
+            let finding = count.map_or_else(|finding| finding, |count| expiring::judge(count, options));
+            checks.push(Check::new("expiring", finding, took));
+        }
     }
 
     async fn ask_queue(

@@ -8,6 +8,7 @@ use crate::audit::{Audit, AuditRetention};
 use crate::bell::Bell;
 use crate::error::{Error, Result};
 use crate::fanout::Fanout;
+use crate::health::{Health, Watchdog, WatchdogOptions};
 use crate::inbox::Inbox;
 use crate::job::{JobDefinition, Jobs};
 use crate::join::Joins;
@@ -44,6 +45,7 @@ pub struct MainstayBuilder {
     fanouts: Vec<FanoutBuilder>,
     audit: AuditRetention,
     operations: Option<OperationOptions>,
+    watchdog: Option<WatchdogOptions>,
     deploy_schema: bool,
     bell: Bell,
     slots: Slots,
@@ -62,6 +64,7 @@ impl MainstayBuilder {
             fanouts: Vec::new(),
             audit: AuditRetention::default(),
             operations: None,
+            watchdog: None,
             deploy_schema: false,
             bell: Bell::default(),
             slots: Slots::default(),
@@ -142,6 +145,13 @@ impl MainstayBuilder {
         self
     }
 
+    /// Looks now and then whether this process's database is well, and says what is not in the log and in the metrics. Defaults to off: it
+    /// reads a little, also while there is nothing to do.
+    pub fn watchdog(mut self, options: WatchdogOptions) -> Self {
+        self.watchdog = Some(options);
+        self
+    }
+
     /// Brings the schema up to date at the start. Defaults to off: then a missing or old schema is an error.
     pub fn deploy_schema(mut self, deploy: bool) -> Self {
         self.deploy_schema = deploy;
@@ -181,6 +191,7 @@ impl MainstayBuilder {
         options.validate()?;
         let operations = Operations::new(self.provider.operations()).with_options(options);
 
+        let failed_kept = self.outbox.retention.and_then(|retention| retention.failed);
         let lease_gauges = positive("gauge interval", self.outbox.gauge_interval)?;
         let ends = |name, queue: &Outbox| {
             let (queue, outbox, jobs) = (queue.clone(), outbox.clone(), jobs.clone());
@@ -216,6 +227,11 @@ impl MainstayBuilder {
                 services.push(Arc::new(StalledOperations::new(operations.clone(), silence)));
             }
         }
+        if let Some(options) = self.watchdog {
+            options.validate()?;
+            let health = Health::new(Arc::clone(&self.provider)).keeping(failed_kept);
+            services.push(Arc::new(Watchdog::new(health.with_options(options.health)?, options)));
+        }
         let runs = Outbox::new(self.provider.queue(Queue::JobRuns));
         let before = services.len();
         let definitions = self.jobs.build(&jobs, &runs, &mut services)?;
@@ -250,6 +266,7 @@ impl MainstayBuilder {
             coordinators,
             deploy_schema: self.deploy_schema,
             startup: Arc::default(),
+            failed_kept,
         }))
     }
 }

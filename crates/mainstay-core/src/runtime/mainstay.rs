@@ -64,6 +64,8 @@ pub(super) struct Inner {
     pub(super) deploy_schema: bool,
     /// Where it stands, for health.
     pub(super) startup: Arc<StartupState>,
+    /// For how long failed messages are kept, if not for ever.
+    pub(super) failed_kept: Option<Duration>,
 }
 
 impl Mainstay {
@@ -139,6 +141,11 @@ impl Mainstay {
     /// Where it stands between its start and its stop.
     pub fn startup(&self) -> Startup {
         self.0.startup.get()
+    }
+
+    /// For how long failed messages are kept, if not for ever.
+    pub(crate) fn failed_kept(&self) -> Option<Duration> {
+        self.0.failed_kept
     }
 
     pub(crate) fn startup_state(&self) -> &Arc<StartupState> {

@@ -5,6 +5,7 @@
 
 mod fanout;
 mod fleet;
+mod health;
 mod inbox;
 mod jobs;
 mod joins;
@@ -23,6 +24,7 @@ pub(crate) use fleet::{
     fleet_gauges, fleet_not_refreshed, fleet_not_shared, fleet_refreshed, store_failed, store_looked_at,
     store_recovered, store_turn, watch_distrusted, watch_failed, watch_recovered,
 };
+pub(crate) use health::{alarm, health_status};
 pub(crate) use inbox::{
     begun, forgotten, guard_ended, guard_lost, guard_unreleased, marked, received, revived, seen,
 };

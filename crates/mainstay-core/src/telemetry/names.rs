@@ -146,6 +146,10 @@ pub const JOINS_COUNTED: &str = "mainstay_joins_steps_total";
 pub const JOINS_ENDED: &str = "mainstay_joins_ended_total";
 /// Counter: rows of joins deleted by retention.
 pub const JOINS_PURGED: &str = "mainstay_joins_purged_total";
+/// Gauge, by `check`: how a check of the watchdog's came out: 0 healthy, 1 degraded, 2 could not tell, 3 unhealthy.
+pub const HEALTH_STATUS: &str = "mainstay_health_status";
+/// Counter, by `check` and `status` (degraded, unknown, unhealthy): what the watchdog said of checks that are bad.
+pub const HEALTH_ALARMS: &str = "mainstay_health_alarms_total";
 /// Gauge: joins that wait for their steps.
 pub const JOINS_PENDING: &str = "mainstay_joins_pending";
 /// Gauge: of these, those whose deadline has passed.

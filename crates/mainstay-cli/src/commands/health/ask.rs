@@ -53,7 +53,7 @@ pub(super) async fn fleet(
         Ok(Health::new(provider).with_options(options)?.check(probe).await)
     };
     // The checks end by themselves before that; what is left is to open and to close.
-    let patience = options.timeout * 5;
+    let patience = options.timeout * 10;
     let asked = visit::each(databases, (patience, at_once), IfMissing::Refuse, look).await;
     let databases = asked.into_iter().map(|(store, result)| {
         let location = store.location().unwrap_or_default();

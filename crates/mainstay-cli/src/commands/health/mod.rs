@@ -87,7 +87,7 @@ struct AskedOf {
     /// Of the fleet, only the databases with these ids
     #[arg(long, value_name = "ID")]
     store: Vec<String>,
-    /// How long a check waits for its answer, 10ms to 5m; all of them take four times that at most
+    /// How long a check waits for its answer, 10ms to 5m; all of them take three times that at most, a doctor's eight times
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = parse_positive_duration)]
     timeout: Duration,
     /// Databases of a fleet asked at once
