@@ -84,9 +84,20 @@ begin
         raise exception using errcode = '22023', message = '{{jobs:literal}}_create_or_update: ' || wrong;
     end if;
     loop
-        -- Held from here on: what is compared is what is written over.
-        select j.* into was from "{{schema}}"."{{jobs}}" j where j.name = $1 for no key update;
-        if found then
+        -- Whoever is refused holds nobody up: a job that is held is not given its next time.
+        if expected_version is not null then
+            select j.* into was from "{{schema}}"."{{jobs}}" j where j.name = $1;
+            if (was.name is null and expected_version <> 0) or was.version <> expected_version or was.created_at <> expected_created_at then
+                change := 'refused';
+                job := was;
+                return;
+            end if;
+        end if;
+        -- Held from here on: what is compared is what is written over. One that must not be there is not held, should it be there by now.
+        if expected_version is distinct from 0 then
+            select j.* into was from "{{schema}}"."{{jobs}}" j where j.name = $1 for no key update;
+        end if;
+        if was.name is not null then
             if was.version <> expected_version or was.created_at <> expected_created_at then
                 change := 'refused';
                 job := was;
