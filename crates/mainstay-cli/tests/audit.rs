@@ -174,7 +174,7 @@ fn what_is_refused_leaves_a_record_of_the_failure() {
         // A reason, and not just that there is one.
         assert!(!why.contains("not all that was asked for"), "{arguments:?}: {why}");
     }
-    let done = enqueue(&program, &[]);
+    let done = enqueue(&program, &["t"]);
     program.run(&["outbox", "cancel", &done]).succeeded();
     program
         .run(&["outbox", "cancel", &done, NOBODY])
