@@ -1608,7 +1608,8 @@ create function infra.jobs_create_or_update(name text,
         overlap text DEFAULT 'allow'::text,
         jitter_seconds integer DEFAULT 0,
         priority integer DEFAULT 0,
-        actor text DEFAULT NULL::text)
+        actor text DEFAULT NULL::text,
+        expected_version bigint DEFAULT NULL::bigint)
     returns SETOF infra.jobs language plpgsql volatile;
 
 create function infra.jobs_delete(name text,
@@ -1666,6 +1667,25 @@ create function infra.jobs_purge(older_than_seconds double precision,
 create function infra.jobs_record_output(id uuid,
         output text)
     returns boolean language plpgsql volatile;
+
+create function infra.jobs_register(name text,
+        topic text,
+        cron text,
+        payload text,
+        time_zone text,
+        enabled boolean,
+        misfire text,
+        misfire_cap integer,
+        misfire_window_seconds integer,
+        overlap text,
+        jitter_seconds integer,
+        priority integer,
+        actor text,
+        expected_version bigint,
+        expected_created_at timestamp with time zone,
+        OUT change text,
+        OUT job infra.jobs)
+    returns record language plpgsql volatile;
 
 create function infra.jobs_reject(name text,
         version bigint,

@@ -28,10 +28,10 @@ CREATE TABLE "infra_audit" (
 CREATE INDEX "infra_audit_actor" ON "infra_audit" (actor, recorded_at, id);
 
 CREATE TABLE "infra_audit_anchor" (
+    audit_id    BLOB    NOT NULL,
     kind        TEXT    NOT NULL,
     value       TEXT    NOT NULL,
     recorded_at INTEGER NOT NULL,
-    audit_id    BLOB    NOT NULL,
 
     PRIMARY KEY (audit_id, kind, value),
     CONSTRAINT kind_is_1_to_64_characters CHECK (typeof(kind) = 'text' AND length(kind) BETWEEN 1 AND 64 AND instr(kind, char(0)) = 0),
@@ -931,10 +931,10 @@ CREATE INDEX "infra_operations_recent" ON "infra_operations" (started_at, id);
 CREATE INDEX "infra_operations_state" ON "infra_operations" (state, started_at, id);
 
 CREATE TABLE "infra_operations_tag" (
+    operation_id BLOB    NOT NULL,
     key          TEXT    NOT NULL,
     value        TEXT    NOT NULL,
     started_at   INTEGER NOT NULL,
-    operation_id BLOB    NOT NULL,
 
     PRIMARY KEY (operation_id, key),
     CONSTRAINT key_is_1_to_64_characters CHECK (typeof(key) = 'text' AND length(key) BETWEEN 1 AND 64 AND instr(key, char(0)) = 0),

@@ -14,6 +14,7 @@ use mainstay::sqlserver::SqlServer;
 use mainstay::store::{Names, Provider};
 
 use crate::failure::Failure;
+use crate::redact::redact;
 
 /// The accepted forms, for messages.
 pub(crate) const FORMS: &str = "\
@@ -71,6 +72,10 @@ impl Database {
         }
         if text.starts_with("postgres:") || text.starts_with("postgresql:") {
             return Err(mistake("after `postgres:` comes `//`"));
+        }
+        if redact(text) != text {
+            let what = "it has no scheme, and looks like a URL: put postgres:// in front; a file of such a name is written sqlite:PATH";
+            return Err(mistake(what));
         }
         let ending = Path::new(text).extension().and_then(|ending| ending.to_str());
         if ending.is_some_and(|ending| FILE_ENDINGS.contains(&ending)) {
@@ -177,7 +182,8 @@ fn check_file(path: &Path, missing: IfMissing) -> Result<(), Failure> {
 impl fmt::Display for Database {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::SqliteFile(path) => write!(f, "sqlite:{}", path.display()),
+            // A path may be a URL whose scheme was forgotten.
+            Self::SqliteFile(path) => write!(f, "sqlite:{}", redact(&path.display().to_string())),
             Self::SqliteMemory => f.write_str("sqlite::memory:"),
             Self::Postgres(url) | Self::SqlServer(url) => {
                 let scheme = if matches!(self, Self::Postgres(_)) { "postgres" } else { "mssql" };
@@ -239,6 +245,8 @@ mod tests {
             ("", "empty"),
             ("shop", "no scheme"),
             ("host=h password=s3cret", "no scheme"),
+            ("u:s3cret@h/x.db", "no scheme"),
+            ("u:s3@cret@h:5432/x.sqlite", "no scheme"),
             ("mysql://u:s3cret@h/d", "mysql"),
             ("s3cret s3cret s3cret://h", "no scheme"),
             ("sqlite:", "path"),
@@ -259,6 +267,7 @@ mod tests {
             ("postgres://u:s3?cret@h/d", "postgres://u@h/d"),
             ("postgresql://h/d?password=s3cret", "postgres://h/d"),
             ("sqlserver://u:s3cret@h:1/d?encrypt=strict", "mssql://u@h:1/d"),
+            ("sqlite:u:s3cret@h/x.db", "sqlite:u:***@h/x.db"),
         ] {
             assert_eq!(Database::parse(url).unwrap().to_string(), shown);
         }

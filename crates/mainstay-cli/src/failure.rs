@@ -75,11 +75,26 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
+/// Something that is not as wanted and was told on stderr already, one thing at a time. The text is for the record of it.
+#[derive(Debug)]
+pub(crate) struct Told(pub(crate) String);
+
+impl fmt::Display for Told {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Told {}
+
 /// Tells an error on stderr and gives its exit code.
 pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     if is_broken_pipe(error) {
         // Whoever read our output has had enough; that is no failure worth a word.
         return ExitCode::SUCCESS;
+    }
+    if error.is::<Told>() {
+        return ExitCode::from(FAILED);
     }
     let failure = match error.downcast_ref::<Failure>() {
         Some(failure) => failure,
@@ -91,7 +106,7 @@ pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
 
 /// The error as it is told of work on this database. What was worded already stays as it is.
 pub(crate) fn at(error: anyhow::Error, database: Option<&Database>) -> anyhow::Error {
-    if error.is::<Failure>() || is_broken_pipe(&error) {
+    if error.is::<Failure>() || error.is::<Told>() || is_broken_pipe(&error) {
         return error;
     }
     describe(&error, database).into()

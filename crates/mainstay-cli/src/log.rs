@@ -8,15 +8,53 @@ use crate::failure::Failure;
 
 /// Sends log lines that pass the filter to stderr.
 pub(crate) fn start(filter: &str) -> Result<(), Failure> {
-    let filter = EnvFilter::try_new(filter).map_err(|error| {
+    let wrong = |why: String| {
         Failure::usage("the log filter (MAINSTAY_LOG or `log` in the configuration file) is not valid")
-            .because(error)
+            .because(why)
             .hint("examples: warn, info, mainstay_core=debug")
-    })?;
+    };
+    if let Some(word) = unknown_level(filter) {
+        return Err(wrong(format!(
+            "{word:?} is no level (off, error, warn, info, debug, trace); for all of a module write {word}=trace"
+        )));
+    }
+    let filter = EnvFilter::try_new(filter).map_err(|error| wrong(error.to_string()))?;
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
         .init();
     Ok(())
+}
+
+/// The first word of the filter that stands alone and is no level. To the filter it would be the name of a module, so that a
+/// mistyped level would show nothing and say nothing.
+fn unknown_level(filter: &str) -> Option<&str> {
+    let alone = |word: &&str| !word.is_empty() && !word.contains(['=', '[', '{', '}', ']']);
+    let is_level = |word: &str| word.parse::<tracing_subscriber::filter::LevelFilter>().is_ok();
+    filter.split(',').map(str::trim).filter(alone).find(|word| !is_level(word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::unknown_level;
+
+    #[test]
+    fn a_mistyped_level_is_found() {
+        for fine in [
+            "",
+            "warn",
+            "WARN",
+            "off",
+            "info,mainstay_core=debug",
+            "mainstay_core[claim{id=1}]=trace",
+            "error, x=off",
+        ] {
+            assert_eq!(unknown_level(fine), None, "{fine}");
+        }
+        for (filter, word) in [("wran", "wran"), ("info,debgu", "debgu"), ("mainstay_core", "mainstay_core")]
+        {
+            assert_eq!(unknown_level(filter), Some(word));
+        }
+    }
 }

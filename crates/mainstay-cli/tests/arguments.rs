@@ -27,6 +27,12 @@ fn each_wrong_argument_is_named() {
         (vec!["outbox", "enqueue", "t", "--ordering-key", &long], "ordering_key must be 1 to 255"),
         (vec!["outbox", "enqueue", "t", "--correlation-id", &long], "correlation_id must be 1 to 255"),
         (vec!["outbox", "enqueue", "t", "--header", "novalue"], "NAME=VALUE"),
+        (
+            vec!["outbox", "enqueue", "t", "--header", "k=1", "--header", "k=2"],
+            "the header \"k\" is given twice",
+        ),
+        (vec!["timers", "schedule", "t", "--due-in=1s", "--header=k=1", "--header=k=1"], "given twice"),
+        (vec!["inbox", "mark", "processed", "s", "m", "--error", "x"], "inbox mark dead"),
         (vec!["outbox", "enqueue", "t", "--payload-file", "nowhere"], "nowhere"),
         (vec!["outbox", "enqueue", "t", "p", "--payload-file", "nowhere"], "--payload-file"),
         (vec!["outbox", "list", "--status", "finished"], "ready, in-progress, done or failed"),
@@ -62,6 +68,18 @@ fn each_wrong_argument_is_named() {
             vec!["migrate", "--database", "postgres://h/d", "--schema", "pg_x"],
             "schema name must not begin with `pg_`",
         ),
+        (
+            vec!["migrate", "--database", "postgres://h/d", "--schema", "information_schema"],
+            "schema name must not be `information_schema`",
+        ),
+        (
+            vec!["migrate", "--database", "postgres://h/d", "--grants", ""],
+            "--grants must be 1 to 63 bytes, got 0",
+        ),
+        (
+            vec!["migrate", "--database", "mssql://h/d", "--grants", ""],
+            "--grants must be 1 to 128 characters, got 0",
+        ),
         (vec!["migrate", "--outbox-table", ""], "outbox table name must be 1 to 36 bytes"),
         (vec!["migrate", "--config", "nowhere.toml"], "nowhere.toml"),
         (vec!["migrate", "-v", "-q"], "--quiet"),
@@ -80,6 +98,7 @@ fn a_wrong_database_url_names_its_part_and_never_the_password() {
         ("", "empty"),
         ("shop", "no scheme"),
         ("host=h password=s3cret", "no scheme"),
+        ("u:s3cret@h/x.db", "looks like a URL"),
         ("mysql://u:s3cret@h/d", "mysql"),
         ("sqlite:", "path"),
         ("postgres:u:s3cret@h/d", "//"),
@@ -106,6 +125,18 @@ fn a_misplaced_url_is_not_quoted_in_full() {
     let program = Program::new();
     let ran = program.run(&["migrate", "postgres://u:s3cret@h/d"]).failed(2, &["postgres://u:***@h/d"]);
     assert!(!ran.stderr.contains("s3cret"), "{}", ran.stderr);
+    // One without its scheme too; and one that is a path by its scheme.
+    let ran = program.run(&["migrate", "u:s3cret@h/d"]).failed(2, &["u:***@h/d"]);
+    assert!(!ran.stderr.contains("s3cret"), "{}", ran.stderr);
+    for command in [&["migrate"][..], &["outbox", "stats"], &["health"], &["health", "--json"]] {
+        let ran = program.run(&[&["--database", "sqlite:u:s3cret@h/x.db"], command].concat()).ended(3);
+        assert!(
+            !ran.stderr.contains("s3cret") && !ran.stdout.contains("s3cret"),
+            "{}{}",
+            ran.stdout,
+            ran.stderr
+        );
+    }
 }
 
 #[test]

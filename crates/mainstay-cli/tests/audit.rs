@@ -171,7 +171,20 @@ fn what_is_refused_leaves_a_record_of_the_failure() {
         assert_eq!((&found[0]["actor"], &found[0]["correlation_id"]), (&json!("mallory"), &json!("T-2")));
         let why = found[0]["data"]["error"].as_str().unwrap();
         assert!(!why.is_empty(), "{arguments:?}");
+        // A reason, and not just that there is one.
+        assert!(!why.contains("not all that was asked for"), "{arguments:?}: {why}");
     }
+    let done = enqueue(&program, &["t"]);
+    program.run(&["outbox", "cancel", &done]).succeeded();
+    program
+        .run(&["outbox", "cancel", &done, NOBODY])
+        .failed(1, &["it is failed", "there is no such message"]);
+    let found = list(&program, &["--about", &format!("outbox={done}"), "--outcome", "failed"]);
+    let why = found[0]["data"]["error"].as_str().unwrap();
+    assert!(
+        why.contains(&format!("{done} not cancelled: it is failed")) && why.contains("no such message"),
+        "{why}"
+    );
     // What was never tried is no attempt: wrong usage, and what only looks.
     let before = list(&program, &[]).len();
     program.run(&["outbox", "cancel", "no-id"]).ended(2);

@@ -82,6 +82,28 @@ fn a_file_of_the_user_is_left_as_it_was() {
     assert_eq!(program.run(&["outbox", "stats", "--json"]).succeeded().json()["ready"], 1);
 }
 
+#[test]
+fn what_a_killed_one_has_left_is_told() {
+    let program = Program::with_database();
+    let database = rusqlite::Connection::open(program.folder().join("shop.db")).unwrap();
+    database.execute_batch("create table mainstay_bench_0badcafe_outbox (x)").unwrap();
+    let ran = program.run(&["bench", "--only", "limit_insert_1", "--seconds", "1", "--json"]).succeeded();
+    assert!(ran.stderr.contains("left something behind"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("mainstay_bench_0badcafe_outbox"), "{}", ran.stderr);
+    drop(ran.json());
+}
+
+#[tokio::test]
+async fn what_a_killed_one_has_left_in_postgres_is_told_with_the_statement_that_removes_it() {
+    let database = TestDatabase::create(None).await;
+    let client = database.client().await;
+    client.batch_execute("create schema mainstay_bench_0badcafe").await.unwrap();
+    let program = Program::new();
+    let ran =
+        program.run(&["bench", "--only", "limit_insert_1", "--seconds", "1", "--database", &database.url()]);
+    ran.succeeded().failed(0, &["drop schema mainstay_bench_0badcafe cascade;"]);
+}
+
 #[tokio::test]
 async fn a_postgres_database_is_left_as_it_was() {
     let database = TestDatabase::create(None).await;

@@ -65,6 +65,21 @@ fn a_named_database_is_kept_and_can_be_used_again() {
     assert_eq!(rest, [0, 0, 0]);
 }
 
+/// Each has slices that only it can work on, and claims those of the other one too.
+#[test]
+fn two_at_once_on_one_database_balance_both() {
+    let program = Program::new();
+    program.run(&["--database", "shared.db", "--schema", "mainstay_demo", "migrate"]).succeeded();
+    let start =
+        || program.start(&["demo", "--for", "4s", "--rate", "40", "--json", "--database", "shared.db"]);
+    let both = [start(), start()];
+    for child in both {
+        let summary = Ran::of(child.wait_with_output().unwrap()).succeeded().json();
+        assert_eq!(summary["balanced"], true, "{summary}");
+        assert!(summary["inventory"]["runs"].as_u64() > Some(0), "{summary}");
+    }
+}
+
 /// Waits until the program tells of orders, and so is in the middle of things; gives the rest of what it tells.
 fn under_way(child: &mut Child) -> impl Read + use<> {
     let mut stderr = BufReader::new(child.stderr.take().unwrap());

@@ -7,7 +7,7 @@ mod program;
 use mainstay::sqlite::Sqlite;
 use mainstay::store::Provider;
 use mainstay::{Jobs, OwnerToken};
-use program::Program;
+use program::{Program, Ran};
 use serde_json::Value;
 
 const NOBODY: &str = "00000000-0000-7000-8000-000000000000";
@@ -60,6 +60,49 @@ fn a_job_keeps_all_it_was_created_with() {
         assert!(told.contains(text), "{text}: {told}");
     }
     program.run(&["jobs", "create", "nightly", "@daily"]).failed(1, &["already", "jobs update"]);
+}
+
+/// Lets these run at once, and tells what became of each.
+fn at_once(program: &Program, all: &[Vec<String>]) -> Vec<Ran> {
+    let start =
+        |arguments: &Vec<String>| program.start(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
+    let started: Vec<_> = all.iter().map(start).collect();
+    started.into_iter().map(|child| Ran::of(child.wait_with_output().unwrap())).collect()
+}
+
+fn words(text: &str) -> Vec<String> {
+    text.split(' ').map(str::to_owned).collect()
+}
+
+#[test]
+fn of_many_who_create_a_job_at_once_one_does() {
+    let program = Program::with_database();
+    let create = |number: usize| words(&format!("jobs create nightly @daily --payload={number}"));
+    let (created, others): (Vec<_>, Vec<_>) =
+        at_once(&program, &(0..6).map(create).collect::<Vec<_>>()).into_iter().partition(|ran| ran.code == 0);
+    assert_eq!((created.len(), others.len()), (1, 5));
+    assert!(created[0].stdout.starts_with("nightly created, next "), "{}", created[0].stdout);
+    others.into_iter().for_each(|other| drop(other.failed(1, &["there is a job \"nightly\" already"])));
+}
+
+#[test]
+fn what_several_change_at_once_is_all_changed() {
+    let program = Program::with_database();
+    for round in 1..=3 {
+        program.run(&["jobs", "create", "sync", "@hourly"]).succeeded();
+        let all =
+            ["update sync --priority=7", "disable sync", "update sync --jitter=9s", "update sync --topic=t"];
+        let all = all.map(|one| words(&format!("jobs {one}")));
+        at_once(&program, &all).into_iter().for_each(|ran| drop(ran.succeeded()));
+        let job = show(&program, "sync");
+        let found =
+            (&job["priority"], &job["jitter_seconds"], &job["topic"], &job["enabled"], &job["version"]);
+        assert_eq!(found, (&7.into(), &9.into(), &"t".into(), &false.into(), &5.into()), "round {round}");
+
+        let all = ["update sync --priority=1", "delete sync"].map(|one| words(&format!("jobs {one}")));
+        assert_eq!(at_once(&program, &all).pop().unwrap().code, 0);
+        program.run(&["jobs", "show", "sync"]).failed(1, &["no job \"sync\""]);
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ mod program;
 use mainstay::sqlite::Sqlite;
 use mainstay::store::Provider;
 use mainstay::{Outbox, OwnerToken};
-use program::Program;
+use program::{Program, Ran};
 use serde_json::{Value, json};
 
 const NOBODY: &str = "00000000-0000-7000-8000-000000000000";
@@ -106,7 +106,7 @@ fn messages_that_are_settled_end_their_join() {
     let ready = program.run(&["outbox", "list", "--status=ready", "--json"]).succeeded().json();
     assert_eq!((ready.as_array().unwrap().len(), &ready[0]["topic"]), (1, &"order.ready".into()));
     assert_eq!(ready[0]["correlation_id"], "r1");
-    program.run(&["joins", "attach", &join, STEP]).failed(2, &["nothing was attached", "ended"]);
+    program.run(&["joins", "attach", &join, STEP]).failed(1, &["nothing was attached", "ended"]);
 }
 
 #[test]
@@ -186,6 +186,24 @@ fn what_is_not_there_is_told() {
 }
 
 #[test]
+fn a_join_that_has_ended_and_an_id_that_is_taken_are_no_wrong_usage() {
+    let program = Program::with_database();
+    let join = start(&program, &["1"]);
+    program.run(&["joins", "cancel", &join]).succeeded();
+    let says = ["nothing was attached", "has ended (cancelled)"];
+    program.run(&["joins", "attach", &join, STEP]).failed(1, &says);
+    let says = ["was not enqueued", "has ended (cancelled)"];
+    program.run(&["outbox", "enqueue", "t", "--join", &join]).failed(1, &says);
+
+    let id = "0190a5c4-7d5e-7b2c-8f0e-2b1f6f0f9a77";
+    let all: Vec<_> = (0..4).map(|_| program.start(&["joins", "start", "1", "--id", id])).collect();
+    let all = all.into_iter().map(|child| Ran::of(child.wait_with_output().unwrap()));
+    let (started, others): (Vec<_>, Vec<_>) = all.partition(|ran| ran.code == 0);
+    assert_eq!((started.len(), others.len()), (1, 3));
+    others.into_iter().for_each(|other| drop(other.failed(1, &["there is a join", "already", "joins show"])));
+}
+
+#[test]
 fn what_is_wrong_is_told_before_a_database_is_opened() {
     let program = Program::new();
     for (arguments, says) in [
@@ -195,6 +213,7 @@ fn what_is_wrong_is_told_before_a_database_is_opened() {
         (vec!["joins", "start", "2", "--quorum=3"], "quorum must be 1 to the expected steps (2), got 3"),
         (vec!["joins", "start", "2", "--quorum=1", "--mode=any"], "--mode"),
         (vec!["joins", "start", "2", "--mode=quorum"], "--quorum 3"),
+        (vec!["joins", "start", "2", "--key="], "--key must be 1 to 255 characters, got 0"),
         (vec!["joins", "start", "2", "--mode=some"], "all, any, quorum, deadline"),
         (vec!["joins", "start", "2", "--mode=deadline"], "deadline must be given"),
         (vec!["joins", "start", "2", "--deadline-in=soon"], "--deadline-in"),

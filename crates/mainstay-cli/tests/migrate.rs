@@ -83,6 +83,17 @@ fn the_script_is_printed_without_touching_anything() {
         assert!(postgres.stdout.contains(text), "{text:?} is not in the script");
     }
     assert!(!postgres.stdout.contains("s3cret"));
+    // As JSON it is JSON.
+    let json =
+        program.run(&["--database", url, "migrate", "--print", "--schema", "shop", "--json"]).succeeded();
+    assert_eq!(json.json()["script"].as_str().unwrap().trim_end(), postgres.stdout.trim_end());
+    let grants = ["--database", url, "migrate", "--grants", "app"];
+    let plain = program.run(&grants).succeeded().stdout;
+    let json = program.run(&[&grants[..], &["--json"]].concat()).succeeded().json();
+    assert_eq!(
+        (json["role"].as_str(), json["script"].as_str().map(str::trim_end)),
+        (Some("app"), Some(plain.trim_end()))
+    );
 }
 
 #[test]

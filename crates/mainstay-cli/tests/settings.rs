@@ -79,4 +79,7 @@ fn logging_goes_to_stderr_as_asked() {
     let mut command = program.command(&["outbox", "stats"]);
     let ran = Ran::of(command.env("MAINSTAY_LOG", "a=b=c").output().unwrap());
     ran.failed(2, &["MAINSTAY_LOG"]);
+    let mut command = program.command(&["outbox", "stats"]);
+    let ran = Ran::of(command.env("MAINSTAY_LOG", "wran").output().unwrap());
+    ran.failed(2, &["MAINSTAY_LOG", "\"wran\" is no level"]);
 }

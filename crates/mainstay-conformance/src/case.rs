@@ -127,6 +127,7 @@ macro_rules! suite {
         $crate::job_waits_cases!($fixture);
         $crate::jobs_cases!($fixture);
         $crate::join_ends_cases!($fixture);
+        $crate::job_races_cases!($fixture);
         $crate::join_races_cases!($fixture);
         $crate::join_wait_cases!($fixture);
         $crate::joins_cases!($fixture);

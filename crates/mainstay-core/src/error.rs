@@ -24,12 +24,17 @@ pub enum ErrorKind {
     Unavailable,
     /// The database refused because of something concurrent (serialisation, deadlock). Trying again may help.
     Conflict,
+    /// What is there is not what the caller said to expect: somebody has changed it since. Nothing was written; read again, and
+    /// decide anew.
+    Mismatch,
     /// The database refused for lack of permission.
     Denied,
     /// The database has no room left.
     Full,
     /// The database can't be written to.
     ReadOnly,
+    /// The database is damaged: stop writing to it, and restore a backup.
+    Damaged,
     /// The claim is no longer held: its lease lapsed and somebody else may have it.
     ClaimLost,
     /// The lease is no longer held, or may not be: somebody else may have it.

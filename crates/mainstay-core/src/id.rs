@@ -1,6 +1,27 @@
 //! The identifiers. Each is its own type, so that one can't be passed for another.
 
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use uuid::{ContextV7, Timestamp, Uuid};
+
 use crate::error::{Error, Result};
+
+/// A new UUIDv7. Those of one process are ordered by their making.
+pub(crate) fn time_ordered() -> Uuid {
+    made_at(SystemTime::now())
+}
+
+/// The same at this time. Before 1970 there are none to be had; a clock that stands there, as one without a battery does until it is
+/// told the time, keeps nobody from working: it counts as 1970.
+fn made_at(now: SystemTime) -> Uuid {
+    static ORDER: Mutex<ContextV7> = Mutex::new(ContextV7::new());
+    // Not zero: that is what the context knows of no time by, and it would count without a random start.
+    let since = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().max(Duration::from_millis(1));
+    // What is guarded has no state between two calls that a panic could leave half done.
+    let order = ORDER.lock().unwrap_or_else(PoisonError::into_inner);
+    Uuid::new_v7(Timestamp::from_unix(&*order, since.as_secs(), since.subsec_nanos()))
+}
 
 macro_rules! identifier {
     ($(#[$doc:meta])* $name:ident) => {
@@ -13,7 +34,7 @@ macro_rules! identifier {
             /// A new identifier, ordered by the time of its making (UUIDv7).
             #[allow(clippy::new_without_default, reason = "each call gives another value")]
             pub fn new() -> Self {
-                Self(::uuid::Uuid::now_v7())
+                Self($crate::id::time_ordered())
             }
 
             /// The identifier with this value.
@@ -81,5 +102,25 @@ impl OwnerToken {
             ));
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_before_1970_makes_ids_too() {
+        let long_ago = SystemTime::UNIX_EPOCH - Duration::from_secs(86_400);
+        let made: std::collections::BTreeSet<Uuid> =
+            [long_ago, long_ago, SystemTime::UNIX_EPOCH].into_iter().map(made_at).collect();
+        assert_eq!(made.len(), 3);
+        assert!(made.iter().all(|id| id.get_version_num() == 7), "{made:?}");
+    }
+
+    #[test]
+    fn ids_are_ordered_by_their_making() {
+        let made: Vec<WorkItemId> = (0..1_000).map(|_| WorkItemId::new()).collect();
+        assert!(made.is_sorted());
     }
 }

@@ -41,8 +41,14 @@ create or replace function "{{schema}}"."{{fanout}}_add_shards"(topic text, work
 language plpgsql volatile
 as $mainstay$
 declare
-    added constant text[] := "{{schema}}"."{{fanout}}_add_cursors"($1, $2, $3);
+    added text[];
 begin
+    -- Whoever deletes it waits, and takes these along; or has deleted it.
+    perform from "{{schema}}"."{{fanout}}" p where p.topic = $1 and p.work_key = $2 for no key update;
+    if not found then
+        return null;
+    end if;
+    added := "{{schema}}"."{{fanout}}_add_cursors"($1, $2, $3);
     if added <> '{}' then
         -- They are due at once, and the coordinator may have nothing to do until tomorrow.
         update "{{schema}}"."{{fanout}}" p set version = p.version + 1 where p.topic = $1 and p.work_key = $2;
@@ -56,7 +62,7 @@ begin
 end
 $mainstay$;
 comment on function "{{schema}}"."{{fanout}}_add_shards"(text, text, text[], text) is
-    'Makes shards known. Returns how many were not; those are recorded in the audit trail as the actor''s doing.';
+    'Makes shards known. Returns how many were not, null: there is no such fan-out; those are recorded in the audit trail as the actor''s doing.';
 
 create or replace function "{{schema}}"."{{fanout}}_forget_shard"(topic text, work_key text, shard_key text, actor text default null) returns boolean
 language plpgsql volatile

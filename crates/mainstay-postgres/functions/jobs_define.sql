@@ -15,8 +15,48 @@ create or replace function "{{schema}}"."{{jobs}}_create_or_update"(
     overlap text default 'allow',
     jitter_seconds integer default 0,
     priority integer default 0,
-    actor text default null
+    actor text default null,
+    expected_version bigint default null
 ) returns setof "{{schema}}"."{{jobs}}"
+language plpgsql volatile
+as $mainstay$
+declare
+    registered record;
+begin
+    select * into strict registered
+      from "{{schema}}"."{{jobs}}_register"($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, null);
+    if registered.change = 'refused' then
+        raise exception using errcode = 'MV001', message = format(
+            '{{jobs:literal}}_create_or_update: nothing was written of the job "%s": %s was expected, and %s; read it again and decide anew',
+            $1, case $14 when 0 then 'no such job' else 'version ' || $14 end,
+            coalesce('it is of version ' || (registered.job).version, 'there is no such job'));
+    end if;
+    return next registered.job;
+end
+$mainstay$;
+comment on function "{{schema}}"."{{jobs}}_create_or_update"(
+    text, text, text, text, text, boolean, text, integer, integer, text, integer, integer, text, bigint) is
+    'Registers a job, or changes the one of that name; its next runs follow the new definition. A null for enabled leaves it as it is (a new job is enabled). With an expected version nothing is written unless the job is of that version, 0 for no such job (MV001). Returns its row. A change is recorded in the audit trail as the actor''s.';
+
+create or replace function "{{schema}}"."{{jobs}}_register"(
+    name text,
+    topic text,
+    cron text,
+    payload text,
+    time_zone text,
+    enabled boolean,
+    misfire text,
+    misfire_cap integer,
+    misfire_window_seconds integer,
+    overlap text,
+    jitter_seconds integer,
+    priority integer,
+    actor text,
+    expected_version bigint,
+    expected_created_at timestamptz,
+    out change text,
+    out job "{{schema}}"."{{jobs}}"
+)
 language plpgsql volatile
 as $mainstay$
 #variable_conflict use_column
@@ -39,44 +79,76 @@ declare
     new_misfire constant smallint := array_position('{skip,once,all}'::text[], misfire) - 1;
     new_overlap constant smallint := array_position('{allow,skip,queue}'::text[], overlap) - 1;
     was "{{schema}}"."{{jobs}}";
-    became "{{schema}}"."{{jobs}}";
 begin
     if wrong is not null then
         raise exception using errcode = '22023', message = '{{jobs:literal}}_create_or_update: ' || wrong;
     end if;
-    select j.* into was from "{{schema}}"."{{jobs}}" j where j.name = "{{jobs}}_create_or_update".name for no key update;
-    insert into "{{schema}}"."{{jobs}}" as j (
-        name, topic, cron, payload, time_zone, enabled, misfire, misfire_cap, misfire_window_seconds, overlap, jitter_seconds, priority)
-    values (name, topic, cron, payload, time_zone, coalesce(enabled, true), new_misfire, misfire_cap, misfire_window_seconds, new_overlap,
-            jitter_seconds, priority)
-    -- Registered as it is already, as every start of a program does, it stays untouched.
-    on conflict (name) do update
-       set topic = excluded.topic, cron = excluded.cron, payload = excluded.payload, time_zone = excluded.time_zone,
-           enabled = coalesce("{{jobs}}_create_or_update".enabled, j.enabled), misfire = excluded.misfire, misfire_cap = excluded.misfire_cap,
-           misfire_window_seconds = excluded.misfire_window_seconds, overlap = excluded.overlap, jitter_seconds = excluded.jitter_seconds,
-           priority = excluded.priority, version = j.version + 1, updated_at = statement_timestamp(), problem = null,
-           -- What was promised stays promised, unless it is another schedule now, or was none.
-           next_nominal_at = case when j.enabled and coalesce("{{jobs}}_create_or_update".enabled, true)
-                                   and (j.cron, j.time_zone) = (excluded.cron, excluded.time_zone) then j.next_nominal_at end
-     where j.problem is not null
-        or (j.topic, j.cron, j.payload, j.time_zone, j.enabled, j.misfire, j.misfire_cap, j.misfire_window_seconds, j.overlap, j.jitter_seconds, j.priority)
-           is distinct from (excluded.topic, excluded.cron, excluded.payload, excluded.time_zone, coalesce("{{jobs}}_create_or_update".enabled, j.enabled),
-                             excluded.misfire, excluded.misfire_cap, excluded.misfire_window_seconds, excluded.overlap, excluded.jitter_seconds, excluded.priority)
-    returning j.* into became;
-    if found then
-        perform "{{schema}}"."{{job_runs}}_wake"();
-        perform "{{schema}}"."{{audit}}_note"(
-            'job.create_or_update', actor, jsonb_build_object(
-                'before', "{{schema}}"."{{jobs}}_told"(was), 'after', "{{schema}}"."{{jobs}}_told"(became),
-                'payload_changed', was.payload is distinct from became.payload),
-            array['job'], array[became.name]);
+    loop
+        -- Whoever is refused holds nobody up: a job that is held is not given its next time.
+        if expected_version is not null then
+            select j.* into was from "{{schema}}"."{{jobs}}" j where j.name = $1;
+            if (was.name is null and expected_version <> 0) or was.version <> expected_version or was.created_at <> expected_created_at then
+                change := 'refused';
+                job := was;
+                return;
+            end if;
+        end if;
+        -- Held from here on: what is compared is what is written over. One that must not be there is not held, should it be there by now.
+        if expected_version is distinct from 0 then
+            select j.* into was from "{{schema}}"."{{jobs}}" j where j.name = $1 for no key update;
+        end if;
+        if was.name is not null then
+            if was.version <> expected_version or was.created_at <> expected_created_at then
+                change := 'refused';
+                job := was;
+                return;
+            end if;
+            -- Registered as it is already, as every start of a program does, it stays untouched.
+            update "{{schema}}"."{{jobs}}" j
+               set topic = $2, cron = $3, payload = $4, time_zone = $5, enabled = coalesce($6, j.enabled), misfire = new_misfire, misfire_cap = $8,
+                   misfire_window_seconds = $9, overlap = new_overlap, jitter_seconds = $11, priority = $12, version = j.version + 1,
+                   updated_at = statement_timestamp(), problem = null,
+                   -- What was promised stays promised, unless it is another schedule now, or was none.
+                   next_nominal_at = case when j.enabled and coalesce($6, true) and (j.cron, j.time_zone) = ($3, $5) then j.next_nominal_at end
+             where j.name = $1
+               and (j.problem is not null
+                    or (j.topic, j.cron, j.payload, j.time_zone, j.enabled, j.misfire, j.misfire_cap, j.misfire_window_seconds, j.overlap,
+                        j.jitter_seconds, j.priority)
+                       is distinct from ($2, $3, $4, $5, coalesce($6, j.enabled), new_misfire, $8, $9, new_overlap, $11, $12::smallint))
+            returning j.* into job;
+            change := case when found then 'updated' else 'unchanged' end;
+            exit;
+        end if;
+        if expected_version <> 0 then
+            change := 'refused';
+            return;
+        end if;
+        insert into "{{schema}}"."{{jobs}}" as j (
+            name, topic, cron, payload, time_zone, enabled, misfire, misfire_cap, misfire_window_seconds, overlap, jitter_seconds, priority)
+        values ($1, $2, $3, $4, $5, coalesce($6, true), new_misfire, $8, $9, new_overlap, $11, $12)
+        on conflict on constraint "{{jobs}}_pkey" do nothing
+        returning j.* into job;
+        if found then
+            change := 'created';
+            exit;
+        end if;
+        -- Somebody has registered it at the same moment.
+    end loop;
+    if change = 'unchanged' then
+        job := was;
+        return;
     end if;
-    return query select j.* from "{{schema}}"."{{jobs}}" j where j.name = "{{jobs}}_create_or_update".name;
+    perform "{{schema}}"."{{job_runs}}_wake"();
+    perform "{{schema}}"."{{audit}}_note"(
+        'job.create_or_update', $13, jsonb_build_object(
+            'before', "{{schema}}"."{{jobs}}_told"(was), 'after', "{{schema}}"."{{jobs}}_told"(job),
+            'payload_changed', was.payload is distinct from job.payload),
+        array['job'], array[$1]);
 end
 $mainstay$;
-comment on function "{{schema}}"."{{jobs}}_create_or_update"(
-    text, text, text, text, text, boolean, text, integer, integer, text, integer, integer, text) is
-    'Registers a job, or changes the one of that name; its next runs follow the new definition. A null for enabled leaves it as it is (a new job is enabled). Returns its row. A change is recorded in the audit trail as the actor''s.';
+comment on function "{{schema}}"."{{jobs}}_register"(
+    text, text, text, text, text, boolean, text, integer, integer, text, integer, integer, text, bigint, timestamptz) is
+    'Internal: create_or_update, which may also say when the job it expects was registered. Tells what it has done: created, updated, unchanged, or refused, with the job that is there, if there is one.';
 
 create or replace function "{{schema}}"."{{jobs}}_told"(job "{{schema}}"."{{jobs}}") returns jsonb
 language sql immutable

@@ -1,9 +1,10 @@
 -- Every statement the program sends about jobs, by name. All but the readings call the functions.
 
--- name: create_or_update
-select j.name, j.topic, j.payload, j.cron, j.time_zone, j.enabled, j.misfire, j.misfire_cap, j.misfire_window_seconds, j.overlap, j.jitter_seconds,
-       j.priority, j.version, j.created_at, j.updated_at, j.next_nominal_at, j.last_nominal_at, j.problem
-  from "{{schema}}"."{{jobs}}_create_or_update"($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, "{{schema}}"."{{audit}}_as"($13, $14)) j
+-- name: register
+select (r.job).name, (r.job).topic, (r.job).payload, (r.job).cron, (r.job).time_zone, (r.job).enabled, (r.job).misfire, (r.job).misfire_cap,
+       (r.job).misfire_window_seconds, (r.job).overlap, (r.job).jitter_seconds, (r.job).priority, (r.job).version, (r.job).created_at,
+       (r.job).updated_at, (r.job).next_nominal_at, (r.job).last_nominal_at, (r.job).problem, r.change
+  from "{{schema}}"."{{jobs}}_register"($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, "{{schema}}"."{{audit}}_as"($13, $14), $15, $16) r
 
 -- name: set_enabled
 select "{{schema}}"."{{jobs}}_set_enabled"($1, $2, "{{schema}}"."{{audit}}_as"($3, $4))

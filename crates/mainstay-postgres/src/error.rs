@@ -92,6 +92,9 @@ fn classify(code: &str) -> (ErrorKind, &'static str) {
             ErrorKind::Config,
             "begin it with READ COMMITTED, or set default_transaction_isolation to read committed for this role or database",
         ),
+        "XX001" | "XX002" => {
+            (ErrorKind::Damaged, "the server's files are damaged: look at its log, and restore a backup")
+        }
         "53100" => (ErrorKind::Full, "make room on the server's disk"),
         // Raised by lease_guard.
         "ML001" => (ErrorKind::LeaseLost, "roll the transaction back and stop"),

@@ -163,9 +163,9 @@ impl FanoutStore for PostgresFanout {
         const ADD: &str = "fanout.add_shards";
         let [by, about] = actor(Some(by));
         let arguments = arguments(key, [Some(answer::texts(shards)), by, about]);
-        let (added,): (u64,) =
-            answer::only(ADD, &self.texts.ask(ADD, &self.statements.add_shards, arguments).await?)?;
-        Ok(added)
+        let answers = self.texts.ask(ADD, &self.statements.add_shards, arguments).await?;
+        let (added,): (Option<u64>,) = answer::only(ADD, &answers)?;
+        added.ok_or_else(|| answer::unknown(ADD, key))
     }
 
     async fn forget_shard(&self, key: &FanoutKey, shard: &str, by: &Actor) -> Result<bool> {

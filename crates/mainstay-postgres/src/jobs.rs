@@ -6,7 +6,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use jiff::Timestamp;
 use mainstay_core::audit::Actor;
-use mainstay_core::job::{Job, JobDefinition, JobRun, Misfire, Overlap, PreparedJob, RunFilter, RunState};
+use mainstay_core::job::{
+    Expected, Job, JobChange, JobDefinition, JobRun, Misfire, Overlap, PreparedJob, Registered, RunFilter,
+    RunState,
+};
 use mainstay_core::outbox::{Page, Retention};
 use mainstay_core::store::{
     Advance, Advanced, Capabilities, Dispatched, DueJobs, EndedRun, JobStore, RunPlace, RunsLookedAt,
@@ -66,14 +69,19 @@ impl JobStore for PostgresJobs {
         capabilities()
     }
 
-    async fn upsert(&self, job: &PreparedJob, by: &Actor) -> Result<Job> {
+    async fn upsert(&self, job: &PreparedJob, expected: Expected, by: &Actor) -> Result<Registered> {
         const UPSERT: &str = "job.create_or_update";
         let (misfire, by, about) = (job.misfire().as_str(), by.as_str(), by.correlation_id());
         let (cap, window) = (job.misfire().cap().map(whole), job.misfire().window().map(seconds));
         let (overlap, jitter) = (job.overlap().as_str(), seconds(job.jitter()));
         let priority = i32::from(job.priority());
         let enabled = job.enabled();
-        let parameters: [Parameter<'_>; 14] = [
+        let (version, created_at) = match expected {
+            Expected::Anything => (None, None),
+            Expected::Nothing => (Some(0), None),
+            Expected::Unchanged { version, created_at } => (Some(version), Some(Moment(created_at))),
+        };
+        let parameters: [Parameter<'_>; 16] = [
             (&job.name(), Type::TEXT),
             (&job.topic(), Type::TEXT),
             (&job.cron(), Type::TEXT),
@@ -88,10 +96,21 @@ impl JobStore for PostgresJobs {
             (&priority, Type::INT4),
             (&by, Type::TEXT),
             (&about, Type::TEXT),
+            (&version, Type::INT8),
+            (&created_at, Type::TIMESTAMPTZ),
         ];
-        let rows = self.query(UPSERT, &self.statements.create_or_update, &parameters).await?;
-        let gone = || Error::new(ErrorKind::Conflict, UPSERT, "the job was deleted at the same moment");
-        rows.first().map(|row| self::job(UPSERT, row)).ok_or_else(gone)?
+        let rows = self.query(UPSERT, &self.statements.register, &parameters).await?;
+        let none = || Error::new(ErrorKind::Internal, UPSERT, "the database returned no row");
+        let row = rows.first().ok_or_else(none)?;
+        let there = Reader::new(UPSERT, row).get::<Option<&str>>(0)?.is_some();
+        let found = there.then(|| self::job(UPSERT, row)).transpose()?;
+        let change = match Reader::new(UPSERT, row).get(18)? {
+            "created" => JobChange::Created,
+            "updated" => JobChange::Updated,
+            "unchanged" => JobChange::Unchanged,
+            _ => return Err(expected.refusal(job.name(), found.as_ref())),
+        };
+        found.map(|job| Registered { job, change }).ok_or_else(none)
     }
 
     async fn delete(&self, name: &str, by: &Actor) -> Result<Option<u64>> {

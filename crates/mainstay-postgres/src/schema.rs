@@ -48,6 +48,7 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
     Migration::once(8, "fanout", include_str!("../migrations/0008_fanout.sql")),
     Migration::once(9, "audit", include_str!("../migrations/0009_audit.sql")),
     Migration::once(10, "operations", include_str!("../migrations/0010_operations.sql")),
+    Migration::once(11, "expected_version", include_str!("../migrations/0011_expected_version.sql")),
 ];
 
 /// A file of functions and the queues it is made for.
@@ -442,12 +443,16 @@ struct Inventory {
     lacks_functions: bool,
 }
 
-/// PostgreSQL makes no schema of a name that begins with `pg_`, and nothing twice.
+/// PostgreSQL makes no schema of a name that begins with `pg_`, has one whose tables are not for others, and makes nothing twice.
 fn check_names(names: &Names) -> Result<()> {
     let got = names.schema();
     if got.starts_with("pg_") {
         let reason =
             format_args!("name must not begin with `pg_`, which PostgreSQL keeps to itself, got {got:?}");
+        return Err(Error::invalid(CONNECT, "schema", reason));
+    }
+    if got == "information_schema" {
+        let reason = "name must not be `information_schema`, which is PostgreSQL's own";
         return Err(Error::invalid(CONNECT, "schema", reason));
     }
     let functions = FUNCTIONS.iter().flat_map(|file| file.over.iter().map(|queue| (file.sql, *queue)));
@@ -542,7 +547,9 @@ mod tests {
         let error = check_names(&Names::default().with_schema("pg_x").unwrap()).unwrap_err();
         assert_eq!((error.kind(), error.field()), (ErrorKind::InvalidArgument, Some("schema")));
         assert!(error.message().contains("\"pg_x\""), "{error}");
-        for fine in ["pg", "pgx", "PG_x", "my_pg_"] {
+        let error = check_names(&Names::default().with_schema("information_schema").unwrap()).unwrap_err();
+        assert_eq!((error.kind(), error.field()), (ErrorKind::InvalidArgument, Some("schema")));
+        for fine in ["pg", "pgx", "PG_x", "my_pg_", "Information_Schema"] {
             check_names(&Names::default().with_schema(fine).unwrap()).unwrap();
         }
     }

@@ -103,7 +103,7 @@ statements! {
 statements! {
     /// The statements of the jobs.
     JobStatements from "../queries/jobs.sql" {
-        create_or_update, set_enabled, delete, get, list, due, advance, reject, trigger, dispatch, collect, ended, started, record_output, run,
+        register, set_enabled, delete, get, list, due, advance, reject, trigger, dispatch, collect, ended, started, record_output, run,
         runs, purge, next_nominal, next_due, idle, horizon_passed,
     }
 }

@@ -50,8 +50,9 @@ RETURNING json_object('topic', topic, 'work_key', work_key, 'every_seconds', eve
        'since_at', since_at, 'created_at', created_at, 'updated_at', updated_at, 'now', {{now}}) AS answer;
 
 -- name: add_shard
--- 1 topic, 2 work key, 3 shard. Answers with the shard. No answer: it is there.
-INSERT INTO "{{schema}}_{{fanout}}_cursor" (topic, work_key, shard_key, created_at, updated_at) VALUES (?1, ?2, ?3, {{now}}, {{now}})
+-- 1 topic, 2 work key, 3 shard. Answers with the shard. No answer: it is there, or there is no such fan-out.
+INSERT INTO "{{schema}}_{{fanout}}_cursor" (topic, work_key, shard_key, created_at, updated_at)
+SELECT ?1, ?2, ?3, {{now}}, {{now}} WHERE EXISTS (SELECT 1 FROM "{{schema}}_{{fanout}}" p WHERE p.topic = ?1 AND p.work_key = ?2)
 ON CONFLICT (topic, work_key, shard_key) DO NOTHING
 RETURNING json_array(shard_key) AS answer;
 

@@ -1,6 +1,8 @@
 //! Opening connections, each with the settings that durability and sharing depend on.
 //!
-//! WAL lets readers go on while the writer writes; `synchronous=FULL` makes a commit durable when it returns.
+//! WAL lets readers go on while the writer writes; `synchronous=FULL` makes a commit durable when it returns. The mode of the
+//! journal is kept in the file, so only a file with our tables in it is given another: one that is merely looked at may be
+//! somebody else's, or empty, and stays as it is, byte by byte.
 
 use std::ops::Deref;
 use std::time::Duration;
@@ -102,11 +104,20 @@ impl Location {
                 Self::Memory(_) => Connection::open_in_memory()?,
             };
             configure(&connection, busy_timeout)?;
-            journal(&connection, self)?;
+            self.keep_log(&connection)?;
             writable(&connection)?;
             Ok(Opened { connection, _counted: counted })
         };
         open().map_err(|fault| self.place().error(OPEN, fault))
+    }
+
+    /// Gives a database with our tables in it a write-ahead log. Whether it is such a one.
+    pub(crate) fn keep_log(&self, connection: &Connection) -> rusqlite::Result<bool> {
+        let ours = is_ours(connection)?;
+        if ours {
+            journal(connection, self)?;
+        }
+        Ok(ours)
     }
 
     /// A connection that only reads.
@@ -128,6 +139,12 @@ fn configure(connection: &Connection, busy_timeout: Duration) -> rusqlite::Resul
     connection.busy_timeout(busy_timeout)?;
     connection.set_prepared_statement_cache_capacity(PREPARED);
     connection.execute_batch("PRAGMA synchronous = FULL; PRAGMA temp_store = MEMORY;")
+}
+
+/// Whether there has been a deployment, under whatever names.
+fn is_ours(connection: &Connection) -> rusqlite::Result<bool> {
+    let ledger = r"SELECT EXISTS (SELECT 1 FROM sqlite_master WHERE type = 'table' AND name LIKE '%\_mainstay\_migration' ESCAPE '\')";
+    connection.query_row(ledger, [], |row| row.get(0))
 }
 
 fn journal(connection: &Connection, location: &Location) -> rusqlite::Result<()> {

@@ -62,6 +62,7 @@ impl Place {
                 let trouble = match cannot_open {
                     // What can't be opened though it is there is most often a log that can't be made beside it.
                     true if self.0.is_file() => Trouble::read_only(),
+                    true if self.0.is_dir() => Trouble::directory(),
                     true if has_directory(&self.0) => Trouble::missing(),
                     _ => Trouble::of(&error),
                 };
@@ -103,6 +104,13 @@ impl Trouble {
         )
     }
 
+    fn directory() -> Self {
+        Self::new(
+            ErrorKind::Config,
+            "{path} is a directory, and no database; name a file, which may be in it",
+        )
+    }
+
     pub(crate) fn of(error: &rusqlite::Error) -> Self {
         let (code, detail) = match error {
             rusqlite::Error::SqliteFailure(failure, detail) => (*failure, detail.clone().unwrap_or_default()),
@@ -129,7 +137,7 @@ impl Trouble {
                 "the file {path} is not an SQLite database, or it is encrypted; nothing was changed, name another file",
             ),
             ErrorCode::DatabaseCorrupt => Self::new(
-                ErrorKind::Internal,
+                ErrorKind::Damaged,
                 "the database {path} is damaged; stop writing to it, run `PRAGMA integrity_check` and restore a backup",
             ),
             ErrorCode::ConstraintViolation => {
@@ -221,7 +229,7 @@ mod tests {
         assert_eq!(kind_of(8, "attempt to write a readonly database"), ErrorKind::ReadOnly);
         assert_eq!(kind_of(14, "unable to open database file"), ErrorKind::Config);
         assert_eq!(kind_of(26, "file is not a database"), ErrorKind::Config);
-        assert_eq!(kind_of(11, "database disk image is malformed"), ErrorKind::Internal);
+        assert_eq!(kind_of(11, "database disk image is malformed"), ErrorKind::Damaged);
         assert_eq!(kind_of(10, "disk I/O error"), ErrorKind::Unavailable);
         assert_eq!(kind_of(19, "CHECK constraint failed: payload_is_text"), ErrorKind::InvalidArgument);
         assert_eq!(kind_of(1, "no such table: infra_outbox"), ErrorKind::Schema);

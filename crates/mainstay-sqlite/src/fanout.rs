@@ -204,11 +204,14 @@ impl FanoutStore for SqliteFanout {
 
     async fn add_shards(&self, key: &FanoutKey, shards: &[String], by: &Actor) -> Result<u64> {
         const ADD: &str = "fanout.add_shards";
-        let add = |shard: &String| step(&self.statements.add_shard, key, [shard.as_str().into()]);
-        let steps = shards.iter().map(add).chain([step(&self.statements.shards_added, key, [])]).collect();
+        let sql = &self.statements;
+        let add = |shard: &String| step(&sql.add_shard, key, [shard.as_str().into()]);
+        let there = [step(&sql.standing, key, [])].into_iter();
+        let steps = there.chain(shards.iter().map(add)).chain([step(&sql.shards_added, key, [])]).collect();
         let (key, by) = (key.clone(), by.clone());
         let tell = move |answers: &[String]| {
-            let added = answer::shards(ADD, answers)?;
+            let [_policy, added @ ..] = answers else { return Err(answer::unknown(ADD, &key)) };
+            let added = answer::shards(ADD, added)?;
             if added.is_empty() {
                 return Ok(None);
             }
@@ -217,7 +220,8 @@ impl FanoutStore for SqliteFanout {
             Ok(Some(record(ADD, &key, &by, data).about("shard", about)))
         };
         let ticket = Ticket::new(ADD, shards.len());
-        Ok(self.administer(ticket, steps, tell, |added| !added.is_empty()).await?.len() as u64)
+        let answers = self.administer(ticket, steps, tell, |answers| answers.len() > 1).await?;
+        Ok(answers.len().saturating_sub(1) as u64)
     }
 
     async fn forget_shard(&self, key: &FanoutKey, shard: &str, by: &Actor) -> Result<bool> {

@@ -35,6 +35,7 @@ pub const MIGRATIONS: &[Migration] = &[
     Migration::once(7, "fanout", include_str!("../migrations/0007_fanout.sql")),
     Migration::once(8, "audit", include_str!("../migrations/0008_audit.sql")),
     Migration::once(9, "operations", include_str!("../migrations/0009_operations.sql")),
+    Migration::once(10, "keys_first", include_str!("../migrations/0010_keys_first.sql")),
 ];
 
 /// The steps taken, by outbox, made by the runner and not by a step. Names of tables are not case-sensitive, so the

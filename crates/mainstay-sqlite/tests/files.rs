@@ -5,7 +5,7 @@
 mod support;
 
 use mainstay_core::outbox::Message;
-use mainstay_core::store::Provider;
+use mainstay_core::store::{Provider, SchemaStatus};
 use mainstay_core::{Error, ErrorKind};
 use mainstay_sqlite::Sqlite;
 
@@ -40,6 +40,42 @@ async fn a_file_of_another_kind_is_left_alone() {
     assert!(error.message().contains("not an SQLite database"), "{error}");
     assert!(error.message().contains("notes.txt"), "{error}");
     assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+}
+
+/// It may be somebody else's, or was made by mistake: whoever only looks changes nothing.
+#[tokio::test]
+async fn a_file_without_our_tables_stays_as_it_is_until_they_are_deployed() {
+    let directory = tempfile::tempdir().unwrap();
+    let (theirs, empty) = (directory.path().join("theirs.db"), directory.path().join("empty.db"));
+    rusqlite::Connection::open(&theirs)
+        .unwrap()
+        .execute_batch("CREATE TABLE t (x); INSERT INTO t VALUES (1)")
+        .unwrap();
+    std::fs::write(&empty, "").unwrap();
+    for path in [&theirs, &empty] {
+        let before = std::fs::read(path).unwrap();
+        let sqlite = Sqlite::open(path).await.unwrap();
+        assert!(matches!(sqlite.schema().status().await.unwrap(), SchemaStatus::Missing { .. }));
+        sqlite.now().await.unwrap();
+        sqlite.close().await;
+        assert!(std::fs::read(path).unwrap() == before, "{}", path.display());
+
+        let sqlite = Sqlite::open(path).await.unwrap();
+        deployed(&sqlite).await;
+        let beside = rusqlite::Connection::open(path).unwrap();
+        let mode: String = beside.query_row("PRAGMA journal_mode", [], |row| row.get(0)).unwrap();
+        assert_eq!(mode, "wal", "{}", path.display());
+        sqlite.close().await;
+    }
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 2, "no log is left");
+}
+
+#[tokio::test]
+async fn a_directory_is_called_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let error = refused(directory.path()).await;
+    assert_eq!(error.kind(), ErrorKind::Config);
+    assert!(error.message().contains("is a directory"), "{error}");
 }
 
 #[tokio::test]
@@ -78,6 +114,7 @@ async fn a_damaged_file_is_called_damaged() {
     std::fs::write(&path, bytes).unwrap();
     let outbox = mainstay_core::outbox::Outbox::new(Sqlite::open(&path).await.unwrap().outbox());
     let error = outbox.stats().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Damaged, "{error}");
     assert!(error.message().contains("damaged"), "{error}");
     assert!(!error.is_retryable());
 }

@@ -7,23 +7,62 @@ mod support;
 use std::time::Duration;
 
 use mainstay_core::OwnerToken;
+use mainstay_core::audit::{Audit, AuditEvent, AuditFilter, AuditPage};
 use mainstay_core::lease::Leases;
+use mainstay_core::operation::{NewOperation, Operations};
 use mainstay_core::outbox::{Message, MessageFilter, OnFailure, Outbox, OutboxStats, Retention};
 use mainstay_core::queue::{ClaimBatch, ClaimRequest};
 use mainstay_core::store::{Names, Provider, SchemaStatus, checksum};
 use mainstay_sqlite::{MIGRATIONS, Sqlite};
 
-/// A file as version 1 has left it.
-fn version_1(path: &std::path::Path) {
+/// A file as this version has left it.
+fn version(path: &std::path::Path, version: usize) -> rusqlite::Connection {
     let connection = rusqlite::Connection::open(path).unwrap();
-    let step = &MIGRATIONS[0];
     let ledger = "CREATE TABLE infra_mainstay_migration (
         outbox TEXT NOT NULL COLLATE NOCASE, version INTEGER NOT NULL, name TEXT NOT NULL, checksum TEXT NOT NULL,
         applied_at INTEGER NOT NULL, PRIMARY KEY (outbox, version));";
     connection.execute_batch(ledger).unwrap();
-    connection.execute_batch(&step.render(&Names::default())).unwrap();
-    let insert = "INSERT INTO infra_mainstay_migration VALUES ('outbox', 1, ?1, ?2, 0)";
-    connection.execute(insert, [step.name, &checksum(step.sql)]).unwrap();
+    for step in &MIGRATIONS[..version] {
+        connection.execute_batch(&step.render(&Names::default())).unwrap();
+        let insert = "INSERT INTO infra_mainstay_migration VALUES ('outbox', ?1, ?2, ?3, 0)";
+        connection.execute(insert, (step.version, step.name, &checksum(step.sql))).unwrap();
+    }
+    connection
+}
+
+#[tokio::test]
+async fn version_9_keeps_what_records_are_about_and_what_operations_are_found_by() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("app.db");
+    let aside = version(&path, 9);
+    let sqlite = Sqlite::open(&path).await.unwrap();
+    let audit = Audit::new(sqlite.audit()).by("alice");
+    for number in 0..50 {
+        let event = AuditEvent::new("order.changed").anchor("order", number.to_string()).anchor("shop", "a");
+        audit.write(event).await.unwrap();
+    }
+    let operations = Operations::new(sqlite.operations());
+    let operation =
+        operations.start(NewOperation::new("import").tag("shop", "a").tag("file", "b")).await.unwrap();
+    let order = AuditFilter::all().anchor("order", "7");
+    let before = audit.list(&order, AuditPage::default()).await.unwrap();
+    assert_eq!(before.len(), 1);
+
+    sqlite.schema().deploy().await.unwrap();
+    assert_eq!(audit.list(&order, AuditPage::default()).await.unwrap(), before);
+    let count = |table: &str| -> i64 {
+        aside.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get(0)).unwrap()
+    };
+    // And those of the deployment itself.
+    assert_eq!(count("infra_audit_anchor WHERE kind <> 'schema'"), 100);
+    assert_eq!(count("infra_operations_tag"), 2);
+    assert_eq!(operations.get(operation).await.unwrap().unwrap().tags.len(), 2);
+    for refused in ["UPDATE infra_audit_anchor SET kind = 'x'", "DELETE FROM infra_audit_anchor"] {
+        let error = aside.execute_batch(refused).unwrap_err().to_string();
+        assert!(error.contains("append-only"), "{refused}: {error}");
+    }
+    assert_eq!(aside.query_row("PRAGMA integrity_check", [], |row| row.get::<_, String>(0)).unwrap(), "ok");
+    sqlite.close().await;
 }
 
 async fn claim(outbox: &Outbox, owner: OwnerToken, topic: &str) -> ClaimBatch {
@@ -41,7 +80,7 @@ fn counts(stats: &OutboxStats) -> [u64; 5] {
 async fn version_1_is_upgraded_with_messages_in_every_state() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("app.db");
-    version_1(&path);
+    version(&path, 1);
     let sqlite = Sqlite::open(&path).await.unwrap();
     let wanted = MIGRATIONS.len() as i32;
     assert_eq!(sqlite.schema().status().await.unwrap(), SchemaStatus::Outdated { found: 1, wanted });

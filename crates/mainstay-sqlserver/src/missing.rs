@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use mainstay_core::audit::Actor;
 use mainstay_core::fanout::{FanoutCursor, FanoutKey, FanoutPolicy, PlannedSlice, PreparedFanout};
 use mainstay_core::health::{LaneSeen, LeasesSeen, Patience, ScheduleSeen, WorkSeen};
-use mainstay_core::job::{Job, JobRun, PreparedJob, RunFilter};
+use mainstay_core::job::{Expected, Job, JobRun, PreparedJob, Registered, RunFilter};
 use mainstay_core::join::{
     Attached, CancelledJoin, Counted, Join, JoinFilter, JoinMember, JoinPage, JoinStats, MemberPage,
     PreparedJoin, Reported, Step,
@@ -50,7 +50,7 @@ impl JobStore for Missing {
         crate::provider::capabilities()
     }
 
-    async fn upsert(&self, _job: &PreparedJob, _by: &Actor) -> Result<Job> {
+    async fn upsert(&self, _job: &PreparedJob, _expected: Expected, _by: &Actor) -> Result<Registered> {
         Err(missing("job.upsert"))
     }
 

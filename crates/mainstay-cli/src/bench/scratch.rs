@@ -17,6 +17,8 @@ use uuid::Uuid;
 use crate::database::{Database, IfMissing, connect, connect_postgres};
 use crate::failure::Failure;
 
+/// How the names of all schemas of all measurements begin.
+const PREFIX: &str = "mainstay_bench_";
 /// Connections to PostgreSQL: one per caller, and some for the dispatchers.
 const POOL: usize = 24;
 /// What is still running when a run is given up can be in the way of the removal for a moment.
@@ -47,7 +49,7 @@ pub(super) struct Stage {
 impl Scratch {
     /// A place of its own in the database, or in a temporary SQLite file. Nothing is made in a database yet.
     pub(crate) async fn make(database: Option<Database>) -> anyhow::Result<Self> {
-        let schema = format!("mainstay_bench_{:08x}", Uuid::new_v4().as_fields().0);
+        let schema = format!("{PREFIX}{:08x}", Uuid::new_v4().as_fields().0);
         let location = database.as_ref().map(ToString::to_string);
         let place = match database {
             Some(Database::Postgres(url)) => {
@@ -79,6 +81,25 @@ impl Scratch {
     /// What a person would have to remove if this process were killed: what begins with this.
     pub(crate) fn schema(&self) -> &str {
         &self.schema
+    }
+
+    /// What other measurements have made and not removed: they were killed, or are still at it. On PostgreSQL the statements that remove
+    /// it, on SQLite the names of tables and views.
+    pub(crate) async fn left_behind(&self) -> anyhow::Result<Vec<String>> {
+        match &self.place {
+            Place::Memory | Place::File { _folder: Some(_), .. } => Ok(Vec::new()),
+            Place::Postgres { plain, .. } => {
+                let client = plain.pool().get().await.context("PostgreSQL can't be reached")?;
+                let list = "select format('drop schema %I cascade;', nspname) from pg_namespace
+                             where starts_with(nspname, $1) order by nspname";
+                let rows = client.query(list, &[&PREFIX]).await?;
+                Ok(rows.iter().map(|row| row.get(0)).collect())
+            }
+            Place::File { path, _folder: None } => {
+                let path = path.clone();
+                tokio::task::spawn_blocking(move || Ok(tables_left(&path)?)).await?
+            }
+        }
     }
 
     /// The schema, or the prefix, of the plain tables.
@@ -181,6 +202,15 @@ async fn drop_schema(plain: &Postgres, schema: &str) -> anyhow::Result<()> {
             Err(error) => return Err(error.into()),
         }
     }
+}
+
+/// The tables and views of other measurements.
+fn tables_left(path: &Path) -> rusqlite::Result<Vec<String>> {
+    let connection = rusqlite::Connection::open(path)?;
+    let list = "select name from sqlite_schema where type in ('view', 'table') and substr(name, 1, ?1) = ?2 order by name";
+    let mut found = connection.prepare(list)?;
+    let found = found.query_map(rusqlite::params![PREFIX.len() as i64, PREFIX], |row| row.get(0))?;
+    found.collect()
 }
 
 /// Removes the tables and views whose names begin with the prefix; indexes and triggers go with them.

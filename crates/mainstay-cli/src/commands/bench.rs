@@ -44,7 +44,7 @@ transactions are those of the whole server and the whole database: they tell som
 else is at work.
 
 All of it happens in schemas of its own, mainstay_bench_… (prefixes on SQLite), which are removed at
-the end, on Ctrl-C too.";
+the end, on Ctrl-C too. What a measurement that was killed has left is told by the next one.";
 
 /// Measure the outbox on your own database
 #[derive(Debug, Args)]
@@ -83,6 +83,15 @@ impl BenchArgs {
 pub(crate) async fn run(arguments: BenchArgs, settings: &Settings) -> anyhow::Result<ExitCode> {
     let plan = arguments.plan();
     let scratch = Scratch::make(settings.database()?).await?;
+    let left = scratch.left_behind().await?;
+    if !left.is_empty() {
+        let shown = left.iter().take(10).map(|each| format!("\n  {each}")).collect::<String>();
+        let more = left.len().saturating_sub(10);
+        let more = if more > 0 { format!("\n  and {more} more") } else { String::new() };
+        eprintln!(
+            "other measurements have left something behind; unless one is running now, remove it:{shown}{more}"
+        );
+    }
     let schema = scratch.schema().to_owned();
     let mut signals = Signals::watch(move || {
         screen::restore();

@@ -61,7 +61,13 @@ impl ContentArgs {
         if let Some(level) = self.priority {
             message = message.priority(level);
         }
-        for (name, value) in &self.headers {
+        for (number, (name, value)) in self.headers.iter().enumerate() {
+            if self.headers[..number].iter().any(|(earlier, _)| earlier == name) {
+                let failure = Failure::usage(format!("the header {name:?} is given twice"));
+                return Err(failure
+                    .hint("give each --header once: a message has one value of a name")
+                    .into());
+            }
             message = message.header(name, value);
         }
         Ok(message)

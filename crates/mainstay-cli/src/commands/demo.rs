@@ -87,6 +87,7 @@ pub(crate) async fn run(arguments: DemoArgs, settings: &Settings) -> anyhow::Res
         queues: if matches!(database, Database::Postgres(_)) { 8 } else { 1 },
         branches: folder.path().to_owned(),
         location,
+        schema: names.schema().to_owned(),
     };
 
     let signals = Signals::watch(tidy_up(&folder));

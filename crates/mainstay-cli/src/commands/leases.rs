@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::attempt::Attempt;
 use crate::database::IfMissing;
-use crate::failure::{FAILED, Failure};
+use crate::failure::{Failure, Told};
 use crate::output;
 use crate::settings::Settings;
 use crate::text::{counted, harmless, moment, shorten};
@@ -190,6 +190,7 @@ fn tell(lease: &LeaseRecord) -> anyhow::Result<()> {
 async fn release(arguments: ReleaseArgs, leases: &Leases, settings: &Settings) -> anyhow::Result<ExitCode> {
     let name = &arguments.name;
     let owner = leases.force_release(name).await.context("the lease can't be released")?;
+    let refused = format!("{} not released: nobody holds it", harmless(name));
     if settings.json {
         output::json(&json!({ "name": name, "released": owner.is_some(), "owner": owner }))?;
     } else {
@@ -197,8 +198,8 @@ async fn release(arguments: ReleaseArgs, leases: &Leases, settings: &Settings) -
             Some(owner) => {
                 output::line(format_args!("{} released: {} held it", harmless(name), harmless(owner)))?;
             }
-            None => eprintln!("{} not released: nobody holds it", harmless(name)),
+            None => eprintln!("{refused}"),
         }
     }
-    Ok(if owner.is_some() { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })
+    if owner.is_some() { Ok(ExitCode::SUCCESS) } else { Err(Told(refused).into()) }
 }

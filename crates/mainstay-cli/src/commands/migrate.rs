@@ -22,6 +22,7 @@ Examples:
 
 Any number of instances may run it at once; running it again changes nothing.
 --print and --grants need no database that answers: the URL only says which kind of script.
+With --json they print an object with the script in it.
 With --check the exit code is 0 when the schema is current and 1 when it is not.";
 
 /// Create Mainstay's tables, or bring them up to date
@@ -43,10 +44,10 @@ pub(crate) async fn run(arguments: MigrateArgs, settings: &Settings) -> anyhow::
     let database = settings.require_database()?;
     let names = settings.names()?;
     if let Some(role) = &arguments.grants {
-        return print_grants(&database, names, role).await;
+        return print_grants(&database, names, role, settings).await;
     }
     if arguments.print {
-        return print(&database, names).await;
+        return print(&database, names, settings).await;
     }
     let schema_name = names.schema().to_owned();
     let missing = if arguments.check { IfMissing::Refuse } else { IfMissing::Create };
@@ -85,7 +86,7 @@ pub(crate) async fn run(arguments: MigrateArgs, settings: &Settings) -> anyhow::
     Ok(if current { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })
 }
 
-async fn print(database: &Database, names: Names) -> anyhow::Result<ExitCode> {
+async fn print(database: &Database, names: Names, settings: &Settings) -> anyhow::Result<ExitCode> {
     let provider = match database {
         // A script needs no file, and making one would be a surprise.
         Database::SqliteFile(_) | Database::SqliteMemory => {
@@ -93,12 +94,23 @@ async fn print(database: &Database, names: Names) -> anyhow::Result<ExitCode> {
         }
         Database::Postgres(_) | Database::SqlServer(_) => database.open(names, IfMissing::Refuse).await?,
     };
-    output::line(provider.schema().script().trim_end())?;
+    let script = provider.schema().script();
     provider.close().await;
+    if settings.json {
+        output::json(&json!({ "database": database.to_string(), "script": script }))?;
+    } else {
+        output::line(script.trim_end())?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 
-async fn print_grants(database: &Database, names: Names, role: &str) -> anyhow::Result<ExitCode> {
+async fn print_grants(
+    database: &Database,
+    names: Names,
+    role: &str,
+    settings: &Settings,
+) -> anyhow::Result<ExitCode> {
+    check_role(database, role)?;
     let script = match database {
         Database::Postgres(url) => connect_postgres(url, names, 1).await?.grants_script(role),
         Database::SqlServer(url) => connect_sqlserver(url, names).await?.grants_script(role),
@@ -108,8 +120,26 @@ async fn print_grants(database: &Database, names: Names, role: &str) -> anyhow::
                 .into());
         }
     };
-    output::line(script.trim_end())?;
+    if settings.json {
+        output::json(&json!({ "database": database.to_string(), "role": role, "script": script }))?;
+    } else {
+        output::line(script.trim_end())?;
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What no server takes for the name of a role.
+fn check_role(database: &Database, role: &str) -> Result<(), Failure> {
+    let (length, most, unit) = match database {
+        Database::Postgres(_) => (role.len(), 63, "bytes"),
+        _ => (role.encode_utf16().count(), 128, "characters"),
+    };
+    let reason = match (1..=most).contains(&length) {
+        false => format!("--grants must be 1 to {most} {unit}, got {length}"),
+        true if role.contains('\0') => "--grants must not contain NUL".to_owned(),
+        true => return Ok(()),
+    };
+    Err(Failure::usage("the role is not valid").because(reason))
 }
 
 pub(super) fn word(status: &SchemaStatus) -> &'static str {

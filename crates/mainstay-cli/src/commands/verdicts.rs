@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 
-use crate::failure::FAILED;
+use crate::failure::Told;
 use crate::output;
 use crate::settings::Settings;
 
@@ -19,7 +19,8 @@ struct Verdict<'a, I> {
     why: Option<String>,
 }
 
-/// Tells of each whether it changed, and if not, why. Anything left unchanged is exit code 1.
+/// Tells of each whether it changed, and if not, why. Anything left unchanged is exit code 1, as an
+/// error that is told already: a record of it tells the same.
 pub(crate) async fn tell<I: Eq + Hash + Display + Serialize>(
     asked: &[I],
     changed: &[I],
@@ -36,7 +37,6 @@ pub(crate) async fn tell<I: Eq + Hash + Display + Serialize>(
         };
         verdicts.push(Verdict { id, changed: why.is_none(), why });
     }
-    let all = verdicts.iter().all(|verdict| verdict.changed);
     if settings.json {
         output::json(&verdicts)?;
     } else {
@@ -47,5 +47,12 @@ pub(crate) async fn tell<I: Eq + Hash + Display + Serialize>(
             }
         }
     }
-    Ok(if all { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })
+    let left = verdicts
+        .iter()
+        .filter_map(|Verdict { id, why, .. }| Some(format!("{id} not {verb}: {}", why.as_ref()?)));
+    let left: Vec<_> = left.collect();
+    match left.is_empty() {
+        true => Ok(ExitCode::SUCCESS),
+        false => Err(Told(left.join("; ")).into()),
+    }
 }

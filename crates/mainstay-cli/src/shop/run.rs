@@ -22,6 +22,7 @@ use super::order::Order;
 use super::report::Summary;
 use super::view::{Phase, View};
 use super::{Shop, foremen, inventory, stock, workers};
+use crate::failure::{self, Failure};
 use crate::meter::Meter;
 use crate::signals::Signals;
 
@@ -37,6 +38,8 @@ pub(crate) struct Plan {
     pub(crate) branches: PathBuf,
     /// The database, as it may be shown.
     pub(crate) location: String,
+    /// The schema the run keeps to.
+    pub(crate) schema: String,
     /// How long orders are placed; none means until a signal.
     pub(crate) open_for: Option<Duration>,
     /// Orders per second.
@@ -57,7 +60,7 @@ pub(crate) async fn run<S: Shop>(
 ) -> anyhow::Result<Summary> {
     let meter = Meter::install();
     let shop = Arc::new(shop);
-    let run = Uuid::now_v7();
+    let run = mainstay::WorkItemId::new().as_uuid();
     // Mainstay itself waits for a database that is down; a person would rather know.
     let deployed = provider.schema().deploy().await;
     deployed.with_context(|| format!("the demo can't use {}", plan.location))?;
@@ -99,22 +102,66 @@ pub(crate) async fn run<S: Shop>(
         // Orders under way are placed all the same.
         customers.await.context("the customers broke off")?;
         foremen.await.context("the foremen broke off")?;
-        mainstay.jobs().disable(&stock::job(run)).await?;
-        inventory::stop(&mainstay, run).await?;
+        patiently(async || {
+            mainstay.jobs().disable(&stock::job(run)).await?;
+            Ok(inventory::stop(&mainstay, run).await?)
+        })
+        .await?;
         drain(&*shop, &mainstay, &branches, run).await
     };
     let books = tokio::select! {
-        books = finish => books?,
-        () = watched.show(&mut view, Phase::Draining) => Books::default(),
+        books = finish => books,
+        () = watched.show(&mut view, Phase::Draining) => Ok(Books::default()),
     };
-    running.stop().await?;
-    // Once more after the last worker has gone, unless all had ended before: nothing can change then.
-    let books =
-        if books.is_pending() { Books::read(&*shop, &mainstay, &branches, run).await? } else { books };
+    let stopped = running.stop().await.map_err(anyhow::Error::from);
+    let ended = async {
+        let books = books?;
+        stopped?;
+        // Once more after the last worker has gone, unless all had ended before: nothing can change then.
+        let books = match books.is_pending() {
+            true => Books::read(&*shop, &mainstay, &branches, run).await?,
+            false => books,
+        };
+        mainstay.jobs().delete(&stock::job(run)).await?;
+        anyhow::Ok(books)
+    };
+    let ended = ended.await;
     branches.close().await;
-    mainstay.jobs().delete(&stock::job(run)).await?;
     view.end();
+    let books = ended.map_err(|error| without_books(&error, &plan, run))?;
     Ok(Summary::new(&plan, &provider, books, &meter, &orders, &reports, open_for, opened.elapsed(), asked))
+}
+
+/// Tries again while the database can't be reached, for a bounded time.
+async fn patiently<T>(mut attempt: impl AsyncFnMut() -> anyhow::Result<T>) -> anyhow::Result<T> {
+    let deadline = Instant::now() + DRAIN;
+    loop {
+        match attempt().await {
+            Err(error) if is_away(&error) && Instant::now() < deadline => tokio::time::sleep(TICK).await,
+            ended => return ended,
+        }
+    }
+}
+
+/// Whether the database may be there again later.
+fn is_away(error: &anyhow::Error) -> bool {
+    let library = error.chain().find_map(|cause| cause.downcast_ref::<mainstay::Error>());
+    library.is_some_and(mainstay::Error::is_retryable)
+}
+
+/// What is told where the books can't be read, and what is left in the database.
+fn without_books(error: &anyhow::Error, plan: &Plan, run: Uuid) -> anyhow::Error {
+    let (code, why) = failure::in_a_line(error);
+    let schema = &plan.schema;
+    let place = format!("--database {} --schema {schema}", plan.location);
+    let job = stock::job(run);
+    Failure::with_code(code, "the shop is closed, and its books could not be read: nobody knows whether they balance")
+        .because(why)
+        .hint(format!(
+            "when the database is there again, look at what was left with `mainstay {place} outbox stats`, \
+             and end the run's job with `mainstay {place} jobs delete {job}`; or drop {schema} and run the demo again"
+        ))
+        .into()
 }
 
 /// Waits until everything of the run is settled, for a bounded time, and reads the books.
@@ -128,13 +175,18 @@ async fn drain<S: Shop>(
     loop {
         let late = Instant::now() >= deadline;
         // The quick look may miss what moves between its two halves; the books, read in full, do not.
-        if late || !has_open(mainstay.outbox(), run).await? {
-            let books = Books::read(shop, mainstay, branches, run).await?;
-            if late || !books.is_pending() {
-                return Ok(books);
+        let look = async {
+            if late || !has_open(mainstay.outbox(), run).await? {
+                let books = Books::read(shop, mainstay, branches, run).await?;
+                return anyhow::Ok(Some(books).filter(|books| late || !books.is_pending()));
             }
+            Ok(None)
+        };
+        match look.await {
+            Ok(Some(books)) => return Ok(books),
+            Err(error) if late || !is_away(&error) => return Err(error),
+            Ok(None) | Err(_) => tokio::time::sleep(TICK).await,
         }
-        tokio::time::sleep(TICK).await;
     }
 }
 

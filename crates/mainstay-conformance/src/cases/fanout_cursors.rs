@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures_util::future::join;
 use jiff::{SignedDuration, Timestamp};
 use mainstay_core::audit::Anchor;
 use mainstay_core::fanout::{Fanout, FanoutDefinition, FanoutSlice, KnownShards, Pass, Slice};
@@ -20,6 +21,7 @@ use super::fanout::{definition, end_slices, fanout, key, messages, pass, shards}
 
 cases! { $ fanout_cursors_cases:
     r23_a_shard_with_a_slice_in_flight_is_not_forgotten ["R23"],
+    r23_shards_that_are_added_to_what_is_deleted_leave_nothing ["R23"],
     r23_a_fan_out_is_deleted_with_its_shards ["R23"],
     r23_a_fan_out_with_a_slice_in_flight_is_not_deleted ["R23"],
     r23_a_fan_out_that_is_deleted_while_it_is_planned_leaves_no_slice ["R23"],
@@ -220,6 +222,31 @@ async fn r23_a_shard_with_a_slice_in_flight_is_not_forgotten(fx: &dyn Fixture) {
     // The cursor is as it was: nothing is planned beside the slice.
     let known = KnownShards::new(world.provider.fanout());
     assert_eq!(pass(&world, &known).await.in_flight, 1);
+}
+
+async fn r23_shards_that_are_added_to_what_is_deleted_leave_nothing(fx: &dyn Fixture) {
+    let world = World::open(fx).await;
+    let (fanout, second) = (fanout(&world), Fanout::new(fx.second().await.as_ref()));
+    let unknown = fanout.add_shards("etl", "payments", ["a"]).await.unwrap_err();
+    assert_eq!(unknown.kind(), ErrorKind::NotFound, "{unknown}");
+    for _ in 0..20 {
+        fanout
+            .register(FanoutDefinition::new("etl", "payments").every(Duration::from_secs(600)))
+            .await
+            .unwrap();
+        let many = (0..50).map(|number| format!("{number:02}"));
+        let (added, deleted) =
+            join(second.add_shards("etl", "payments", many), fanout.delete("etl", "payments")).await;
+        let taken_along = match added {
+            Ok(added) => added,
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+                0
+            }
+        };
+        assert_eq!(deleted.unwrap(), Some(taken_along));
+        assert_eq!(fanout.cursors("etl", "payments", None, 100).await.unwrap(), []);
+    }
 }
 
 async fn r23_a_fan_out_is_deleted_with_its_shards(fx: &dyn Fixture) {

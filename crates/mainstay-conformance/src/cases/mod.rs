@@ -39,6 +39,7 @@ mod health;
 mod inbox_engine;
 mod inbox_service;
 mod input;
+mod job_races;
 mod job_runs;
 mod job_waits;
 mod jobs;
@@ -121,6 +122,7 @@ pub fn all() -> Vec<Case> {
         job_waits::CASES,
         jobs::CASES,
         join_ends::CASES,
+        job_races::CASES,
         join_races::CASES,
         join_wait::CASES,
         joins::CASES,

@@ -100,6 +100,11 @@ pub fn shards(operation: &'static str, answers: &[String]) -> Result<Vec<String>
     answers.iter().map(|answer| read::<(String,)>(operation, answer).map(|(shard,)| shard)).collect()
 }
 
+/// The error for a fan-out that is not registered.
+pub fn unknown(operation: &'static str, key: &FanoutKey) -> Error {
+    Error::new(ErrorKind::NotFound, operation, format!("there is no fan-out {key}"))
+}
+
 /// Planned slices as the stores take them: an array of `[shard key, cursor, last slice, id, nominal]` each, ids in plain hexadecimal
 /// digits.
 pub fn plan(slices: &[PlannedSlice]) -> String {

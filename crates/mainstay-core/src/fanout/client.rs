@@ -13,6 +13,7 @@ use crate::outbox::Outbox;
 use crate::store::{CallIn, CallInBlocking, FanoutStore, JoinStore, Provider};
 use crate::telemetry;
 
+use super::answer::unknown;
 use super::{FanoutChange, FanoutCursor, FanoutDefinition, FanoutKey, FanoutPolicy, FanoutSlice};
 
 /// How often a change is tried whose policy somebody else changes at the same moment.
@@ -130,6 +131,7 @@ impl Fanout {
     }
 
     /// Makes shards known, for [`KnownShards`](super::KnownShards), the planner where there is no other. How many were not known.
+    /// `NotFound` if there is no such fan-out: nobody would plan them.
     pub async fn add_shards<S>(
         &self,
         topic: &str,
@@ -243,10 +245,6 @@ fn check_limit(operation: &'static str, limit: u32) -> Result<()> {
         return Err(Error::invalid(operation, "limit", format_args!("must be 1 to 10,000, got {limit}")));
     }
     Ok(())
-}
-
-fn unknown(operation: &'static str, key: &FanoutKey) -> Error {
-    Error::new(ErrorKind::NotFound, operation, format!("there is no fan-out {key}"))
 }
 
 impl fmt::Debug for Fanout {

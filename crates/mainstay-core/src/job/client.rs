@@ -14,7 +14,10 @@ use crate::text::{validate_name, validate_nul};
 
 use super::aside::Aside;
 use super::materialise::{calculate_next, materialise};
-use super::{Job, JobDefinition, JobRun, Materialised, RunFilter};
+use super::{Expected, Job, JobDefinition, JobRun, Materialised, Registered, RunFilter};
+
+/// How often a change is tried whose job somebody else changes at the same moment.
+const ATTEMPTS: u32 = 10;
 
 /// Rows per call to the database where all of them are wanted.
 const PAGE: u32 = 500;
@@ -75,15 +78,69 @@ impl Jobs {
     ///
     /// The next nominal time stays too, unless expression or zone changed, or the job was disabled: then it is the first one
     /// from now on. Registering a job as it is changes nothing, so every start of a program may do it.
+    ///
+    /// Whatever is there is changed. Whoever has read a job to change it uses [`Self::update`], and whoever makes a new one
+    /// [`Self::register`].
     pub async fn create_or_update(&self, job: JobDefinition) -> Result<Job> {
+        Ok(self.register(job, Expected::Anything).await?.job)
+    }
+
+    /// The same, if what is there is what is expected: [`Expected::Nothing`] makes a new job and leaves one that is there alone.
+    ///
+    /// Otherwise nothing is written, and the error is of [`ErrorKind::Mismatch`] and has a [`super::JobMismatch`] as its source,
+    /// which tells the version that is there. The database compares in the step that writes, so of two who register the same
+    /// name at once, one is told that it exists.
+    pub async fn register(&self, job: JobDefinition, expected: Expected) -> Result<Registered> {
         let prepared = job.prepare(&self.limits)?;
         self.actor.validate("job.create_or_update")?;
-        let mut job = self.store.upsert(&prepared, &self.actor).await?;
+        let mut registered = self.store.upsert(&prepared, expected, &self.actor).await?;
+        let job = &mut registered.job;
         // Should this be given up midway, a scheduler does it.
-        job.next_nominal_at = calculate_next(self.store.as_ref(), &job).await?;
-        telemetry::job_registered(self.store.identifier(), &job);
+        job.next_nominal_at = calculate_next(self.store.as_ref(), job).await?;
+        if job.enabled && job.next_nominal_at.is_none() {
+            // Somebody was faster. What they did to this very job is told; what became of it later is not.
+            let now =
+                self.store.get(&job.name).await?.filter(|now| Expected::from(&*job).is_met_by(Some(now)));
+            job.next_nominal_at = now.and_then(|now| now.next_nominal_at);
+        }
+        telemetry::job_registered(self.store.identifier(), job);
         self.bell.ring();
-        Ok(job)
+        Ok(registered)
+    }
+
+    /// Changes a job: `change` makes the new definition of the job as it is, best with [`Job::definition`].
+    ///
+    /// It is called again with the job as it is then, up to ten times, should somebody else change, enable or disable the job at
+    /// the same moment; so nobody's change is lost, and it should do nothing but calculate. `NotFound` if there is no such job,
+    /// also if it is deleted meanwhile.
+    ///
+    /// ```
+    /// # use mainstay_core::job::{Jobs, Registered};
+    /// # async fn example(jobs: &Jobs) -> mainstay_core::Result<Registered> {
+    /// jobs.update("nightly", |job| mainstay_core::Result::Ok(job.definition().cron("0 3 * * *"))).await
+    /// # }
+    /// ```
+    pub async fn update<E: From<Error>>(
+        &self,
+        name: &str,
+        mut change: impl FnMut(&Job) -> Result<JobDefinition, E>,
+    ) -> Result<Registered, E> {
+        const UPDATE: &str = "job.update";
+        validate_name(UPDATE, "name", name)?;
+        let unknown = || Error::new(ErrorKind::NotFound, UPDATE, format!("there is no job {name:?}"));
+        let mut attempt = 1;
+        loop {
+            let before = self.store.get(name).await?.ok_or_else(unknown)?;
+            let definition = change(&before)?;
+            if definition.name != name {
+                let reason = format_args!("must stay {name:?}, got {:?}", definition.name);
+                return Err(Error::invalid(UPDATE, "name", reason).into());
+            }
+            match self.register(definition, Expected::from(&before)).await {
+                Err(error) if error.kind() == ErrorKind::Mismatch && attempt < ATTEMPTS => attempt += 1,
+                ended => return Ok(ended?),
+            }
+        }
     }
 
     /// Deletes a job and cancels its pending runs, those that are not dispatched yet. Its history stays. How many runs were

@@ -34,7 +34,8 @@ pub trait FanoutStore: Send + Sync + 'static {
     /// Asks for a run now, and wakes coordinators. False if there is no such fan-out. Recorded in the audit trail.
     async fn request_run(&self, key: &FanoutKey, by: &Actor) -> Result<bool>;
 
-    /// Makes cursors for shards that have none. How many. Recorded in the audit trail, if there are any.
+    /// Makes cursors for shards that have none. How many. Recorded in the audit trail, if there are any. `NotFound` if there is no such
+    /// fan-out; one that is deleted at the same moment takes them along, or is no longer there.
     async fn add_shards(&self, key: &FanoutKey, shards: &[String], by: &Actor) -> Result<u64>;
 
     /// Deletes a shard's cursor. False if there is none. Recorded in the audit trail.

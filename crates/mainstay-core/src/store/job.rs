@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use crate::audit::Actor;
 use crate::error::Result;
 use crate::id::{OwnerToken, WorkItemId};
-use crate::job::{Job, JobRun, PreparedJob, RunFilter, RunState};
+use crate::job::{Expected, Job, JobRun, PreparedJob, Registered, RunFilter, RunState};
 use crate::outbox::{Page, Retention};
 
 use super::{Capabilities, WaitRequest, Wake};
@@ -113,7 +113,10 @@ pub trait JobStore: Send + Sync + 'static {
 
     /// Registers a job, or changes the one of its name, and wakes schedulers if that changed anything. Its next nominal time
     /// becomes none, to be calculated as from now, if expression or zone changed, or if it was or is disabled.
-    async fn upsert(&self, job: &PreparedJob, by: &Actor) -> Result<Job>;
+    ///
+    /// If what is there is not what is `expected`, nothing is written, and [`Expected::refusal`] is the error. Whatever changes a
+    /// job's definition or switches it raises its version, and comparing and writing are one step: nobody comes in between.
+    async fn upsert(&self, job: &PreparedJob, expected: Expected, by: &Actor) -> Result<Registered>;
 
     /// Deletes a job and cancels those of its runs that are not dispatched. How many that were; none if there is no such job.
     async fn delete(&self, name: &str, by: &Actor) -> Result<Option<u64>>;

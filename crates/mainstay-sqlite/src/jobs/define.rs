@@ -1,7 +1,7 @@
 //! Registering jobs and changing them.
 
 use mainstay_core::audit::{Actor, PreparedAudit};
-use mainstay_core::job::{Job, PreparedJob, RunState};
+use mainstay_core::job::{Expected, Job, JobChange, PreparedJob, Registered, RunState};
 use mainstay_core::{Error, ErrorKind, WorkItemId};
 use rusqlite::{Connection, params};
 use serde_json::{Value, json};
@@ -12,14 +12,19 @@ use crate::error::Fault;
 use crate::queue::cancel;
 use crate::value::uuid_at;
 
-/// Registers a job or changes the one of its name. Whether that changed anything, and the job.
+/// Registers a job or changes the one of its name, if what is there is what is expected. The writer's transaction has the
+/// database to itself, so what is read here is what is written over.
 pub(super) fn upsert(
     connection: &Connection,
     sql: &Sql,
     job: &PreparedJob,
+    expected: Expected,
     by: &Actor,
-) -> Result<(bool, Job), Fault> {
+) -> Result<Registered, Fault> {
     let before = read::get(connection, sql, job.name())?;
+    if !expected.is_met_by(before.as_ref()) {
+        return Err(expected.refusal(job.name(), before.as_ref()).into());
+    }
     let now = sql.queue.now(connection)?;
     let misfire = job.misfire();
     let values = params![
@@ -37,17 +42,22 @@ pub(super) fn upsert(
         job.priority(),
         now,
     ];
-    let added = connection.prepare_cached(&sql.jobs.insert)?.execute(values)? > 0;
-    let changed = added || connection.prepare_cached(&sql.jobs.update)?.execute(values)? > 0;
+    let change = if connection.prepare_cached(&sql.jobs.insert)?.execute(values)? > 0 {
+        JobChange::Created
+    } else if connection.prepare_cached(&sql.jobs.update)?.execute(values)? > 0 {
+        JobChange::Updated
+    } else {
+        JobChange::Unchanged
+    };
     let job =
         read::get(connection, sql, job.name())?.ok_or_else(|| unknown("create_or_update", job.name()))?;
-    if changed {
+    if change != JobChange::Unchanged {
         let payload_changed = before.as_ref().is_none_or(|before| before.payload != job.payload);
         let before = before.as_ref().map(told);
         let data = json!({ "before": before, "after": told(&job), "payload_changed": payload_changed });
         record(connection, sql, "create_or_update", &job.name, by, data)?;
     }
-    Ok((changed, job))
+    Ok(Registered { job, change })
 }
 
 pub(super) fn set_enabled(

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use jiff::Timestamp;
 use mainstay_core::audit::{Actor, PreparedAudit};
-use mainstay_core::job::{Job, JobRun, PreparedJob, RunFilter};
+use mainstay_core::job::{Expected, Job, JobChange, JobRun, PreparedJob, Registered, RunFilter};
 use mainstay_core::outbox::{Page, Retention};
 use mainstay_core::store::{
     Advance, Advanced, Capabilities, Dispatched, DueJobs, EndedRun, JobStore, Queue, RunPlace, RunsLookedAt,
@@ -93,11 +93,11 @@ impl JobStore for SqliteJobs {
         self.database.capabilities()
     }
 
-    async fn upsert(&self, job: &PreparedJob, by: &Actor) -> Result<Job> {
+    async fn upsert(&self, job: &PreparedJob, expected: Expected, by: &Actor) -> Result<Registered> {
         let (job, by) = (job.clone(), by.clone());
-        let upsert = move |connection: &_, sql: &_| define::upsert(connection, sql, &job, &by);
-        let (_, job) = self.write("job.create_or_update", upsert, |(changed, _)| *changed).await?;
-        Ok(job)
+        let upsert = move |connection: &_, sql: &_| define::upsert(connection, sql, &job, expected, &by);
+        let changed = |registered: &Registered| registered.change != JobChange::Unchanged;
+        self.write("job.create_or_update", upsert, changed).await
     }
 
     async fn delete(&self, name: &str, by: &Actor) -> Result<Option<u64>> {

@@ -7,6 +7,7 @@
 mod group;
 mod lend;
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -83,7 +84,8 @@ impl Writer {
         let (opened, open) = oneshot::channel();
         let (alive, ended) = watch::channel(());
         let place = location.place().clone();
-        let thread = Thread { place: place.clone(), commits, signal };
+        let log = Cell::new(false);
+        let thread = Thread { place: place.clone(), location: location.clone(), commits, signal, log };
         let body = move || {
             // Dropped when the thread ends, however it ends.
             let _alive = alive;
@@ -145,8 +147,11 @@ impl Writer {
 /// The thread's side.
 struct Thread {
     place: Place,
+    location: Location,
     commits: Arc<AtomicU64>,
     signal: Arc<Signal>,
+    /// Whether the database is known to have its write-ahead log.
+    log: Cell<bool>,
 }
 
 impl Thread {
@@ -185,7 +190,18 @@ impl Thread {
     fn commit(&self, connection: &Connection) -> rusqlite::Result<()> {
         connection.execute_batch("COMMIT")?;
         self.commits.fetch_add(1, Ordering::Relaxed);
+        if !self.log.get() {
+            self.keep_log(connection);
+        }
         Ok(())
+    }
+
+    /// Gives a database that has just become ours its log. If somebody else is reading just now, the next commit tries again.
+    fn keep_log(&self, connection: &Connection) {
+        match self.location.keep_log(connection) {
+            Ok(ours) => self.log.set(ours),
+            Err(error) => tracing::debug!(store = self.place.store(), %error, "no write-ahead log yet"),
+        }
     }
 
     /// Ends a transaction without keeping anything of it.

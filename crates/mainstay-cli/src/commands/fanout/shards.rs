@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Args;
+use mainstay::ErrorKind;
 use mainstay::fanout::{Fanout, FanoutKey};
 use serde_json::json;
 
@@ -90,7 +91,7 @@ impl ShardsArgs {
         Attempt::new(name).about("fanout", [&key]).about("shard", shards)
     }
 
-    /// Refuses a fan-out that is not there: a shard of it would wait for ever.
+    /// Refuses a fan-out that is not there.
     async fn known(&self, fanout: &Fanout) -> anyhow::Result<()> {
         let found = fanout.get(&self.key.topic, &self.key.work_key).await;
         if found.context("the fan-out can't be read")?.is_none() {
@@ -105,10 +106,12 @@ pub(super) async fn add(
     fanout: &Fanout,
     settings: &Settings,
 ) -> anyhow::Result<ExitCode> {
-    arguments.known(fanout).await?;
     let key = &arguments.key;
     let added = fanout.add_shards(&key.topic, &key.work_key, arguments.shards.clone()).await;
-    let added = added.context("the shards were not added")?;
+    let added = added.map_err(|error| match error.kind() {
+        ErrorKind::NotFound => key.unknown().into(),
+        _ => anyhow::Error::new(error).context("the shards were not added"),
+    })?;
     if settings.json {
         output::json(&json!({ "topic": key.topic, "work_key": key.work_key, "added": added }))?;
     } else {

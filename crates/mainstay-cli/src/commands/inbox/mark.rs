@@ -8,6 +8,7 @@ use mainstay::Inbox;
 
 use super::KeyArgs;
 use crate::attempt::Attempt;
+use crate::failure::Failure;
 use crate::settings::Settings;
 
 const EXAMPLES: &str = "\
@@ -27,7 +28,7 @@ pub(crate) struct MarkArgs {
     mark: MarkAs,
     #[command(flatten)]
     key: KeyArgs,
-    /// Why it is dead
+    /// Why it is dead; with `dead` only
     #[arg(long, value_name = "TEXT")]
     error: Option<String>,
 }
@@ -41,6 +42,16 @@ enum MarkAs {
 }
 
 impl MarkArgs {
+    /// Refuses what needs no database to be refused.
+    pub(super) fn check(&self) -> anyhow::Result<()> {
+        match (self.mark, &self.error) {
+            (MarkAs::Processed, Some(_)) => Err(Failure::usage("--error belongs to `inbox mark dead`")
+                .because("a message that is processed keeps no error")
+                .into()),
+            _ => Ok(()),
+        }
+    }
+
     pub(super) fn attempt(&self) -> Attempt {
         let name = match self.mark {
             MarkAs::Processed => "inbox.mark_processed",

@@ -55,6 +55,10 @@ pub(crate) async fn run(command: InboxCommand, settings: &Settings) -> anyhow::R
     // What can be refused without a database is refused first.
     let incoming = match &command {
         InboxCommand::Enqueue(arguments) => Some(arguments.incoming()?),
+        InboxCommand::Mark(arguments) => {
+            arguments.check()?;
+            None
+        }
         _ => None,
     };
     let attempt = match &command {

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
-use mainstay::job::Job;
-use mainstay::{JobDefinition, Jobs, Misfire, Overlap};
+use mainstay::job::{Expected, JobChange, Registered};
+use mainstay::{Error, ErrorKind, JobDefinition, Jobs, Misfire, Overlap};
 
 use crate::commands::content::{lenient, read_payload};
 use crate::failure::Failure;
@@ -30,7 +30,7 @@ Examples:
   mainstay jobs update sync --payload-file wanted.json --priority 3
 
 Runs that are there already stay as they are. Another expression or zone counts from now on; after any other change the next
-run comes when it was to come.";
+run comes when it was to come. What somebody else changes at the same moment stays as well; that a job was disabled, too.";
 
 /// What can be said of a job.
 #[derive(Debug, Args)]
@@ -90,12 +90,21 @@ enum OverlapPolicy {
 }
 
 impl DefinitionArgs {
-    /// The job with all that was said changed.
-    fn apply(&self, mut job: JobDefinition, misfire: Misfire) -> anyhow::Result<JobDefinition> {
+    fn payload(&self) -> anyhow::Result<Option<String>> {
+        read_payload(self.payload.as_deref(), self.payload_file.as_deref())
+    }
+
+    /// The job with all that was said changed, and with this payload if there is one.
+    fn apply(
+        &self,
+        mut job: JobDefinition,
+        misfire: Misfire,
+        payload: Option<&str>,
+    ) -> anyhow::Result<JobDefinition> {
         if let Some(topic) = &self.topic {
             job = job.topic(topic);
         }
-        if let Some(payload) = read_payload(self.payload.as_deref(), self.payload_file.as_deref())? {
+        if let Some(payload) = payload {
             job = job.payload(payload);
         }
         if let Some(zone) = &self.tz {
@@ -158,7 +167,7 @@ impl CreateArgs {
 
     fn definition(&self) -> anyhow::Result<JobDefinition> {
         let job = JobDefinition::new(&self.name, &self.name, &self.cron).enabled(!self.disabled);
-        self.rest.apply(job, Misfire::default())
+        self.rest.apply(job, Misfire::default(), self.rest.payload()?.as_deref())
     }
 
     /// Refuses what needs no database to be refused. What comes from stdin is there only once, and checked later.
@@ -201,13 +210,14 @@ pub(super) async fn create(
     jobs: &Jobs,
     settings: &Settings,
 ) -> anyhow::Result<ExitCode> {
-    if jobs.get(&arguments.name).await.context("the job can't be registered")?.is_some() {
-        return Err(Failure::new(format!("there is a job {:?} already", arguments.name))
+    let created = jobs.register(arguments.definition()?, Expected::Nothing).await;
+    let created = created.map_err(|error| match error.kind() {
+        ErrorKind::Mismatch => Failure::new(format!("there is a job {:?} already", arguments.name))
             .hint("`mainstay jobs update` changes it")
-            .into());
-    }
-    let job = jobs.create_or_update(arguments.definition()?).await;
-    tell(&job.context("the job was not registered")?, "created", settings)
+            .into(),
+        _ => anyhow::Error::new(error).context("the job was not registered"),
+    });
+    tell(&created?, settings)
 }
 
 pub(super) async fn update(
@@ -215,23 +225,42 @@ pub(super) async fn update(
     jobs: &Jobs,
     settings: &Settings,
 ) -> anyhow::Result<ExitCode> {
-    let found = jobs.get(&arguments.name).await.context("the job can't be changed")?;
-    let before = found.ok_or_else(|| super::unknown(&arguments.name))?;
-    let definition = match &arguments.cron {
-        Some(cron) => before.definition().cron(cron),
-        None => before.definition(),
-    };
-    let definition = arguments.rest.apply(definition, before.misfire)?;
-    let job = jobs.create_or_update(definition).await.context("the job was not changed")?;
-    tell(&job, if job.version == before.version { "unchanged" } else { "updated" }, settings)
+    // Stdin is there only once, and the change may be made several times.
+    let payload = arguments.rest.payload()?;
+    let updated = jobs.update(&arguments.name, |before| -> anyhow::Result<JobDefinition> {
+        let definition = match &arguments.cron {
+            Some(cron) => before.definition().cron(cron),
+            None => before.definition(),
+        };
+        arguments.rest.apply(definition, before.misfire, payload.as_deref())
+    });
+    let updated = updated.await.map_err(|error| match error.downcast_ref::<Error>().map(Error::kind) {
+        Some(ErrorKind::NotFound) => super::unknown(&arguments.name).into(),
+        Some(ErrorKind::Mismatch) => Failure::new("the job was not changed")
+            .because("others keep changing it at the same moment")
+            .hint("try again")
+            .into(),
+        Some(_) => error.context("the job was not changed"),
+        None => error,
+    });
+    tell(&updated?, settings)
 }
 
-fn tell(job: &Job, verb: &str, settings: &Settings) -> anyhow::Result<ExitCode> {
+fn tell(registered: &Registered, settings: &Settings) -> anyhow::Result<ExitCode> {
+    let Registered { job, change } = registered;
     if settings.json {
         output::json(job)?;
     } else {
-        let next =
-            job.next_nominal_at.map_or("it is disabled".to_owned(), |at| format!("next {}", moment(at)));
+        let verb = match change {
+            JobChange::Created => "created",
+            JobChange::Updated => "updated",
+            JobChange::Unchanged => "unchanged",
+        };
+        let next = match job.next_nominal_at {
+            Some(at) => format!("next {}", moment(at)),
+            None if job.enabled => "a scheduler calculates when it is next".to_owned(),
+            None => "it is disabled".to_owned(),
+        };
         output::line(format_args!("{} {verb}, {next}", job.name))?;
     }
     Ok(ExitCode::SUCCESS)

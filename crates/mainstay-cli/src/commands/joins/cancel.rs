@@ -7,7 +7,7 @@ use clap::Args;
 use mainstay::{JoinId, Joins};
 use serde_json::json;
 
-use crate::failure::FAILED;
+use crate::failure::Told;
 use crate::output;
 use crate::settings::Settings;
 use crate::text::counted;
@@ -42,6 +42,14 @@ pub(super) async fn run(
     let id = arguments.id;
     let cancelled = joins.cancel(id).await;
     let cancelled = cancelled.map_err(|error| super::refused(error, "the join was not cancelled"))?;
+    let refused = match cancelled.changed {
+        true => None,
+        false => {
+            let found = joins.get(id).await.context("the join can't be read")?;
+            let state = found.map_or_else(|| "gone".to_owned(), |join| join.state.to_string());
+            Some(format!("{id} not cancelled: it is {state}"))
+        }
+    };
     if settings.json {
         output::json(&json!({
             "id": id,
@@ -49,13 +57,14 @@ pub(super) async fn run(
             "cancelled_messages": cancelled.messages,
             "counted": cancelled.counted.iter().map(super::json_of_count).collect::<Vec<_>>(),
         }))?;
-    } else if cancelled.changed {
+    } else if let Some(refused) = &refused {
+        eprintln!("{refused}");
+    } else {
         let messages = counted(cancelled.messages.len() as u64, "waiting message");
         output::line(format_args!("{id} cancelled, and {messages} of it"))?;
-    } else {
-        let found = joins.get(id).await.context("the join can't be read")?;
-        let state = found.map_or_else(|| "gone".to_owned(), |join| join.state.to_string());
-        eprintln!("{id} not cancelled: it is {state}");
     }
-    Ok(if cancelled.changed { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })
+    match refused {
+        None => Ok(ExitCode::SUCCESS),
+        Some(refused) => Err(Told(refused).into()),
+    }
 }

@@ -75,9 +75,17 @@ fn unknown(id: JoinId) -> Failure {
     Failure::new(format!("there is no join {id}")).hint("`mainstay joins list` shows those there are")
 }
 
-/// The failure of an operation that the library refused: what it did not find, it names.
-fn refused(error: mainstay::Error, doing: &'static str) -> anyhow::Error {
+/// The failure of an operation that the library refused: what it did not find, it names. A join that has ended is nothing that
+/// is wrong with the arguments.
+pub(crate) fn refused(error: mainstay::Error, doing: &'static str) -> anyhow::Error {
     match error.kind() {
+        ErrorKind::InvalidArgument if error.field() == Some("join") => {
+            // The name of a function in front is of no use here.
+            let why = error.message();
+            let why =
+                why.split_once(": ").filter(|(name, _)| !name.contains(' ')).map_or(why, |(_, why)| why);
+            Failure::new(doing).because(why).into()
+        }
         ErrorKind::NotFound => Failure::new(doing)
             .because(error.message())
             .hint(

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::attempt::Attempt;
 use crate::commands::outbox;
-use crate::failure::FAILED;
+use crate::failure::Told;
 use crate::output;
 use crate::settings::Settings;
 
@@ -79,6 +79,8 @@ pub(super) async fn run(
             Reported::Ended(state) => eprintln!("not counted: the join is {state}"),
         }
     }
-    let ended = matches!(reported, Reported::Ended(_));
-    Ok(if ended { ExitCode::from(FAILED) } else { ExitCode::SUCCESS })
+    match reported {
+        Reported::Ended(state) => Err(Told(format!("not counted: the join is {state}")).into()),
+        _ => Ok(ExitCode::SUCCESS),
+    }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use jiff::Timestamp;
-use mainstay::{JoinId, JoinMode, Joins, Message, NewJoin};
+use mainstay::{ErrorKind, JoinId, JoinMode, Joins, Message, NewJoin};
 use serde_json::json;
 
 use crate::commands::content::lenient;
@@ -122,6 +122,11 @@ impl StartArgs {
             }
             _ => {}
         }
+        if self.key.as_deref() == Some("") {
+            // To the library an empty one is none.
+            let failure = Failure::usage("the join can't be started");
+            return Err(failure.because("--key must be 1 to 255 characters, got 0").into());
+        }
         self.join().prepare(&lenient()).context("the join can't be started")?;
         Ok(())
     }
@@ -132,14 +137,14 @@ pub(super) async fn run(
     joins: &Joins,
     settings: &Settings,
 ) -> anyhow::Result<ExitCode> {
-    // Told better than by the database's refusal, which is what is left to two who come at once.
-    if let Some(id) = arguments.id
-        && joins.get(id).await.context("the join can't be read")?.is_some()
-    {
-        let failure = Failure::new(format!("there is a join {id} already"));
-        return Err(failure.hint(format!("`mainstay joins show {id}` shows it")).into());
-    }
-    let id = joins.start(arguments.join()).await.context("the join was not started")?;
+    let started = joins.start(arguments.join()).await;
+    let id = started.map_err(|error| match (error.kind(), arguments.id) {
+        // All else that could be wrong with it was checked before.
+        (ErrorKind::InvalidArgument, Some(id)) => Failure::new(format!("there is a join {id} already"))
+            .hint(format!("`mainstay joins show {id}` shows it"))
+            .into(),
+        _ => anyhow::Error::new(error).context("the join was not started"),
+    })?;
     if settings.json {
         output::json(&json!({ "id": id }))?;
     } else {

@@ -83,7 +83,8 @@ pub(super) async fn run(
     settings: &Settings,
 ) -> anyhow::Result<ExitCode> {
     let message = message.context("there is no message")?;
-    let enqueued = outbox.enqueue(message).await.context("the message was not enqueued")?;
+    let enqueued = outbox.enqueue(message).await;
+    let enqueued = enqueued.map_err(|error| joins::refused(error, "the message was not enqueued"))?;
     tell(enqueued, "work item", settings)
 }
 

@@ -7,7 +7,7 @@ use clap::Args;
 use mainstay::Outbox;
 use serde_json::json;
 
-use crate::failure::FAILED;
+use crate::failure::Told;
 use crate::output;
 use crate::settings::Settings;
 
@@ -40,12 +40,13 @@ pub(super) async fn run(
 ) -> anyhow::Result<ExitCode> {
     let key = &arguments.key;
     let released = outbox.release_key(key).await.context("the key can't be released")?;
+    let refused = format!("{key} not released: it is not held");
     if settings.json {
         output::json(&json!({ "key": key, "released": released }))?;
     } else if released {
         output::line(format_args!("{key} released"))?;
     } else {
-        eprintln!("{key} not released: it is not held");
+        eprintln!("{refused}");
     }
-    Ok(if released { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })
+    if released { Ok(ExitCode::SUCCESS) } else { Err(Told(refused).into()) }
 }

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use jiff::Timestamp;
 use mainstay::audit::Actor;
-use mainstay::job::{Job, JobRun, PreparedJob, RunFilter};
+use mainstay::job::{Expected, Job, JobRun, PreparedJob, Registered, RunFilter};
 use mainstay::outbox::{Page, Retention};
 use mainstay::store::{
     Advance, Advanced, Capabilities, Dispatched, DueJobs, EndedRun, JobStore, RunPlace, RunsLookedAt,
@@ -24,7 +24,7 @@ impl JobStore for NoJobs {
     fn capabilities(&self) -> Capabilities {
         Capabilities::none()
     }
-    async fn upsert(&self, _: &PreparedJob, _: &Actor) -> Result<Job> {
+    async fn upsert(&self, _: &PreparedJob, _: Expected, _: &Actor) -> Result<Registered> {
         unsupported()
     }
     async fn delete(&self, _: &str, _: &Actor) -> Result<Option<u64>> {
