@@ -64,6 +64,8 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             Command::Health(arguments) => commands::health::run(arguments, &settings).await,
             Command::Inbox(command) => commands::inbox::run(command, &settings).await,
             Command::Why(arguments) => commands::why::run(arguments, &settings).await,
+            Command::Serve(arguments) => commands::serve::run(arguments, &settings).await,
+            Command::Token(command) => commands::token::run(command, &settings),
             Command::Bench(arguments) => commands::bench::run(arguments, &settings).await,
         }
     });
