@@ -17,8 +17,8 @@ fn claim(served: &Served) -> Value {
 /// Enqueue, claim, settle, look.
 fn a_message_goes_all_the_way(served: &Served) {
     let message =
-        json!({"topic": "order.paid", "payload_json": {"order": 7, "sum": 1.10}, "correlation_id": "r-1"});
-    let added = served.post("/v1/outbox/messages", message);
+        r#"{"topic": "order.paid", "payload_json": {"order":7,"sum":1.10}, "correlation_id": "r-1"}"#;
+    let added = served.ask("POST", "/v1/outbox/messages", &[], Some(message));
     let enqueued = added.json(201);
     let id = enqueued["id"].as_str().unwrap();
     assert_eq!(added.header("location"), Some(format!("/v1/outbox/messages/{id}").as_str()));
