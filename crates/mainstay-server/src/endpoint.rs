@@ -251,6 +251,8 @@ pub(crate) struct Endpoints {
     router: Router<Shared>,
     paths: Map<String, Value>,
     schemas: Map<String, Value>,
+    /// Names that two schemas have; there must be none.
+    pub(crate) collisions: Vec<String>,
 }
 
 impl Endpoints {
@@ -258,7 +260,7 @@ impl Endpoints {
         let mut schemas = vec![(ProblemBody::name().into_owned(), ProblemBody::schema())];
         ProblemBody::schemas(&mut schemas);
         let schemas = schemas.iter().map(|(name, schema)| (name.clone(), value(schema))).collect();
-        Self { router: Router::new(), paths: Map::new(), schemas }
+        Self { router: Router::new(), paths: Map::new(), schemas, collisions: Vec::new() }
     }
 
     /// Adds an operation.
@@ -270,7 +272,12 @@ impl Endpoints {
         let operation = endpoint.operation();
         let path = self.paths.entry(endpoint.path).or_insert_with(|| json!({}));
         path[endpoint.verb] = operation;
-        self.schemas.extend(endpoint.schemas);
+        for (name, schema) in endpoint.schemas {
+            let known = self.schemas.entry(name.clone()).or_insert_with(|| schema.clone());
+            if *known != schema {
+                self.collisions.push(name);
+            }
+        }
         let mut method = on(endpoint.method, handler);
         if endpoint.etag {
             method = method.route_layer(from_fn(etag::compare));

@@ -30,6 +30,7 @@ const AT_ONCE: usize = 8;
 
 /// How the process and its databases are.
 #[derive(Serialize, ToSchema)]
+#[schema(as = Health)]
 pub(crate) struct HealthView {
     /// `healthy`, `degraded`, `unknown` or `unhealthy`: that of the worst. The first two are answered with 200, the others with 503.
     status: &'static str,
@@ -45,6 +46,7 @@ pub(crate) struct HealthView {
 
 /// How one database is.
 #[derive(Serialize, ToSchema)]
+#[schema(as = StoreHealth)]
 struct StoreHealthView {
     /// Its id.
     id: String,
@@ -63,6 +65,7 @@ struct StoreHealthView {
 
 /// One check.
 #[derive(Serialize, ToSchema)]
+#[schema(as = Check)]
 struct CheckView {
     /// What was checked.
     name: &'static str,

@@ -97,14 +97,18 @@ impl InterfaceBuilder {
 }
 
 fn assemble() -> (Router<Shared>, String) {
+    let (router, paths, schemas) = endpoints().into_parts();
+    (router, openapi::document(paths, schemas))
+}
+
+fn endpoints() -> Endpoints {
     let mut all = Endpoints::new();
     health::endpoints(&mut all);
     metrics::endpoints(&mut all);
     api::endpoints(&mut all);
     let endpoint = Endpoint::get("/openapi.json", "openapi", "This document").public().etag();
     all.add(endpoint.text(200, "application/json", "The document."), document);
-    let (router, paths, schemas) = all.into_parts();
-    (router, openapi::document(paths, schemas))
+    all
 }
 
 async fn document(State(shared): State<Shared>) -> Response {
@@ -146,5 +150,59 @@ impl Interface {
 impl fmt::Debug for Interface {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Interface").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use serde_json::Value;
+
+    use super::*;
+
+    /// All that is said to be elsewhere.
+    fn references<'a>(value: &'a Value, found: &mut BTreeSet<&'a str>) {
+        match value {
+            Value::Object(fields) => {
+                found.extend(fields.get("$ref").and_then(Value::as_str));
+                fields.values().for_each(|value| references(value, found));
+            }
+            Value::Array(values) => values.iter().for_each(|value| references(value, found)),
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn the_document_hangs_together() {
+        assert_eq!(endpoints().collisions, [""; 0], "each schema has a name of its own");
+        let document: Value = serde_json::from_str(&Interface::document()).unwrap();
+        let mut found = BTreeSet::new();
+        references(&document, &mut found);
+        for reference in found {
+            let pointer = reference.strip_prefix('#').unwrap();
+            assert!(document.pointer(pointer).is_some(), "{reference}");
+        }
+        let operations = document["paths"].as_object().unwrap().values();
+        let ids: Vec<_> = operations
+            .flat_map(|path| path.as_object().unwrap().values())
+            .map(|one| &one["operationId"])
+            .collect();
+        let distinct: BTreeSet<_> = ids.iter().map(|id| id.as_str().unwrap()).collect();
+        assert_eq!(distinct.len(), ids.len(), "each operation has an id of its own");
+    }
+
+    /// The committed document is the served one. `UPDATE_OPENAPI=1` writes it anew.
+    #[test]
+    fn the_committed_document_is_the_served_one() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/openapi.json");
+        if std::env::var_os("UPDATE_OPENAPI").is_some() {
+            std::fs::write(path, Interface::document()).unwrap();
+        }
+        let committed = std::fs::read_to_string(path).unwrap_or_default();
+        assert!(
+            committed == Interface::document(),
+            "run UPDATE_OPENAPI=1 cargo test -p mainstay-server document"
+        );
     }
 }

@@ -1,10 +1,14 @@
 //! Pages of a listing. A cursor is the key of the last item, in a wrapping that tells lists apart and nobody has to understand.
 
+use std::borrow::Cow;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use utoipa::ToSchema;
+use utoipa::openapi::schema::{ArrayBuilder, ObjectBuilder, SchemaType, Type};
+use utoipa::openapi::{Ref, RefOr, Schema};
+use utoipa::{PartialSchema, ToSchema};
 
 use crate::problem::Problem;
 
@@ -12,12 +16,34 @@ use crate::problem::Problem;
 pub(crate) const LIMIT: u32 = 100;
 
 /// A page of a listing.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
 pub(crate) struct Page<T: ToSchema> {
-    /// The items.
     items: Vec<T>,
-    /// What to give as `cursor` for the next page. Null when there is none.
     next_cursor: Option<String>,
+}
+
+/// By hand: each list has a schema of its own, and the derived one would have the same name for all.
+impl<T: ToSchema> PartialSchema for Page<T> {
+    fn schema() -> RefOr<Schema> {
+        let item = Ref::from_schema_name(T::name());
+        let items = ArrayBuilder::new().items(item).description(Some("The items."));
+        let types = SchemaType::from_iter([Type::String, Type::Null]);
+        let told = "What to give as `cursor` for the next page. Null when there is none.";
+        let next = ObjectBuilder::new().schema_type(types).description(Some(told));
+        let page = ObjectBuilder::new().property("items", items).property("next_cursor", next);
+        page.required("items").required("next_cursor").description(Some("A page of a listing.")).into()
+    }
+}
+
+impl<T: ToSchema> ToSchema for Page<T> {
+    fn name() -> Cow<'static, str> {
+        format!("{}Page", T::name()).into()
+    }
+
+    fn schemas(schemas: &mut Vec<(String, RefOr<Schema>)>) {
+        schemas.push((T::name().into_owned(), T::schema()));
+        T::schemas(schemas);
+    }
 }
 
 impl<T: ToSchema> Page<T> {

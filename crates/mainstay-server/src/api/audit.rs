@@ -32,6 +32,7 @@ struct AnchorBody {
 /// Something to be recorded.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = NewAuditEvent)]
 struct EventBody {
     /// What was done: `order.refund`.
     #[schema(min_length = 1, max_length = 255)]
@@ -50,6 +51,7 @@ struct EventBody {
 
 /// A record that was written.
 #[derive(Serialize, ToSchema)]
+#[schema(as = AuditWritten)]
 struct WrittenView {
     /// Its id.
     id: Uuid,

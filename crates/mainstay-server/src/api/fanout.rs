@@ -26,6 +26,7 @@ const SHARDS: &str = "shards";
 /// A fan-out to be registered. It needs `every_seconds` or `cron`.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = NewFanout)]
 struct FanoutBody {
     /// How long after its last completion a shard is due again, in whole seconds. Defaults to 0.
     #[schema(minimum = 0, maximum = 31622400)]
@@ -45,6 +46,7 @@ struct FanoutBody {
 /// A change of a fan-out. What is not named stays.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = FanoutChange)]
 struct ChangeBody {
     /// Another cadence, in whole seconds.
     #[schema(minimum = 0, maximum = 31622400)]
@@ -150,6 +152,7 @@ impl From<FanoutCursor> for ShardView {
 /// Shards.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = NewShards)]
 struct ShardsBody {
     /// Their keys.
     shards: Vec<String>,
@@ -157,6 +160,7 @@ struct ShardsBody {
 
 /// Shards that were made known.
 #[derive(Serialize, ToSchema)]
+#[schema(as = ShardsAdded)]
 struct AddedView {
     /// How many were not known.
     added: u64,
@@ -164,6 +168,7 @@ struct AddedView {
 
 /// A fan-out that was deleted.
 #[derive(Serialize, ToSchema)]
+#[schema(as = FanoutDeleted)]
 struct DeletedView {
     /// How many shards it had.
     shards: u64,
@@ -172,6 +177,7 @@ struct DeletedView {
 /// How far the work on a shard is done.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = ShardCompletion)]
 struct CompleteBody {
     /// Up to when; the `due_at` of the slice, mostly.
     at: Timestamp,

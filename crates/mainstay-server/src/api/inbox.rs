@@ -35,6 +35,7 @@ const RESERVATION: &str = "reservation";
 /// A message that came from elsewhere.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = Incoming)]
 struct IncomingBody {
     /// Where it comes from.
     #[schema(min_length = 1, max_length = 255)]
@@ -52,6 +53,7 @@ struct IncomingBody {
 /// Several messages: all are received, or none.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = IncomingBatch)]
 struct IncomingsBody {
     /// The messages.
     messages: Vec<IncomingBody>,
@@ -59,6 +61,7 @@ struct IncomingsBody {
 
 /// What became of a received message.
 #[derive(Serialize, ToSchema)]
+#[schema(as = Received)]
 struct ReceivedView {
     /// `added`, `replaced` (it was waiting), `revived` (it was dead), `in-progress` or `done`.
     outcome: String,
@@ -70,6 +73,7 @@ struct ReceivedView {
 
 /// What became of several received messages.
 #[derive(Serialize, ToSchema)]
+#[schema(as = ReceivedBatch)]
 struct ReceivedsView {
     /// In the order of the messages.
     items: Vec<ReceivedView>,
@@ -78,6 +82,7 @@ struct ReceivedsView {
 /// A message by where it comes from.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = InboxKey)]
 struct KeyBody {
     /// Where it comes from.
     #[schema(min_length = 1, max_length = 255)]
@@ -90,6 +95,7 @@ struct KeyBody {
 /// A message by where it comes from, and its content.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = SeenQuestion)]
 struct SeenBody {
     /// Where it comes from.
     #[schema(min_length = 1, max_length = 255)]
@@ -104,6 +110,7 @@ struct SeenBody {
 
 /// What is known of a message.
 #[derive(Serialize, ToSchema)]
+#[schema(as = Seen)]
 struct SeenView {
     /// Whether it is done.
     processed: bool,
@@ -114,6 +121,7 @@ struct SeenView {
 /// How far a message is, said by hand.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = Mark)]
 struct MarkBody {
     /// Where it comes from.
     #[schema(min_length = 1, max_length = 255)]
@@ -140,6 +148,7 @@ enum MarkState {
 /// Which dead messages are to live again: these, or those that match.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = Revive)]
 struct ReviveBody {
     /// The messages.
     keys: Option<Vec<KeyBody>>,
@@ -162,6 +171,7 @@ struct ReviveFilter {
 
 /// Which messages live again.
 #[derive(Serialize, ToSchema)]
+#[schema(as = Revived)]
 struct RevivedView {
     /// Those that were dead.
     changed: Vec<KeyView>,
@@ -169,6 +179,7 @@ struct RevivedView {
 
 /// A message by where it comes from.
 #[derive(Serialize, ToSchema)]
+#[schema(as = RevivedKey)]
 struct KeyView {
     /// Where it comes from.
     source: String,
@@ -242,6 +253,7 @@ impl From<InboxEntry> for EntryView {
 /// Asks for a message, to handle it.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = Begin)]
 struct BeginBody {
     /// Where it comes from.
     #[schema(min_length = 1, max_length = 255)]
@@ -259,6 +271,7 @@ struct BeginBody {
 
 /// Whose a message is.
 #[derive(Serialize, ToSchema)]
+#[schema(as = Begun)]
 struct BegunView {
     /// `new`: it is the caller's. `busy`: somebody else's. `done`: there is nothing to do. `dead`: it was given up.
     outcome: &'static str,
@@ -275,6 +288,7 @@ struct BegunView {
 /// A reservation.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = ReservationComplete)]
 struct ReservationBody {
     /// The reservation.
     reservation: String,
@@ -283,6 +297,7 @@ struct ReservationBody {
 /// A reservation that did not end well.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = ReservationEnd)]
 struct EndBody {
     /// The reservation.
     reservation: String,
@@ -293,6 +308,7 @@ struct EndBody {
 /// A reservation to be extended.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = ReservationRenew)]
 struct ExtendBody {
     /// The reservation.
     reservation: String,
@@ -303,6 +319,7 @@ struct ExtendBody {
 
 /// A reservation that was extended.
 #[derive(Serialize, ToSchema)]
+#[schema(as = ReservationRenewed)]
 struct ExtendedView {
     /// Until when, by the database's clock.
     until: Timestamp,

@@ -25,6 +25,7 @@ const RUNS: &str = "runs";
 /// A job to be registered.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = NewJob)]
 struct JobBody {
     /// The topic of its runs.
     #[schema(min_length = 1, max_length = 255)]
@@ -272,6 +273,7 @@ impl RunView {
 
 /// What deleting a job has done.
 #[derive(Serialize, ToSchema)]
+#[schema(as = JobDeleted)]
 struct DeletedView {
     /// How many runs that waited were cancelled.
     cancelled_runs: u64,
@@ -280,6 +282,7 @@ struct DeletedView {
 /// What is to be read of a run.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = RunOutput)]
 struct OutputBody {
     /// The text, up to 64 KiB.
     #[schema(max_length = 65536)]

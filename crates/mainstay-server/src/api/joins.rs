@@ -26,6 +26,7 @@ const MEMBERS: &str = "members";
 /// A join to be started.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = NewJoin)]
 struct JoinBody {
     /// Its id. Defaults to a new one; one that is taken is refused.
     id: Option<Uuid>,
@@ -138,6 +139,7 @@ impl From<JoinMember> for MemberView {
 
 /// A join that was started.
 #[derive(Serialize, ToSchema)]
+#[schema(as = JoinStarted)]
 struct StartedView {
     /// Its id.
     id: Uuid,
@@ -146,6 +148,7 @@ struct StartedView {
 /// Steps of a join.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = NewJoinMembers)]
 struct MembersBody {
     /// Ids of messages of the outbox, or of whatever is then reported by hand.
     items: Vec<Uuid>,
@@ -153,6 +156,7 @@ struct MembersBody {
 
 /// What attaching has done.
 #[derive(Serialize, ToSchema)]
+#[schema(as = JoinAttached)]
 struct AttachedView {
     /// How many were no steps of it before.
     added: u64,
@@ -162,6 +166,7 @@ struct AttachedView {
 
 /// Steps that were counted for a join.
 #[derive(Serialize, ToSchema)]
+#[schema(as = JoinCounted)]
 struct CountedView {
     /// The join.
     join: Uuid,
@@ -183,6 +188,7 @@ impl From<Counted> for CountedView {
 /// How a step has ended.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = StepReport)]
 struct ReportBody {
     /// How.
     step: StepBody,
@@ -201,6 +207,7 @@ enum StepBody {
 
 /// What a report has done.
 #[derive(Serialize, ToSchema)]
+#[schema(as = StepReported)]
 struct ReportedView {
     /// Whether the step was counted. False if it had been before, or the join has ended.
     counted: bool,
@@ -210,6 +217,7 @@ struct ReportedView {
 
 /// What cancelling has done.
 #[derive(Serialize, ToSchema)]
+#[schema(as = JoinCancelled)]
 struct CancelledView {
     /// False if it had ended already.
     changed: bool,

@@ -30,6 +30,7 @@ const LOOK_MAX: Duration = Duration::from_secs(1);
 /// Asks for a lease.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = LeaseAcquire)]
 struct AcquireBody {
     /// Who is to hold it, for people. Defaults to the one who asks.
     #[schema(min_length = 1, max_length = 255)]
@@ -50,6 +51,7 @@ struct AcquireBody {
 
 /// A lease that was granted.
 #[derive(Serialize, ToSchema)]
+#[schema(as = LeaseGrant)]
 struct GrantView {
     /// What renews and releases it. Opaque.
     lease: String,
@@ -68,6 +70,7 @@ struct GrantView {
 /// A lease to be extended.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = LeaseRenew)]
 struct RenewBody {
     /// The `lease` that was granted.
     lease: String,
@@ -79,6 +82,7 @@ struct RenewBody {
 /// A lease to be given up.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = LeaseRelease)]
 struct ReleaseBody {
     /// The `lease` that was granted.
     lease: String,
@@ -86,6 +90,7 @@ struct ReleaseBody {
 
 /// Whom a lease was taken away from.
 #[derive(Serialize, ToSchema)]
+#[schema(as = LeaseForced)]
 struct ForcedView {
     /// Whether anybody held it.
     changed: bool,

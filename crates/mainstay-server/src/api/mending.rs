@@ -7,6 +7,7 @@ use uuid::Uuid;
 /// Which ones.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = Ids)]
 pub(super) struct IdsBody {
     /// Their ids.
     pub(super) ids: Vec<Uuid>,
@@ -14,6 +15,7 @@ pub(super) struct IdsBody {
 
 /// Which ones were changed.
 #[derive(Serialize, ToSchema)]
+#[schema(as = ChangedIds)]
 pub(super) struct ChangedView {
     /// The ids of those that were changed. The others stand otherwise, or are not there.
     pub(super) changed: Vec<Uuid>,
@@ -21,6 +23,7 @@ pub(super) struct ChangedView {
 
 /// Whether it was changed.
 #[derive(Serialize, ToSchema)]
+#[schema(as = Changed)]
 pub(super) struct ChangeView {
     /// False if it was so already.
     pub(super) changed: bool,

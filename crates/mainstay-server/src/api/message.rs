@@ -129,6 +129,7 @@ impl NewMessage {
 
 /// A message that was enqueued, or was there already.
 #[derive(Serialize, ToSchema)]
+#[schema(as = Enqueued)]
 pub(super) struct EnqueuedView {
     /// Its id here.
     pub(super) id: Uuid,

@@ -25,6 +25,7 @@ const EVENTS: &str = "events";
 /// An operation to be started.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = NewOperation)]
 struct OperationBody {
     /// What it is.
     #[schema(min_length = 1, max_length = 255)]
@@ -45,6 +46,7 @@ struct OperationBody {
 
 /// An operation that was started.
 #[derive(Serialize, ToSchema)]
+#[schema(as = OperationStarted)]
 struct StartedView {
     /// Its id.
     id: Uuid,
@@ -53,6 +55,7 @@ struct StartedView {
 /// How far an operation has come. Nothing at all is a sign of life.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = OperationProgress)]
 struct ProgressBody {
     /// How much is done.
     done: Option<u64>,
@@ -65,6 +68,7 @@ struct ProgressBody {
 /// Something that happened in an operation.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = NewOperationEvent)]
 struct EventBody {
     /// What kind of thing.
     #[schema(min_length = 1, max_length = 64)]
@@ -77,6 +81,7 @@ struct EventBody {
 
 /// An event that was recorded.
 #[derive(Serialize, ToSchema)]
+#[schema(as = OperationEventAdded)]
 struct NotedView {
     /// Its number in the operation.
     number: u64,
@@ -85,6 +90,7 @@ struct NotedView {
 /// How an operation ends.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = OperationEnd)]
 struct EndBody {
     /// How.
     state: EndState,
@@ -95,6 +101,7 @@ struct EndBody {
 /// How an operation ends.
 #[derive(Clone, Copy, PartialEq, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
+#[schema(as = OperationEndState)]
 enum EndState {
     /// It was done.
     Succeeded,
@@ -106,6 +113,7 @@ enum EndState {
 
 /// What ending an operation has done.
 #[derive(Serialize, ToSchema)]
+#[schema(as = OperationEnded)]
 struct EndedView {
     /// False if it had ended before, which stays.
     changed: bool,

@@ -28,6 +28,7 @@ pub(super) const KEY_HEADER: &str = "idempotency-key";
 /// Several messages: all are enqueued, or none.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = MessageBatch)]
 struct BatchBody {
     /// The messages.
     messages: Vec<NewMessage>,
@@ -35,6 +36,7 @@ struct BatchBody {
 
 /// What became of several messages.
 #[derive(Serialize, ToSchema)]
+#[schema(as = EnqueuedBatch)]
 struct BatchView {
     /// In the order of the messages.
     items: Vec<EnqueuedView>,
@@ -86,6 +88,7 @@ impl MessagesQuery {
 /// Which messages; those that match all that is given.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = MessageFilter)]
 struct FilterBody {
     /// Only this topic.
     topic: Option<String>,
@@ -119,6 +122,7 @@ impl FilterBody {
 /// Which failed messages are to be ready again: these, or those that match.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = Requeue)]
 struct RequeueBody {
     /// Their ids.
     ids: Option<Vec<Uuid>>,
@@ -132,6 +136,7 @@ struct RequeueBody {
 /// An ordering key.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = OrderingKey)]
 struct KeyBody {
     /// The key.
     #[schema(min_length = 1, max_length = 255)]

@@ -16,6 +16,7 @@ use crate::request::{Call, Named};
 
 /// How much stands where in a database.
 #[derive(Serialize, ToSchema)]
+#[schema(as = Stats)]
 struct StatsView {
     /// The outbox.
     outbox: QueueStatsView,

@@ -36,6 +36,7 @@ struct StoreView {
 
 /// A database, asked now.
 #[derive(Serialize, ToSchema)]
+#[schema(as = StoreDetail)]
 struct StoreDetailView {
     /// Its id.
     id: String,

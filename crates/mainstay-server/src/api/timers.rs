@@ -25,6 +25,7 @@ const LIST: &str = "timers";
 /// Another time for a timer: one of the two.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = Due)]
 struct DueBody {
     /// At this moment.
     due_at: Option<Timestamp>,

@@ -33,6 +33,7 @@ const PAUSE_MAX: Duration = Duration::from_millis(500);
 /// Asks for due work.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = Claim)]
 pub(super) struct ClaimBody {
     /// Only these topics. Defaults to all.
     #[serde(default)]
@@ -58,6 +59,7 @@ pub(super) struct ClaimBody {
 
 /// What was claimed.
 #[derive(Serialize, ToSchema)]
+#[schema(as = Claimed)]
 pub(super) struct ClaimsView {
     /// Who claims.
     owner: Uuid,
@@ -69,6 +71,7 @@ pub(super) struct ClaimsView {
 
 /// A claimed item.
 #[derive(Serialize, ToSchema)]
+#[schema(as = ClaimedItem)]
 pub(super) struct ClaimedView {
     /// What settles and renews it. Opaque.
     claim: String,
@@ -104,6 +107,7 @@ pub(super) struct ClaimedView {
 
 /// An item that a claim failed instead of handing it out.
 #[derive(Serialize, ToSchema)]
+#[schema(as = RejectedItem)]
 struct RejectedView {
     /// Its id here.
     id: Uuid,
@@ -116,6 +120,7 @@ struct RejectedView {
 /// Claims, and nothing else.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = ClaimsAck)]
 pub(super) struct ClaimsBody {
     /// The claims.
     claims: Vec<String>,
@@ -124,6 +129,7 @@ pub(super) struct ClaimsBody {
 /// Claims to be tried again.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = ClaimsAbandon)]
 pub(super) struct AbandonBody {
     /// The claims.
     claims: Vec<String>,
@@ -137,6 +143,7 @@ pub(super) struct AbandonBody {
 /// Claims to be given back.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = ClaimsRelease)]
 pub(super) struct ReleaseBody {
     /// The claims.
     claims: Vec<String>,
@@ -148,6 +155,7 @@ pub(super) struct ReleaseBody {
 /// Claims to be given up.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = ClaimsFail)]
 pub(super) struct FailBody {
     /// The claims.
     claims: Vec<String>,
@@ -158,6 +166,7 @@ pub(super) struct FailBody {
 /// Claims to be extended.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = ClaimsRenew)]
 pub(super) struct RenewBody {
     /// The claims.
     claims: Vec<String>,
@@ -169,6 +178,7 @@ pub(super) struct RenewBody {
 /// Claims, each with what became of it.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = ClaimsSettle)]
 pub(super) struct SettleBody {
     /// The claims.
     settlements: Vec<SettlementBody>,
@@ -177,6 +187,7 @@ pub(super) struct SettleBody {
 /// A claim and what became of it.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = Settlement)]
 struct SettlementBody {
     /// The claim.
     claim: String,
@@ -206,6 +217,7 @@ enum OutcomeBody {
 
 /// What a settle or a renewal changed.
 #[derive(Serialize, ToSchema)]
+#[schema(as = Settled)]
 pub(super) struct SettledView {
     /// Ids of those whose claims held.
     changed: Vec<Uuid>,
