@@ -146,13 +146,29 @@ impl Problem {
     }
 }
 
+/// The core's name of a field, as requests have it.
+fn as_sent(field: &str) -> &str {
+    match field {
+        "lease" => "lease_seconds",
+        "delay" => "delay_seconds",
+        "duration" => "duration_seconds",
+        "every" => "every_seconds",
+        "jitter" => "jitter_seconds",
+        "due" => "due_in_seconds",
+        "expiry" => "expires_in_seconds",
+        "deadline" => "deadline_in_seconds",
+        "expected_steps" => "expected",
+        other => other,
+    }
+}
+
 impl From<Error> for Problem {
     fn from(error: Error) -> Self {
         let kind = match error.kind() {
             ErrorKind::InvalidArgument => {
                 let field = error.field().unwrap_or("request");
                 let reason = error.message().strip_prefix(field).unwrap_or(error.message()).trim_start();
-                return Self::invalid(field, reason);
+                return Self::invalid(as_sent(field), reason);
             }
             ErrorKind::NotFound => Kind::NotFound,
             ErrorKind::Conflict => Kind::Conflict,

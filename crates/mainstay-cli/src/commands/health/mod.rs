@@ -4,6 +4,7 @@
 //! password.
 
 mod ask;
+mod remote;
 mod tell;
 
 use std::path::PathBuf;
@@ -26,6 +27,7 @@ Examples:
   mainstay health ready                           Does it answer, and is the schema the right one?
   mainstay health --fleet fleet.toml              All databases of a fleet, the worst first
   mainstay health --fleet fleet.toml --store acme
+  mainstay health live --url http://127.0.0.1:7417
   mainstay health --json | jq -r '.checks[] | select(.status != \"healthy\") | .name'
 
 Without a word after it, everything is checked: whether the database answers, its schema, whether workers are seen,
@@ -60,6 +62,9 @@ pub(crate) struct HealthArgs {
     /// Of the fleet, only the databases with these ids
     #[arg(long, value_name = "ID")]
     store: Vec<String>,
+    /// A server that runs (`mainstay serve`), instead of a database; with MAINSTAY_TOKEN it says more
+    #[arg(long, value_name = "URL", conflicts_with_all = ["fleet", "store"])]
+    url: Option<String>,
     /// How long a check waits for its answer, 10ms to 5m; all of them take three times that at most
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = parse_positive_duration)]
     timeout: Duration,
@@ -76,6 +81,9 @@ pub(crate) async fn run(arguments: HealthArgs, settings: &Settings) -> anyhow::R
         Some(Asked::Ready) => Probe::Ready,
         None => Probe::Full,
     };
+    if let Some(url) = &arguments.url {
+        return remote::run(url, probe, arguments.timeout, settings).await;
+    }
     let of_fleet =
         arguments.fleet.is_some() || settings.database()?.is_none() && settings.fleet(None)?.is_some();
     if !of_fleet {
