@@ -21,7 +21,7 @@ fn a_message_goes_all_the_way(served: &Served) {
     let added = served.ask("POST", "/v1/outbox/messages", &[], Some(message));
     let enqueued = added.json(201);
     let id = enqueued["id"].as_str().unwrap();
-    assert_eq!(added.header("location"), Some(format!("/v1/outbox/messages/{id}").as_str()));
+    assert_eq!(added.header("location"), Some(format!("messages/{id}").as_str()));
 
     let claimed = claim(served);
     let item = &claimed["items"][0];
@@ -115,4 +115,40 @@ fn what_was_accepted_outlives_a_kill() {
     assert_eq!(done, wanted, "each once");
     let late = json!({"claims": [held["items"][0]["claim"]]});
     served.post("/v1/outbox/claims/ack", late).problem(409, "claim-lost");
+}
+
+/// A probe gets its answers from the first moment on, whatever the database does.
+#[test]
+fn it_answers_while_the_database_is_away() {
+    let program = Program::new();
+    let served = Served::begin(&program, &["--database=postgres://nobody@127.0.0.1:1/none"]);
+    served.get("/health/live").json(200);
+    let ready = served.get("/health/ready").json(503);
+    assert_eq!(
+        (&ready["status"], &ready["stores"][0]["startup"]["state"]),
+        (&json!("unhealthy"), &json!("starting"))
+    );
+    let refused = served.post("/v1/outbox/messages", json!({"topic": "t"}));
+    assert_eq!(refused.problem(503, "unavailable")["retryable"], true);
+    assert_eq!(refused.header("retry-after"), Some("1"));
+    program.run(&["health", "ready", "--url", &served.url()]).ended(3);
+    served.stop();
+}
+
+/// `Type=notify` of systemd.
+#[cfg(target_os = "linux")]
+#[test]
+fn systemd_is_told_when_it_is_ready_and_when_it_stops() {
+    let program = Program::new();
+    let path = program.folder().join("notify");
+    let socket = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
+    let mut command = program.command(&["serve", "--listen=127.0.0.1:0"]);
+    let mut child = command.env("NOTIFY_SOCKET", &path).stdout(std::process::Stdio::null()).spawn().unwrap();
+    let mut told = [0; 64];
+    let read = socket.recv(&mut told).unwrap();
+    assert_eq!(&told[..read], b"READY=1");
+    assert!(std::process::Command::new("kill").arg(child.id().to_string()).status().unwrap().success());
+    let read = socket.recv(&mut told).unwrap();
+    assert_eq!(&told[..read], b"STOPPING=1");
+    assert!(child.wait().unwrap().success());
 }

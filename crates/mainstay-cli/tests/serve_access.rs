@@ -110,3 +110,31 @@ fn a_proxy_names_people() {
     let trail = served.ask("GET", "/v1/audit?actor=user:alice", &[("X-User", "bob")], None).json(200);
     assert_eq!(trail["items"].as_array().unwrap().len(), 1, "{trail}");
 }
+
+#[test]
+fn it_speaks_tls() {
+    let program = Program::new();
+    let made = std::process::Command::new("openssl")
+        .args(
+            "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=localhost"
+                .split(' '),
+        )
+        .args(["-addext", "subjectAltName=DNS:localhost", "-addext", "basicConstraints=critical,CA:FALSE"])
+        .args(["-keyout", "key.pem", "-out", "certificate.pem"])
+        .current_dir(program.folder())
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{made:?}");
+    let served = Served::start(&program, &["--tls-certificate=certificate.pem", "--tls-key=key.pem"]);
+    let port = served.address().rsplit(':').next().unwrap().to_owned();
+    let url = format!("https://localhost:{port}");
+    let mut probe = program.command(&["health", "--url", &url, "--json"]);
+    let report = program::Ran::of(probe.env("SSL_CERT_FILE", "certificate.pem").output().unwrap());
+    assert_eq!(report.succeeded().json()["status"], "healthy");
+    program.run(&["health", "--url", &url]).failed(3, &["can't be asked"]);
+    program.run(&["health", "--url", &served.url()]).failed(3, &["can't be asked"]);
+    served.stop();
+    let missing = ["serve", "--tls-certificate=nowhere.pem", "--tls-key=key.pem"];
+    program.run(&missing).failed(2, &["nowhere.pem"]);
+    program.run(&["serve", "--tls-certificate=key.pem", "--tls-key=key.pem"]).failed(2, &["no certificate"]);
+}

@@ -249,6 +249,20 @@ fn fanouts_operations_and_the_trail() {
 }
 
 #[test]
+fn a_fan_out_that_is_registered_here_is_coordinated_here() {
+    let program = Program::new();
+    let served = Served::start(&program, &[]);
+    put(&served, "/v1/fanouts/etl/payments", json!({"every_seconds": 600})).json(200);
+    served.post("/v1/fanouts/etl/payments/shards", json!({"shards": ["a"]})).json(200);
+    let item = claim(&served, "fanout:etl:payments");
+    let slice: Value = serde_json::from_str(item["payload"].as_str().unwrap()).unwrap();
+    let done = json!({"at": slice["dueAt"]});
+    assert_eq!(served.post("/v1/fanouts/etl/payments/shards/a/complete", done).json(200)["changed"], true);
+    served.post("/v1/outbox/claims/ack", json!({"claims": [item["claim"]]})).json(200);
+    served.stop();
+}
+
+#[test]
 fn the_six_gauges_are_published_for_each_store() {
     let program = Program::new();
     let served = Served::start(&program, &[]);

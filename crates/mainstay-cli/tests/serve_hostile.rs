@@ -5,7 +5,7 @@
 mod program;
 mod served;
 
-use std::io::Write;
+use std::io::{Read, Write};
 
 use program::Program;
 use serde_json::json;
@@ -147,4 +147,20 @@ fn answers_carry_what_browsers_are_to_know() {
     let long = "x".repeat(200);
     let replaced = served.ask("GET", "/v1/stats", &[("X-Request-Id", &long)], None);
     assert_eq!(replaced.header("x-request-id").map(str::len), Some(36));
+}
+
+/// Who sends nothing, or a part of it, is not waited for.
+#[test]
+fn what_does_not_arrive_is_given_up() {
+    let program = Program::new();
+    program.write("mainstay.toml", "[serve]\nbody_timeout_seconds = 1\nheader_timeout_seconds = 1\n");
+    let served = Served::start(&program, &[]);
+    let part = b"POST /v1/outbox/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 20\r\nContent-Type: application/json\r\n\r\n{";
+    served.raw(part).problem(408, "timeout");
+    let mut silent = served.connect();
+    silent.write_all(b"GET /health HTTP/1.1\r\nHost:").unwrap();
+    // It hangs up, with an answer or without.
+    let mut told = Vec::new();
+    let _reset = silent.read_to_end(&mut told);
+    assert!(!told.starts_with(b"HTTP/1.1 200"), "{told:?}");
 }

@@ -125,7 +125,7 @@ pub struct Interface {
 
 impl Interface {
     /// Begins to put one together over these databases, for those who have access.
-    pub fn new(stores: impl Into<Stores>, access: Access) -> InterfaceBuilder {
+    pub fn builder(stores: impl Into<Stores>, access: Access) -> InterfaceBuilder {
         InterfaceBuilder {
             stores: stores.into(),
             access,

@@ -7,7 +7,7 @@
 //!
 //! # fn mount(mainstay: Mainstay, application: axum::Router) -> Result<axum::Router> {
 //! // Whoever reaches the application's own router may do everything here; see `Access` for tokens and proxies.
-//! let interface = Interface::new(mainstay, Access::anyone()).build()?;
+//! let interface = Interface::builder(mainstay, Access::anyone()).build()?;
 //! Ok(application.nest("/mainstay", interface.router()))
 //! # }
 //! ```

@@ -66,6 +66,9 @@ impl Listener {
         if options.connections == 0 {
             return Err(Error::invalid("server.listen", "connections", "must be at least 1, got 0"));
         }
+        if options.header_timeout.is_zero() {
+            return Err(Error::invalid("server.listen", "header_timeout", "must be above zero"));
+        }
         let socket = TcpListener::bind(address).await.map_err(failed)?;
         Ok(Self { socket, options })
     }

@@ -274,7 +274,7 @@ pub(super) fn take_key(headers: &HeaderMap, key: &mut Option<String>) -> Result<
     }
 }
 
-/// 201 with where it is, or 200 if it was there.
+/// 201 with where it is, or 200 if it was there. `place` is the last part of the path: so it holds wherever the router is mounted.
 pub(super) fn created(place: &str, view: EnqueuedView) -> Response {
     let added = view.added;
     let location = HeaderValue::from_str(&format!("{place}/{}", view.id));
@@ -293,7 +293,7 @@ async fn enqueue(
 ) -> Result<Response, Problem> {
     take_key(&headers, &mut body.idempotency_key)?;
     let enqueued = call.outbox().enqueue(body.into_message(trace(&headers))?).await?;
-    Ok(created("/v1/outbox/messages", enqueued.into()))
+    Ok(created("messages", enqueued.into()))
 }
 
 async fn enqueue_batch(

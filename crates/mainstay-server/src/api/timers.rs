@@ -88,7 +88,7 @@ async fn schedule(
     let due = body.take_due()?;
     let timer = NewTimer::from_message(body.into_message(trace(&headers))?, due);
     let scheduled = call.timers().schedule(timer).await?;
-    Ok(created("/v1/timers", scheduled.into()))
+    Ok(created("timers", scheduled.into()))
 }
 
 async fn list(call: Call, Query(query): Query<MessagesQuery>) -> Result<Json<Page<MessageView>>, Problem> {

@@ -3,6 +3,7 @@
 //! It listens before the database is there, so that its health can be asked for all the time. It stops in the other order: first nothing
 //! new comes in, then what is under way ends, then the background work.
 
+mod coordinators;
 mod listening;
 mod notify;
 pub(crate) mod settings;
@@ -58,6 +59,9 @@ pub(crate) struct ServeArgs {
     /// Bring the schema up to date at the start; on SQLite that is always done
     #[arg(long)]
     deploy: bool,
+    /// Coordinate the fan-outs of the database, with the shards it knows; done by default where no database is named
+    #[arg(long)]
+    coordinate_fanouts: bool,
     /// The databases that this fleet file names, instead of one; also MAINSTAY_FLEET or `fleet = "…"` where no database is named
     #[arg(long, value_name = "FILE")]
     fleet: Option<PathBuf>,
@@ -84,6 +88,8 @@ pub(crate) async fn run(arguments: ServeArgs, settings: &Settings) -> anyhow::Re
             serve_fleet(fleet, interface, listener, stop, settings).await
         }
         None => {
+            let coordinates =
+                arguments.coordinate_fanouts || serving.coordinates_fanouts() || named.is_none();
             let database = match named {
                 Some(database) => database,
                 None => Database::parse(EMBEDDED)?,
@@ -96,7 +102,7 @@ pub(crate) async fn run(arguments: ServeArgs, settings: &Settings) -> anyhow::Re
             let stop = CancellationToken::new();
             let interface = serving.interface(mainstay.clone(), metrics, stop.clone())?;
             let listener = serving.listen().await?;
-            serve_one(mainstay, interface, listener, stop, settings).await
+            serve_one(mainstay, coordinates, interface, listener, stop, settings).await
         }
     }
 }
@@ -112,6 +118,7 @@ fn background(mainstay: MainstayBuilder) -> MainstayBuilder {
 
 async fn serve_one(
     mainstay: Mainstay,
+    coordinates: bool,
     interface: Interface,
     listener: Listener,
     stop: CancellationToken,
@@ -122,6 +129,7 @@ async fn serve_one(
     let work = mainstay.run(stopped.clone().cancelled_owned());
     tokio::pin!(work);
     let mut signals = Signals::watch(|| ());
+    let mut coordinator = None;
     let ended = tokio::select! {
         ended = work.as_mut() => Some(ended),
         () = signals.stop() => None,
@@ -130,11 +138,19 @@ async fn serve_one(
                 tokio::time::sleep(LOOK).await;
             }
             listening.ready();
+            if coordinates {
+                let coordinating = coordinators::run(mainstay.clone(), stopped.clone());
+                coordinator = Some(tokio::spawn(coordinating));
+            }
             std::future::pending().await
         } => None,
     };
     listening.stop().await;
     stopped.cancel();
+    if let Some(coordinator) = coordinator {
+        // It panics at most, and its leases lapse then.
+        let _ended = coordinator.await;
+    }
     let ended = match ended {
         // It ended by itself: it could not start, or a service broke.
         Some(ended) => ended,

@@ -45,7 +45,10 @@ pub(crate) struct ServeFile {
     max_connections: Option<usize>,
     max_batch: Option<usize>,
     max_wait_seconds: Option<u64>,
+    header_timeout_seconds: Option<u64>,
+    body_timeout_seconds: Option<u64>,
     stop_grace_seconds: Option<u64>,
+    coordinate_fanouts: Option<bool>,
     #[serde(default, rename = "token")]
     tokens: Vec<TokenFile>,
     proxy: Option<ProxyFile>,
@@ -75,6 +78,7 @@ pub(super) struct Serving {
     access: Access,
     limits: Limits,
     options: ListenOptions,
+    coordinate_fanouts: bool,
 }
 
 impl Serving {
@@ -96,9 +100,12 @@ impl Serving {
         limits.body_bytes = file.max_body_bytes.unwrap_or(limits.body_bytes);
         limits.batch = file.max_batch.unwrap_or(limits.batch);
         limits.wait = file.max_wait_seconds.map_or(limits.wait, Duration::from_secs);
+        limits.body_timeout = file.body_timeout_seconds.map_or(limits.body_timeout, Duration::from_secs);
         limits.validate().map_err(|error| told("[serve]", &error))?;
         let mut options = ListenOptions::default();
         options.connections = file.max_connections.unwrap_or(options.connections);
+        options.header_timeout =
+            file.header_timeout_seconds.map_or(options.header_timeout, Duration::from_secs);
         options.grace = file.stop_grace_seconds.map_or(options.grace, Duration::from_secs);
         let certificate = path(flags.tls_certificate, "MAINSTAY_TLS_CERTIFICATE", file.tls_certificate)?;
         let key = path(flags.tls_key, "MAINSTAY_TLS_KEY", file.tls_key)?;
@@ -112,7 +119,12 @@ impl Serving {
                     .hint("give --tls-certificate and --tls-key"));
             }
         };
-        Ok(Self { address, access, limits, options })
+        let coordinate_fanouts = file.coordinate_fanouts.unwrap_or(false);
+        Ok(Self { address, access, limits, options, coordinate_fanouts })
+    }
+
+    pub(super) fn coordinates_fanouts(&self) -> bool {
+        self.coordinate_fanouts
     }
 
     pub(super) fn interface(
@@ -121,7 +133,7 @@ impl Serving {
         metrics: metrics_exporter_prometheus::PrometheusHandle,
         stop: CancellationToken,
     ) -> mainstay::Result<Interface> {
-        Interface::new(stores, self.access.clone())
+        Interface::builder(stores, self.access.clone())
             .limits(self.limits)
             .metrics(metrics)
             .stop(stop)
