@@ -14,6 +14,7 @@ mod crash;
 mod dedupe;
 mod delivery;
 mod effects;
+mod elsewhere;
 mod enqueue;
 mod fail;
 mod fanout;
@@ -89,6 +90,7 @@ pub fn all() -> Vec<Case> {
         dedupe::CASES,
         delivery::CASES,
         effects::CASES,
+        elsewhere::CASES,
         enqueue::CASES,
         fail::CASES,
         fanout::CASES,
