@@ -9,7 +9,7 @@ use clap::{ArgAction, Args, Parser, Subcommand};
 
 use crate::commands::{
     audit, bench, demo, fanout, health, inbox, jobs, joins, lease, leases, migrate, operations, outbox,
-    stores, timers, why,
+    serve, stores, timers, token, why,
 };
 
 const EXAMPLES: &str = "\
@@ -33,6 +33,7 @@ Examples:
   mainstay --actor alice --correlation-id TICKET-42 outbox requeue --all-failed
   mainstay audit list --actor alice
   mainstay timers schedule reminder.send '{\"user\":7}' --due-in 2h
+  mainstay serve                                  Background work and an HTTP interface, nothing to set up
   mainstay bench --database postgres://me@localhost/shop
 
 Settings, the first that is there counts: flag, environment, file, default
@@ -140,6 +141,11 @@ pub(crate) enum Command {
     /// Look at and set up the databases of a fleet
     #[command(subcommand)]
     Stores(stores::StoresCommand),
+    /// Run the background work and an HTTP interface
+    Serve(serve::ServeArgs),
+    /// Make tokens for the HTTP interface
+    #[command(subcommand)]
+    Token(token::TokenCommand),
     /// Measure the outbox on your own database
     Bench(bench::BenchArgs),
 }

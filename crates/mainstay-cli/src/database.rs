@@ -110,7 +110,8 @@ impl Database {
         self.open_with(names, missing, WIDE_POOL).await
     }
 
-    async fn open_with(
+    /// The same with so many connections to a server.
+    pub(crate) async fn open_with(
         &self,
         names: Names,
         missing: IfMissing,

@@ -65,6 +65,8 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             Command::Inbox(command) => commands::inbox::run(command, &settings).await,
             Command::Doctor(arguments) => commands::health::doctor(arguments, &settings).await,
             Command::Why(arguments) => commands::why::run(arguments, &settings).await,
+            Command::Serve(arguments) => commands::serve::run(arguments, &settings).await,
+            Command::Token(command) => commands::token::run(command, &settings),
             Command::Bench(arguments) => commands::bench::run(arguments, &settings).await,
         }
     });

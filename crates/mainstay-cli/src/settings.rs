@@ -8,6 +8,7 @@ use mainstay::store::Names;
 use serde::Deserialize;
 
 use crate::cli::Flags;
+use crate::commands::serve::settings::ServeFile;
 use crate::database::Database;
 use crate::failure::Failure;
 use crate::user;
@@ -23,6 +24,7 @@ struct File {
     outbox_table: Option<String>,
     fleet: Option<String>,
     log: Option<String>,
+    serve: Option<ServeFile>,
 }
 
 /// The settings every command shares.
@@ -34,6 +36,8 @@ pub(crate) struct Settings {
     outbox_table: Option<String>,
     fleet: Option<String>,
     log: Option<String>,
+    /// The section `[serve]`.
+    pub(crate) serve: ServeFile,
     /// Who does what is done.
     pub(crate) actor: Actor,
     pub(crate) json: bool,
@@ -66,6 +70,7 @@ impl Settings {
             schema: first(flags.schema, "MAINSTAY_SCHEMA", file.schema)?,
             outbox_table: first(flags.outbox_table, "MAINSTAY_OUTBOX_TABLE", file.outbox_table)?,
             fleet: file.fleet,
+            serve: file.serve.unwrap_or_default(),
             log: if flags.quiet { None } else { first(from_flags, "MAINSTAY_LOG", file.log)? },
             json: flags.json,
             quiet: flags.quiet,
@@ -131,7 +136,12 @@ impl Settings {
     }
 }
 
-fn first(flag: Option<String>, variable: &str, file: Option<String>) -> Result<Option<String>, Failure> {
+/// The first that is there: flag, environment, file.
+pub(crate) fn first(
+    flag: Option<String>,
+    variable: &str,
+    file: Option<String>,
+) -> Result<Option<String>, Failure> {
     if flag.is_some() {
         return Ok(flag);
     }
@@ -162,6 +172,6 @@ fn read_file(named: Option<&Path>) -> Result<File, Failure> {
         let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
         Failure::usage(format!("the configuration file {}, line {line}", path.display()))
             .because(error.message())
-            .hint("the keys are database, schema, outbox_table, fleet and log, each with a text")
+            .hint("the keys are database, schema, outbox_table, fleet and log, each with a text, and the section [serve]")
     })
 }

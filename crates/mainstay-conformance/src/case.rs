@@ -97,6 +97,7 @@ macro_rules! suite {
         $crate::dedupe_cases!($fixture);
         $crate::delivery_cases!($fixture);
         $crate::effects_cases!($fixture);
+        $crate::elsewhere_cases!($fixture);
         $crate::enqueue_cases!($fixture);
         $crate::fail_cases!($fixture);
         $crate::fanout_cases!($fixture);

@@ -40,6 +40,12 @@ pub mod sqlserver {
     pub use mainstay_sqlserver::*;
 }
 
+/// The HTTP interface: a router for axum, and a listener for those that have none.
+#[cfg(feature = "server")]
+pub mod server {
+    pub use mainstay_server::*;
+}
+
 /// The examples of the guides compile, and run where they can.
 #[cfg(all(doctest, feature = "sqlite", feature = "postgres"))]
 mod guides {

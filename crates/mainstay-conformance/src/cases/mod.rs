@@ -15,6 +15,7 @@ mod dedupe;
 mod delivery;
 mod doctor;
 mod effects;
+mod elsewhere;
 mod enqueue;
 mod fail;
 mod fanout;
@@ -92,6 +93,7 @@ pub fn all() -> Vec<Case> {
         dedupe::CASES,
         delivery::CASES,
         effects::CASES,
+        elsewhere::CASES,
         enqueue::CASES,
         fail::CASES,
         fanout::CASES,

@@ -78,6 +78,8 @@ impl FleetHealth {
             let health = Health { options, ..Health::new(provider) };
             DatabaseHealth::new(id, health.check(probe).await)
         });
+        // Not kept as an iterator: the compiler can't see then that this may be spawned.
+        let asked: Vec<_> = asked.collect();
         let databases = stream::iter(asked).buffer_unordered(at_once.max(1)).collect().await;
         Ok(Self::new(databases, begun.elapsed()))
     }

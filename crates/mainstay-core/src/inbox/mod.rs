@@ -6,6 +6,7 @@
 
 pub mod answer;
 mod client;
+mod elsewhere;
 mod entry;
 mod filter;
 mod guard;

@@ -5,6 +5,7 @@
 //! remember the highest one seen. Neither ever goes back.
 
 mod client;
+mod elsewhere;
 mod gauge;
 mod grant;
 mod group;

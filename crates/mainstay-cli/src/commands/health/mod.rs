@@ -4,6 +4,7 @@
 //! password.
 
 mod ask;
+mod remote;
 mod tell;
 
 use std::path::PathBuf;
@@ -26,6 +27,7 @@ Examples:
   mainstay health ready                           Does it answer, and is the schema the right one?
   mainstay health --fleet fleet.toml              All databases of a fleet, the worst first
   mainstay health --fleet fleet.toml --store acme
+  mainstay health live --url http://127.0.0.1:7417
   mainstay health --json | jq -r '.checks[] | select(.status != \"healthy\") | .name'
 
 Without a word after it, everything is checked: whether the database answers, its schema, whether workers are seen,
@@ -66,6 +68,9 @@ pub(crate) struct HealthArgs {
     /// What is to be known [default: everything]
     #[arg(value_enum)]
     probe: Option<Asked>,
+    /// A server that runs (`mainstay serve`), instead of a database; with MAINSTAY_TOKEN it says more
+    #[arg(long, value_name = "URL", conflicts_with_all = ["fleet", "store"])]
+    url: Option<String>,
     #[command(flatten)]
     of: AskedOf,
 }
@@ -101,16 +106,26 @@ pub(crate) async fn run(arguments: HealthArgs, settings: &Settings) -> anyhow::R
         Some(Asked::Ready) => Probe::Ready,
         None => Probe::Full,
     };
-    check(probe, arguments.of, settings).await
+    let options = HealthOptions::default().timeout(arguments.of.timeout);
+    options.validate()?;
+    if let Some(url) = &arguments.url {
+        return remote::run(url, probe, arguments.of.timeout, settings).await;
+    }
+    check(probe, arguments.of, options, settings).await
 }
 
 pub(crate) async fn doctor(arguments: DoctorArgs, settings: &Settings) -> anyhow::Result<ExitCode> {
-    check(Probe::Doctor, arguments.of, settings).await
+    let options = HealthOptions::default().timeout(arguments.of.timeout);
+    options.validate()?;
+    check(Probe::Doctor, arguments.of, options, settings).await
 }
 
-async fn check(probe: Probe, arguments: AskedOf, settings: &Settings) -> anyhow::Result<ExitCode> {
-    let options = HealthOptions::default().timeout(arguments.timeout);
-    options.validate()?;
+async fn check(
+    probe: Probe,
+    arguments: AskedOf,
+    options: HealthOptions,
+    settings: &Settings,
+) -> anyhow::Result<ExitCode> {
     let of_fleet =
         arguments.fleet.is_some() || settings.database()?.is_none() && settings.fleet(None)?.is_some();
     if !of_fleet {

@@ -1,0 +1,210 @@
+//! `mainstay serve`: the background work and the HTTP interface, in one process.
+//!
+//! It listens before the database is there, so that its health can be asked for all the time. It stops in the other order: first nothing
+//! new comes in, then what is under way ends, then the background work.
+
+mod coordinators;
+mod listening;
+mod notify;
+pub(crate) mod settings;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use mainstay::fleet::{DatabaseFile, Fleet, UrlConnector};
+use mainstay::health::Startup;
+use mainstay::operation::OperationOptions;
+use mainstay::runtime::MainstayBuilder;
+use mainstay::server::{Interface, Listener, metrics};
+use mainstay::{ErrorKind, Mainstay};
+use tokio_util::sync::CancellationToken;
+
+use crate::database::{Database, IfMissing};
+use crate::failure::Failure;
+use crate::output;
+use crate::settings::Settings;
+use crate::signals::Signals;
+
+use settings::{ListenArgs, Serving};
+
+/// The database where none is named: a file in the working directory.
+const EMBEDDED: &str = "mainstay.db";
+
+/// Connections to a server's database. Requests wait for each other beyond that.
+const POOL: usize = 16;
+
+/// How often a start is looked at.
+const LOOK: Duration = Duration::from_millis(20);
+
+const EXAMPLES: &str = "\
+Examples:
+  mainstay serve                                  On mainstay.db in this folder, at http://127.0.0.1:7417
+  mainstay serve --database postgres://app@db/shop --deploy
+  mainstay serve --fleet fleet.toml
+  mainstay token new ci --role operator           A token, and what the configuration has of it
+  curl localhost:7417/v1/outbox/messages -d '{\"topic\":\"order.paid\",\"payload\":\"7\"}' -H content-type:application/json
+  curl localhost:7417/openapi.json
+
+Without tokens or a proxy it listens on loopback only, and everybody there may do everything.
+The file mainstay.toml may have a section [serve]; docs/reference/configuration.md has all of it.";
+
+/// Run the background work and an HTTP interface
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct ServeArgs {
+    #[command(flatten)]
+    listening: ListenArgs,
+    /// Bring the schema up to date at the start; on SQLite that is always done
+    #[arg(long)]
+    deploy: bool,
+    /// Coordinate the fan-outs of the database, with the shards it knows; done by default where no database is named
+    #[arg(long)]
+    coordinate_fanouts: bool,
+    /// The databases that this fleet file names, instead of one; also MAINSTAY_FLEET or `fleet = "…"` where no database is named
+    #[arg(long, value_name = "FILE")]
+    fleet: Option<PathBuf>,
+}
+
+pub(crate) async fn run(arguments: ServeArgs, settings: &Settings) -> anyhow::Result<ExitCode> {
+    let serving = Serving::collect(arguments.listening, settings.serve.clone())?;
+    let named = settings.database()?;
+    let fleet = match &named {
+        Some(_) if arguments.fleet.is_none() => None,
+        _ => settings.fleet(arguments.fleet.clone())?,
+    };
+    let metrics = metrics::install()?;
+    tokio::spawn(metrics::upkeep(metrics.clone()));
+    match fleet {
+        Some(file) => {
+            let deploy = arguments.deploy;
+            let fleet = Fleet::builder(DatabaseFile::new(file), UrlConnector::new())
+                .each(move |_, mainstay| background(mainstay).deploy_schema(deploy))
+                .build()?;
+            let stop = CancellationToken::new();
+            let interface = serving.interface(fleet.clone(), metrics, stop.clone())?;
+            let listener = serving.listen().await?;
+            serve_fleet(fleet, interface, listener, stop, settings).await
+        }
+        None => {
+            let coordinates =
+                arguments.coordinate_fanouts || serving.coordinates_fanouts() || named.is_none();
+            let database = match named {
+                Some(database) => database,
+                None => Database::parse(EMBEDDED)?,
+            };
+            let embedded = matches!(database, Database::SqliteFile(_) | Database::SqliteMemory);
+            let provider = database.open_with(settings.names()?, IfMissing::Create, POOL).await?;
+            let mainstay = background(Mainstay::builder_over(provider))
+                .deploy_schema(embedded || arguments.deploy)
+                .build()?;
+            let stop = CancellationToken::new();
+            let interface = serving.interface(mainstay.clone(), metrics, stop.clone())?;
+            let listener = serving.listen().await?;
+            serve_one(mainstay, coordinates, interface, listener, stop, settings).await
+        }
+    }
+}
+
+/// What runs beside the interface. Messages are handed out over HTTP alone, so there is no handler here.
+fn background(mainstay: MainstayBuilder) -> MainstayBuilder {
+    mainstay
+        .timers(|timers| timers)
+        .jobs(|jobs| jobs)
+        .joins(|joins| joins)
+        .operations(OperationOptions::default())
+}
+
+async fn serve_one(
+    mainstay: Mainstay,
+    coordinates: bool,
+    interface: Interface,
+    listener: Listener,
+    stop: CancellationToken,
+    settings: &Settings,
+) -> anyhow::Result<ExitCode> {
+    let listening = listening::Listening::start(interface, listener, stop.clone(), settings)?;
+    let stopped = CancellationToken::new();
+    let work = mainstay.run(stopped.clone().cancelled_owned());
+    tokio::pin!(work);
+    let mut signals = Signals::watch(|| ());
+    let mut coordinator = None;
+    let ended = tokio::select! {
+        ended = work.as_mut() => Some(ended),
+        () = signals.stop() => None,
+        () = async {
+            while mainstay.startup() != Startup::Running {
+                tokio::time::sleep(LOOK).await;
+            }
+            listening.ready();
+            if coordinates {
+                let coordinating = coordinators::run(mainstay.clone(), stopped.clone());
+                coordinator = Some(tokio::spawn(coordinating));
+            }
+            std::future::pending().await
+        } => None,
+    };
+    listening.stop().await;
+    stopped.cancel();
+    if let Some(coordinator) = coordinator {
+        // It panics at most, and its leases lapse then.
+        let _ended = coordinator.await;
+    }
+    let ended = match ended {
+        // It ended by itself: it could not start, or a service broke.
+        Some(ended) => ended,
+        None => work.await,
+    };
+    mainstay.provider().close().await;
+    ended.map_err(|error| advised(error, settings))?;
+    listening::told_stopped(settings)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn serve_fleet(
+    fleet: Fleet,
+    interface: Interface,
+    listener: Listener,
+    stop: CancellationToken,
+    settings: &Settings,
+) -> anyhow::Result<ExitCode> {
+    let listening = listening::Listening::start(interface, listener, stop, settings)?;
+    let mut signals = Signals::watch(|| ());
+    let running = tokio::select! {
+        running = fleet.start() => Some(running),
+        () = signals.stop() => None,
+    };
+    if let Some(Ok(_)) = &running {
+        listening.ready();
+        signals.stop().await;
+    }
+    listening.stop().await;
+    if let Some(running) = running {
+        running.map_err(|error| advised(error, settings))?.stop().await;
+    }
+    listening::told_stopped(settings)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn advised(error: mainstay::Error, settings: &Settings) -> anyhow::Error {
+    if error.kind() == ErrorKind::Schema {
+        let _ = settings;
+        return Failure::new("the schema is not the right one")
+            .because(error.message())
+            .hint("run `mainstay migrate`, or start with --deploy")
+            .into();
+    }
+    error.into()
+}
+
+/// Says where it listens.
+fn tell(settings: &Settings, event: &str, url: Option<&str>) -> anyhow::Result<()> {
+    if settings.json {
+        return output::json(&serde_json::json!({"event": event, "url": url}));
+    }
+    match url {
+        Some(url) => output::line(format_args!("{event} {url}")),
+        None => output::line(event),
+    }
+}

@@ -1,0 +1,247 @@
+//! How the interface is served: flags, environment, and the section `[serve]` of the configuration file, in this order.
+//!
+//! No token is ever in the configuration, only its hash.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use mainstay::server::{
+    Access, Interface, Limits, ListenOptions, Listener, Role, Stores, Token, TokenHash, TrustedProxy,
+    server_tls,
+};
+use serde::Deserialize;
+use tokio_util::sync::CancellationToken;
+
+use crate::failure::Failure;
+
+const LISTEN: &str = "127.0.0.1:7417";
+const TOKENS: &str = "MAINSTAY_TOKENS";
+
+/// Where and how it listens.
+#[derive(Debug, Default, Args)]
+pub(crate) struct ListenArgs {
+    /// Where to listen: an address and a port, 0 for any [default: 127.0.0.1:7417; also MAINSTAY_LISTEN]
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<String>,
+    /// TLS with this certificate and those that lead to its root, in PEM [also MAINSTAY_TLS_CERTIFICATE]
+    #[arg(long, value_name = "FILE")]
+    tls_certificate: Option<PathBuf>,
+    /// The certificate's key, in PEM [also MAINSTAY_TLS_KEY]
+    #[arg(long, value_name = "FILE")]
+    tls_key: Option<PathBuf>,
+}
+
+/// The section `[serve]`.
+#[derive(Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ServeFile {
+    listen: Option<String>,
+    tls_certificate: Option<PathBuf>,
+    tls_key: Option<PathBuf>,
+    max_body_bytes: Option<usize>,
+    max_connections: Option<usize>,
+    max_batch: Option<usize>,
+    max_wait_seconds: Option<u64>,
+    header_timeout_seconds: Option<u64>,
+    body_timeout_seconds: Option<u64>,
+    stop_grace_seconds: Option<u64>,
+    coordinate_fanouts: Option<bool>,
+    #[serde(default, rename = "token")]
+    tokens: Vec<TokenFile>,
+    proxy: Option<ProxyFile>,
+}
+
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TokenFile {
+    name: String,
+    role: String,
+    hash: String,
+}
+
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ProxyFile {
+    addresses: Vec<IpAddr>,
+    header: String,
+    others: Option<String>,
+    #[serde(default)]
+    roles: BTreeMap<String, String>,
+}
+
+/// How the interface is served.
+pub(super) struct Serving {
+    address: SocketAddr,
+    access: Access,
+    limits: Limits,
+    options: ListenOptions,
+    coordinate_fanouts: bool,
+}
+
+impl Serving {
+    /// Collects it, and refuses what would let everybody in.
+    pub(super) fn collect(flags: ListenArgs, file: ServeFile) -> Result<Self, Failure> {
+        let listen =
+            first(flags.listen, "MAINSTAY_LISTEN", file.listen)?.unwrap_or_else(|| LISTEN.to_owned());
+        let address: SocketAddr = listen.parse().map_err(|_| {
+            Failure::usage(format!("the address to listen at is not valid: {listen:?}"))
+                .hint("give an address and a port, as in 127.0.0.1:7417 or [::]:7417")
+        })?;
+        let access = access(file.tokens, file.proxy)?;
+        if access.is_open() && !address.ip().to_canonical().is_loopback() {
+            return Err(Failure::usage(format!("it would listen at {address} without authentication"))
+                .because("everybody who reaches that address could do everything")
+                .hint("listen on loopback, or set up a token: `mainstay token new NAME --role operator`"));
+        }
+        let mut limits = Limits::default();
+        limits.body_bytes = file.max_body_bytes.unwrap_or(limits.body_bytes);
+        limits.batch = file.max_batch.unwrap_or(limits.batch);
+        limits.wait = file.max_wait_seconds.map_or(limits.wait, Duration::from_secs);
+        limits.body_timeout = file.body_timeout_seconds.map_or(limits.body_timeout, Duration::from_secs);
+        limits.validate().map_err(|error| told("[serve]", &error))?;
+        let mut options = ListenOptions::default();
+        options.connections = file.max_connections.unwrap_or(options.connections);
+        options.header_timeout =
+            file.header_timeout_seconds.map_or(options.header_timeout, Duration::from_secs);
+        options.grace = file.stop_grace_seconds.map_or(options.grace, Duration::from_secs);
+        let certificate = path(flags.tls_certificate, "MAINSTAY_TLS_CERTIFICATE", file.tls_certificate)?;
+        let key = path(flags.tls_key, "MAINSTAY_TLS_KEY", file.tls_key)?;
+        options.tls = match (certificate, key) {
+            (Some(certificate), Some(key)) => {
+                Some(server_tls(&certificate, &key).map_err(|error| told("TLS", &error))?)
+            }
+            (None, None) => None,
+            _ => {
+                return Err(Failure::usage("TLS needs both a certificate and its key")
+                    .hint("give --tls-certificate and --tls-key"));
+            }
+        };
+        let coordinate_fanouts = file.coordinate_fanouts.unwrap_or(false);
+        Ok(Self { address, access, limits, options, coordinate_fanouts })
+    }
+
+    pub(super) fn coordinates_fanouts(&self) -> bool {
+        self.coordinate_fanouts
+    }
+
+    pub(super) fn interface(
+        &self,
+        stores: impl Into<Stores>,
+        metrics: metrics_exporter_prometheus::PrometheusHandle,
+        stop: CancellationToken,
+    ) -> mainstay::Result<Interface> {
+        Interface::builder(stores, self.access.clone())
+            .limits(self.limits)
+            .metrics(metrics)
+            .stop(stop)
+            .loopback_only(self.access.is_open())
+            .build()
+    }
+
+    pub(super) async fn listen(&self) -> Result<Listener, Failure> {
+        let listening = Listener::bind(self.address, self.options.clone()).await;
+        listening.map_err(|error| {
+            Failure::new(error.message())
+                .hint("another process may listen there; give another port with --listen")
+        })
+    }
+}
+
+fn access(tokens: Vec<TokenFile>, proxy: Option<ProxyFile>) -> Result<Access, Failure> {
+    let tokens = tokens.into_iter().map(|token| (token.name, token.role, token.hash));
+    let tokens: Vec<_> = tokens.chain(from_environment()?).collect();
+    if tokens.is_empty() && proxy.is_none() {
+        return Ok(Access::anyone());
+    }
+    let mut access = Access::nobody();
+    for (name, role, hash) in tokens {
+        let token = role.parse::<Role>().and_then(|role| Token::new(&name, role, TokenHash::parse(&hash)?));
+        access = access.token(token.map_err(|error| told(&format!("the token {name:?}"), &error))?);
+    }
+    if let Some(file) = proxy {
+        access = access.proxy(trusted(file).map_err(|error| told("[serve.proxy]", &error))?);
+    }
+    access.validate().map_err(|error| told("[serve]", &error))?;
+    Ok(access)
+}
+
+fn trusted(file: ProxyFile) -> mainstay::Result<TrustedProxy> {
+    let others = file.others.as_deref().map(str::parse).transpose()?;
+    let mut proxy = TrustedProxy::new(file.addresses, &file.header)?.others(others);
+    for (user, role) in file.roles {
+        proxy = proxy.role(user, role.parse()?);
+    }
+    Ok(proxy)
+}
+
+/// `NAME:ROLE:HASH`, separated by commas or blanks.
+fn from_environment() -> Result<Vec<(String, String, String)>, Failure> {
+    let Some(text) = first(None, TOKENS, None)? else { return Ok(Vec::new()) };
+    let entries = text.split([',', ' ', '\n']).filter(|entry| !entry.is_empty());
+    let read = |entry: &str| {
+        let mut parts = entry.splitn(3, ':').map(str::to_owned);
+        Some((parts.next()?, parts.next()?, parts.next()?))
+    };
+    // Not quoted: it may be a token in the wrong place.
+    let wrong = || Failure::usage(format!("{TOKENS} is not valid")).hint("each entry is NAME:ROLE:sha256:…");
+    entries.map(|entry| read(entry).ok_or_else(wrong)).collect()
+}
+
+fn told(what: &str, error: &mainstay::Error) -> Failure {
+    Failure::usage(format!("{what} is not valid")).because(error.message())
+}
+
+fn first(flag: Option<String>, variable: &str, file: Option<String>) -> Result<Option<String>, Failure> {
+    crate::settings::first(flag, variable, file)
+}
+
+fn path(flag: Option<PathBuf>, variable: &str, file: Option<PathBuf>) -> Result<Option<PathBuf>, Failure> {
+    match flag {
+        Some(flag) => Ok(Some(flag)),
+        None => Ok(first(None, variable, None)?.map(PathBuf::from).or(file)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn collect(toml: &str) -> Result<Serving, Failure> {
+        Serving::collect(ListenArgs::default(), toml::from_str(toml).unwrap())
+    }
+
+    fn refused(toml: &str) -> String {
+        collect(toml).err().unwrap().to_string()
+    }
+
+    #[test]
+    fn without_authentication_it_listens_on_loopback_only() {
+        assert!(collect("").is_ok() && collect("listen = '[::1]:0'").is_ok());
+        for listen in ["0.0.0.0:80", "[::]:80", "10.0.0.1:80"] {
+            let told = refused(&format!("listen = '{listen}'"));
+            assert!(told.contains("without authentication"), "{told}");
+        }
+        let hash = TokenHash::of("x").to_text();
+        let token =
+            format!("listen = '0.0.0.0:80'\n[[token]]\nname = 'ci'\nrole = 'viewer'\nhash = '{hash}'");
+        assert!(collect(&token).is_ok());
+    }
+
+    #[test]
+    fn each_mistake_names_its_part() {
+        for (toml, part) in [
+            ("listen = 'localhost'", "address"),
+            ("tls_key = 'k.pem'", "certificate"),
+            ("max_body_bytes = 1", "body_bytes"),
+            ("[[token]]\nname = 'ci'\nrole = 'root'\nhash = 'x'", "role"),
+            ("[[token]]\nname = 'ci'\nrole = 'admin'\nhash = 'mst_s3cret'", "hash"),
+            ("[proxy]\naddresses = []\nheader = 'x-user'", "addresses"),
+        ] {
+            let told = refused(toml);
+            assert!(told.contains(part) && !told.contains("s3cret"), "{toml}: {told}");
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! `mainstay serve`: one message's way through it, on each database, and what a stop and a crash do.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by them")]
+
+mod program;
+mod served;
+
+use mainstay_tests::TestDatabase;
+use program::Program;
+use serde_json::{Value, json};
+use served::{Answer, Served};
+
+fn claim(served: &Served) -> Value {
+    served.post("/v1/outbox/claims", json!({"wait_seconds": 30})).json(200)
+}
+
+/// Enqueue, claim, settle, look.
+fn a_message_goes_all_the_way(served: &Served) {
+    let message =
+        r#"{"topic": "order.paid", "payload_json": {"order":7,"sum":1.10}, "correlation_id": "r-1"}"#;
+    let added = served.ask("POST", "/v1/outbox/messages", &[], Some(message));
+    let enqueued = added.json(201);
+    let id = enqueued["id"].as_str().unwrap();
+    assert_eq!(added.header("location"), Some(format!("messages/{id}").as_str()));
+
+    let claimed = claim(served);
+    let item = &claimed["items"][0];
+    assert_eq!(item["id"], id, "{claimed}");
+    assert_eq!(item["payload"], r#"{"order":7,"sum":1.10}"#, "as it was written");
+    assert_eq!((&item["attempt"], &item["correlation_id"]), (&json!(1), &json!("r-1")));
+    let claims = json!({"claims": [item["claim"]]});
+    assert_eq!(served.post("/v1/outbox/claims/renew", claims.clone()).json(200)["changed"], json!([id]));
+    assert_eq!(served.post("/v1/outbox/claims/ack", claims.clone()).json(200)["changed"], json!([id]));
+    let lost = served.post("/v1/outbox/claims/ack", claims).problem(409, "claim-lost");
+    assert_eq!(lost["stale"], json!([id]));
+    assert_eq!(served.get(&format!("/v1/outbox/messages/{id}")).json(200)["status"], "done");
+    assert_eq!(served.get("/health").json(200)["status"], "healthy");
+    assert_eq!(served.get("/health/ready").json(200)["stores"][0]["startup"]["state"], "running");
+}
+
+#[test]
+fn nothing_but_the_program_is_needed() {
+    let program = Program::new();
+    let served = Served::start(&program, &[]);
+    a_message_goes_all_the_way(&served);
+    assert!(program.folder().join("mainstay.db").exists());
+    served.stop();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn on_postgres_too() {
+    let database = TestDatabase::create(None).await;
+    let url = format!("--database={}", database.url());
+    tokio::task::spawn_blocking(move || {
+        let program = Program::new();
+        program.run(&["serve", "--listen=127.0.0.1:0", &url]).failed(1, &["schema", "--deploy"]);
+        let served = Served::start(&program, &[&url, "--deploy"]);
+        a_message_goes_all_the_way(&served);
+        served.stop();
+    })
+    .await
+    .unwrap();
+}
+
+#[test]
+fn who_waits_for_work_is_told_of_it() {
+    let program = Program::new();
+    let served = Served::start(&program, &[]);
+    let mut waiting =
+        served.send("POST", "/v1/outbox/claims", &[], Some(r#"{"topics":["wanted"],"wait_seconds":50}"#));
+    served.post("/v1/outbox/messages", json!({"topic": "other"})).json(201);
+    let wanted = served.post("/v1/outbox/messages", json!({"topic": "wanted"})).json(201);
+    let claimed = Answer::read(&mut waiting).json(200);
+    assert_eq!(claimed["items"][0]["id"], wanted["id"]);
+    assert_eq!(claimed["items"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn a_stop_ends_who_waits_with_an_answer() {
+    let program = Program::new();
+    let served = Served::start(&program, &[]);
+    let mut waiting = served.send("POST", "/v1/outbox/claims", &[], Some(r#"{"wait_seconds":50}"#));
+    // This one, and the one that waits.
+    while !served.get("/metrics").body.contains("\nmainstay_http_requests_running 2\n") {}
+    served.signal("-TERM");
+    assert_eq!(Answer::read(&mut waiting).json(200)["items"], json!([]));
+    served.ended();
+}
+
+#[test]
+fn what_was_accepted_outlives_a_kill() {
+    let program = Program::new();
+    let served = Served::start(&program, &[]);
+    let ids: Vec<_> = (0..20)
+        .map(|n| {
+            served.post("/v1/outbox/messages", json!({"topic": "t", "payload": n.to_string()})).json(201)
+        })
+        .map(|enqueued| enqueued["id"].clone())
+        .collect();
+    let held = served.post("/v1/outbox/claims", json!({"batch": 5, "lease_seconds": 0.5})).json(200);
+    served.kill();
+    let served = Served::start(&program, &[]);
+    let mut done = Vec::new();
+    while done.len() < ids.len() {
+        for item in claim(&served)["items"].as_array().unwrap() {
+            let ack = json!({"claims": [item["claim"]]});
+            if served.post("/v1/outbox/claims/ack", ack).status == 200 {
+                done.push(item["id"].clone());
+            }
+        }
+    }
+    let mut wanted = ids;
+    wanted.sort_by_key(Value::to_string);
+    done.sort_by_key(Value::to_string);
+    assert_eq!(done, wanted, "each once");
+    let late = json!({"claims": [held["items"][0]["claim"]]});
+    served.post("/v1/outbox/claims/ack", late).problem(409, "claim-lost");
+}
+
+/// A probe gets its answers from the first moment on, whatever the database does.
+#[test]
+fn it_answers_while_the_database_is_away() {
+    let program = Program::new();
+    let served = Served::begin(&program, &["--database=postgres://nobody@127.0.0.1:1/none"]);
+    served.get("/health/live").json(200);
+    let ready = served.get("/health/ready").json(503);
+    assert_eq!(
+        (&ready["status"], &ready["stores"][0]["startup"]["state"]),
+        (&json!("unhealthy"), &json!("starting"))
+    );
+    let refused = served.post("/v1/outbox/messages", json!({"topic": "t"}));
+    assert_eq!(refused.problem(503, "unavailable")["retryable"], true);
+    assert_eq!(refused.header("retry-after"), Some("1"));
+    program.run(&["health", "ready", "--url", &served.url()]).ended(3);
+    served.stop();
+}
+
+/// `Type=notify` of systemd.
+#[cfg(target_os = "linux")]
+#[test]
+fn systemd_is_told_when_it_is_ready_and_when_it_stops() {
+    let program = Program::new();
+    let path = program.folder().join("notify");
+    let socket = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
+    let mut command = program.command(&["serve", "--listen=127.0.0.1:0"]);
+    let mut child = command.env("NOTIFY_SOCKET", &path).stdout(std::process::Stdio::null()).spawn().unwrap();
+    let mut told = [0; 64];
+    let read = socket.recv(&mut told).unwrap();
+    assert_eq!(&told[..read], b"READY=1");
+    assert!(std::process::Command::new("kill").arg(child.id().to_string()).status().unwrap().success());
+    let read = socket.recv(&mut told).unwrap();
+    assert_eq!(&told[..read], b"STOPPING=1");
+    assert!(child.wait().unwrap().success());
+}

@@ -1,0 +1,203 @@
+//! `/health`, `/health/live`, `/health/ready` (R25): how the process and its databases are.
+//!
+//! They need no token, since probes have none. Without one they tell names and states; what was found in words, which may name tables
+//! and hosts, is for those who may look. A report is shared for a moment, so that nobody makes the database work by asking.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::Extension;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use jiff::Timestamp;
+use mainstay_core::health::{Check, HealthOptions, HealthReport, HealthStatus, Probe};
+use serde::Serialize;
+use tokio::sync::Mutex;
+use utoipa::ToSchema;
+
+use crate::access::Caller;
+use crate::endpoint::{Endpoint, Endpoints};
+use crate::problem::Problem;
+use crate::state::Shared;
+use crate::stores::Stores;
+
+/// How long a report is shared.
+const FRESH: Duration = Duration::from_secs(1);
+
+/// Databases of a fleet asked at once.
+const AT_ONCE: usize = 8;
+
+/// How the process and its databases are.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Health)]
+pub(crate) struct HealthView {
+    /// `healthy`, `degraded`, `unknown` or `unhealthy`: that of the worst. The first two are answered with 200, the others with 503.
+    status: &'static str,
+    /// `live`, `ready` or `full`.
+    probe: &'static str,
+    /// When it was looked at.
+    checked_at: Timestamp,
+    /// How long that took.
+    duration_ms: f64,
+    /// Each database, the worst first.
+    stores: Vec<StoreHealthView>,
+}
+
+/// How one database is.
+#[derive(Serialize, ToSchema)]
+#[schema(as = StoreHealth)]
+struct StoreHealthView {
+    /// Its id.
+    id: String,
+    /// That of its worst check.
+    status: &'static str,
+    /// `sqlite`, `postgres`, …
+    provider: &'static str,
+    /// Where the process stands with it: `starting`, `running`, `stopping`, …
+    #[schema(value_type = Option<Object>)]
+    startup: Option<serde_json::Value>,
+    /// Whether it answered. Null if it was not asked.
+    reached: Option<bool>,
+    /// The checks, the worst first.
+    checks: Vec<CheckView>,
+}
+
+/// One check.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Check)]
+struct CheckView {
+    /// What was checked.
+    name: &'static str,
+    /// How it is.
+    status: &'static str,
+    /// How long the check took.
+    duration_ms: f64,
+    /// What was found; for viewers.
+    summary: Option<String>,
+    /// What to do; for viewers.
+    advice: Option<String>,
+}
+
+type Found = Arc<(Duration, Vec<(String, HealthReport)>)>;
+
+/// The latest report of each probe.
+#[derive(Default)]
+pub(crate) struct Reports([Mutex<Option<(Instant, Found)>>; 4]);
+
+impl Reports {
+    /// A report that is not older than a moment. Of many who ask at once, one looks.
+    async fn get(&self, probe: Probe, stores: &Stores) -> Result<Found, Problem> {
+        let kept = match probe {
+            Probe::Live => &self.0[0],
+            Probe::Ready => &self.0[1],
+            Probe::Full => &self.0[2],
+            Probe::Doctor => &self.0[3],
+        };
+        let mut kept = kept.lock().await;
+        if let Some((at, found)) = kept.as_ref().filter(|(at, _)| at.elapsed() < FRESH) {
+            let _ = at;
+            return Ok(Arc::clone(found));
+        }
+        let begun = Instant::now();
+        let reports = look(probe, stores).await?;
+        let found = Arc::new((begun.elapsed(), reports));
+        *kept = Some((Instant::now(), Arc::clone(&found)));
+        Ok(found)
+    }
+}
+
+async fn look(probe: Probe, stores: &Stores) -> Result<Vec<(String, HealthReport)>, Problem> {
+    match stores {
+        Stores::One(mainstay) => {
+            Ok(vec![(crate::stores::ONLY.to_owned(), mainstay.health().check(probe).await)])
+        }
+        Stores::Fleet(fleet) => {
+            let health = fleet.health(probe, HealthOptions::default(), AT_ONCE).await?;
+            Ok(health.databases.into_iter().map(|database| (database.id, database.report)).collect())
+        }
+    }
+}
+
+pub(crate) fn endpoints(all: &mut Endpoints) {
+    for (path, id, summary, note) in [
+        ("/health", "health", "How everything is", "All checks."),
+        (
+            "/health/live",
+            "healthLive",
+            "Whether the process runs",
+            "The database is not asked: a restart would not heal it.",
+        ),
+        (
+            "/health/ready",
+            "healthReady",
+            "Whether requests can be answered",
+            "Started, the database answers, the schema is right.",
+        ),
+    ] {
+        let endpoint = Endpoint::get(path, id, summary)
+            .note(note)
+            .public()
+            .answer::<HealthView>(200, "Healthy or degraded.")
+            .answer::<HealthView>(503, "Unhealthy, or it could not be told.");
+        match id {
+            "health" => all.add(endpoint, full),
+            "healthLive" => all.add(endpoint, live),
+            _ => all.add(endpoint, ready),
+        }
+    }
+}
+
+type Asked = Option<Extension<Caller>>;
+
+async fn full(State(shared): State<Shared>, caller: Asked) -> Result<Response, Problem> {
+    tell(Probe::Full, &shared, caller).await
+}
+
+async fn live(State(shared): State<Shared>, caller: Asked) -> Result<Response, Problem> {
+    tell(Probe::Live, &shared, caller).await
+}
+
+async fn ready(State(shared): State<Shared>, caller: Asked) -> Result<Response, Problem> {
+    tell(Probe::Ready, &shared, caller).await
+}
+
+async fn tell(probe: Probe, shared: &Shared, caller: Asked) -> Result<Response, Problem> {
+    let found = shared.reports.get(probe, &shared.stores).await?;
+    let (took, reports) = found.as_ref();
+    let status = HealthStatus::worst(reports.iter().map(|(_, report)| report.status));
+    let view = HealthView {
+        status: status.as_str(),
+        probe: probe.as_str(),
+        checked_at: reports.first().map_or_else(Timestamp::now, |(_, report)| report.checked_at),
+        duration_ms: milliseconds(*took),
+        stores: reports.iter().map(|(id, report)| store(id, report, caller.is_some())).collect(),
+    };
+    let code = if status.is_fit() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    Ok((code, axum::Json(view)).into_response())
+}
+
+fn store(id: &str, report: &HealthReport, in_words: bool) -> StoreHealthView {
+    StoreHealthView {
+        id: id.to_owned(),
+        status: report.status.as_str(),
+        provider: report.provider,
+        startup: report.startup.as_ref().and_then(|startup| serde_json::to_value(startup).ok()),
+        reached: report.reached,
+        checks: report.checks.iter().map(|one| check(one, in_words)).collect(),
+    }
+}
+
+fn check(check: &Check, in_words: bool) -> CheckView {
+    CheckView {
+        name: check.name,
+        status: check.status.as_str(),
+        duration_ms: milliseconds(check.duration),
+        summary: Some(check.summary.clone()).filter(|_| in_words),
+        advice: check.advice.clone().filter(|_| in_words),
+    }
+}
+
+fn milliseconds(duration: Duration) -> f64 {
+    (duration.as_secs_f64() * 1e6).round() / 1e3
+}

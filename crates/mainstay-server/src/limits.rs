@@ -1,0 +1,69 @@
+//! How much a request may ask for.
+
+use std::time::Duration;
+
+use mainstay_core::{Error, Result};
+
+/// How much a request may ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Limits {
+    /// The largest body, in bytes, 1 KiB to 1 GiB. Defaults to 8 MiB.
+    pub body_bytes: usize,
+    /// How long a body may take to arrive. Defaults to 30 s.
+    pub body_timeout: Duration,
+    /// How long a request may be worked on, beside the time it asks to wait for. Defaults to 60 s.
+    pub request_timeout: Duration,
+    /// Messages in one batch, and claims in one settle, 1 to 100,000. Defaults to 1,000.
+    pub batch: usize,
+    /// The longest wait of a claim or for a lease, up to 10 min. Defaults to 60 s.
+    pub wait: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            body_bytes: 8 << 20,
+            body_timeout: Duration::from_secs(30),
+            request_timeout: Duration::from_secs(60),
+            batch: 1_000,
+            wait: Duration::from_secs(60),
+        }
+    }
+}
+
+impl Limits {
+    /// Refuses what is outside its bounds, by its field.
+    pub fn validate(&self) -> Result<()> {
+        const LIMITS: &str = "server.limits";
+        if !(1 << 10..=1 << 30).contains(&self.body_bytes) {
+            let got = self.body_bytes;
+            return Err(Error::invalid(
+                LIMITS,
+                "body_bytes",
+                format_args!("must be 1 KiB to 1 GiB, got {got} bytes"),
+            ));
+        }
+        for (field, time) in [("body_timeout", self.body_timeout), ("request_timeout", self.request_timeout)]
+        {
+            if time.is_zero() {
+                return Err(Error::invalid(LIMITS, field, "must be above zero"));
+            }
+        }
+        if !(1..=100_000).contains(&self.batch) {
+            return Err(Error::invalid(
+                LIMITS,
+                "batch",
+                format_args!("must be 1 to 100,000, got {}", self.batch),
+            ));
+        }
+        if self.wait > Duration::from_secs(600) {
+            return Err(Error::invalid(
+                LIMITS,
+                "wait",
+                format_args!("must be at most 10 min, got {:?}", self.wait),
+            ));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,111 @@
+//! Metrics for Prometheus, and those of the server itself. What the engine counts is listed in `mainstay_core::telemetry::names`.
+
+use std::time::{Duration, Instant};
+
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::{HeaderValue, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use mainstay_core::{Error, ErrorKind, Result};
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+
+use crate::endpoint::{Endpoint, Endpoints};
+use crate::problem::{Kind, Problem};
+use crate::state::Shared;
+
+/// Counter, by `method`, `path` (as the document has it) and `status`: requests answered.
+pub const REQUESTS: &str = "mainstay_http_requests_total";
+/// Histogram in seconds, by `method` and `path`: how long answers took, waiting included.
+pub const REQUEST_SECONDS: &str = "mainstay_http_request_seconds";
+/// Gauge: requests that are being answered, those that wait included.
+pub const REQUESTS_RUNNING: &str = "mainstay_http_requests_running";
+/// Counter: tokens that were not known.
+pub const AUTHENTICATION_FAILURES: &str = "mainstay_http_authentication_failures_total";
+/// Gauge: open connections.
+pub const CONNECTIONS: &str = "mainstay_http_connections";
+
+/// From a millisecond to ten minutes, as handlers and waits take.
+const SECONDS: [f64; 14] =
+    [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 120.0, 600.0];
+
+/// How often histograms are put together when nobody asks.
+const UPKEEP: Duration = Duration::from_secs(5);
+
+/// Makes Prometheus' the recorder of this process. Once only.
+pub fn install() -> Result<PrometheusHandle> {
+    let failed = |error: &dyn std::fmt::Display| {
+        Error::new(
+            ErrorKind::Config,
+            "server.metrics",
+            format!("the recorder of metrics can't be set up: {error}"),
+        )
+    };
+    let builder = PrometheusBuilder::new()
+        .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &SECONDS)
+        .map_err(|error| failed(&error))?;
+    let recorder = builder.build_recorder();
+    let handle = recorder.handle();
+    metrics::set_global_recorder(recorder).map_err(|error| failed(&error))?;
+    Ok(handle)
+}
+
+/// Puts histograms together now and then, so that they don't grow while nobody asks. Never ends.
+pub async fn upkeep(handle: PrometheusHandle) {
+    loop {
+        tokio::time::sleep(UPKEEP).await;
+        handle.run_upkeep();
+    }
+}
+
+pub(crate) fn endpoints(all: &mut Endpoints) {
+    all.add(
+        Endpoint::get("/metrics", "metrics", "Metrics for Prometheus")
+            .note("404 where the application that mounts the router publishes its own.")
+            .of_all()
+            .text(200, "text/plain", "The metrics, in Prometheus' text format."),
+        metrics,
+    );
+}
+
+async fn metrics(State(shared): State<Shared>) -> Result<Response, Problem> {
+    let handle = shared.metrics.as_ref();
+    let handle = handle.ok_or_else(|| Problem::new(Kind::NotFound, "this server publishes no metrics"))?;
+    let mut response = handle.render().into_response();
+    let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    Ok(response)
+}
+
+/// Counts what was answered.
+pub(crate) async fn count(request: Request, next: Next) -> Response {
+    let path = request.extensions().get::<MatchedPath>().map_or("", MatchedPath::as_str).to_owned();
+    // Of the methods that nobody has, there are as many as anybody sends.
+    let method = match request.method().as_str() {
+        known @ ("GET" | "POST" | "PUT" | "PATCH" | "DELETE" | "HEAD" | "OPTIONS") => known.to_owned(),
+        _ => "other".to_owned(),
+    };
+    let begun = Instant::now();
+    let running = ::metrics::gauge!(REQUESTS_RUNNING);
+    running.increment(1.0);
+    // Also when the caller hangs up, and this is dropped.
+    let ended = Deferred(Some(|| running.decrement(1.0)));
+    let response = next.run(request).await;
+    drop(ended);
+    let status = response.status().as_str().to_owned();
+    ::metrics::counter!(REQUESTS, "method" => method.clone(), "path" => path.clone(), "status" => status)
+        .increment(1);
+    ::metrics::histogram!(REQUEST_SECONDS, "method" => method, "path" => path)
+        .record(begun.elapsed().as_secs_f64());
+    response
+}
+
+/// Does something when it is dropped.
+pub(crate) struct Deferred<F: FnOnce()>(pub(crate) Option<F>);
+
+impl<F: FnOnce()> Drop for Deferred<F> {
+    fn drop(&mut self) {
+        if let Some(work) = self.0.take() {
+            work();
+        }
+    }
+}

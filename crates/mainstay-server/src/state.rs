@@ -1,0 +1,46 @@
+//! What all handlers share.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use metrics_exporter_prometheus::PrometheusHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::access::Access;
+use crate::health::Reports;
+use crate::limits::Limits;
+use crate::stores::Stores;
+use crate::throttle::Throttle;
+
+/// What all handlers share. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Shared(Arc<Inner>);
+
+pub(crate) struct Inner {
+    pub(crate) stores: Stores,
+    pub(crate) access: Access,
+    pub(crate) limits: Limits,
+    pub(crate) throttle: Throttle,
+    pub(crate) reports: Reports,
+    pub(crate) metrics: Option<PrometheusHandle>,
+    /// Ends what waits.
+    pub(crate) stop: CancellationToken,
+    /// Whether only requests to a loopback host are answered.
+    pub(crate) loopback_only: bool,
+    /// The OpenAPI document.
+    pub(crate) document: String,
+}
+
+impl Shared {
+    pub(crate) fn new(inner: Inner) -> Self {
+        Self(Arc::new(inner))
+    }
+}
+
+impl Deref for Shared {
+    type Target = Inner;
+
+    fn deref(&self) -> &Inner {
+        &self.0
+    }
+}

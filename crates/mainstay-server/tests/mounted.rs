@@ -1,0 +1,72 @@
+//! The router within an application's own.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by it")]
+
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::http::{Request, Response, StatusCode, header};
+use axum::routing::get;
+use mainstay_core::runtime::Mainstay;
+use mainstay_server::{Access, Interface, NewToken, Role, Token};
+use mainstay_sqlite::Sqlite;
+use serde_json::Value;
+use tower::ServiceExt;
+
+async fn application(access: Access) -> Router {
+    let mainstay = Mainstay::builder(Sqlite::memory().await.unwrap()).deploy_schema(true).build().unwrap();
+    mainstay.provider().schema().deploy().await.unwrap();
+    let interface = Interface::builder(mainstay, access).build().unwrap();
+    Router::new().route("/", get(|| async { "the shop" })).nest("/mainstay", interface.router())
+}
+
+async fn ask(application: &Router, request: Request<Body>) -> (Response<()>, String) {
+    let (parts, body) = application.clone().oneshot(request).await.unwrap().into_parts();
+    let body = to_bytes(body, usize::MAX).await.unwrap();
+    (Response::from_parts(parts, ()), String::from_utf8(body.to_vec()).unwrap())
+}
+
+fn enqueue(token: Option<&str>) -> Request<Body> {
+    let mut request =
+        Request::post("/mainstay/v1/outbox/messages").header(header::CONTENT_TYPE, "application/json");
+    if let Some(token) = token {
+        request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
+    }
+    request.body(r#"{"topic":"t"}"#.into()).unwrap()
+}
+
+#[tokio::test]
+async fn it_answers_below_its_own_path_and_nowhere_else() {
+    let application = application(Access::anyone()).await;
+    let (answer, body) = ask(&application, enqueue(None)).await;
+    assert_eq!(answer.status(), StatusCode::CREATED, "{body}");
+    // Relative, so that it leads to the message wherever the router is mounted.
+    let id = serde_json::from_str::<Value>(&body).unwrap()["id"].as_str().unwrap().to_owned();
+    assert_eq!(answer.headers()[header::LOCATION], format!("messages/{id}"));
+    let look = Request::get(format!("/mainstay/v1/outbox/messages/{id}")).body(Body::empty()).unwrap();
+    assert_eq!(ask(&application, look).await.0.status(), StatusCode::OK);
+    let (answer, body) = ask(&application, Request::get("/").body(Body::empty()).unwrap()).await;
+    assert_eq!((answer.status(), body.as_str()), (StatusCode::OK, "the shop"));
+    let (answer, body) =
+        ask(&application, Request::get("/mainstay/nothing").body(Body::empty()).unwrap()).await;
+    assert_eq!(answer.status(), StatusCode::NOT_FOUND);
+    assert!(body.contains("urn:mainstay:problem:not-found"), "{body}");
+    // The application publishes its own.
+    let metrics = Request::get("/mainstay/metrics").body(Body::empty()).unwrap();
+    assert_eq!(ask(&application, metrics).await.0.status(), StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn its_tokens_hold_there_too() {
+    let token = NewToken::generate().unwrap();
+    let access = Access::nobody().token(Token::new("shop", Role::Operator, token.hash()).unwrap());
+    let application = application(access).await;
+    assert_eq!(ask(&application, enqueue(None)).await.0.status(), StatusCode::UNAUTHORIZED);
+    assert_eq!(ask(&application, enqueue(Some("mst_wrong"))).await.0.status(), StatusCode::UNAUTHORIZED);
+    assert_eq!(ask(&application, enqueue(Some(token.reveal()))).await.0.status(), StatusCode::CREATED);
+}
+
+#[tokio::test]
+async fn nobody_in_particular_is_refused_when_it_is_built() {
+    let mainstay = Mainstay::builder(Sqlite::memory().await.unwrap()).build().unwrap();
+    assert!(Interface::builder(mainstay, Access::nobody()).build().is_err());
+}
