@@ -72,6 +72,21 @@ fn what_has_not_changed_is_not_sent_again() {
 }
 
 #[test]
+fn a_job_is_only_changed_as_it_was_read() {
+    let program = Program::new();
+    let served = Served::start(&program, &[]);
+    let job =
+        |topic: &str, version: i64| json!({"topic": topic, "cron": "@daily", "expected_version": version});
+    assert_eq!(put(&served, "/v1/jobs/nightly", job("t", 0)).json(200)["version"], 1);
+    put(&served, "/v1/jobs/nightly", job("t", 0)).problem(409, "mismatch");
+    assert_eq!(put(&served, "/v1/jobs/nightly", job("u", 1)).json(200)["version"], 2);
+    put(&served, "/v1/jobs/nightly", job("v", 1)).problem(409, "mismatch");
+    put(&served, "/v1/jobs/other", job("v", 1)).problem(409, "mismatch");
+    assert_eq!(served.get("/v1/jobs/nightly").json(200)["topic"], "u");
+    served.get("/v1/jobs/other").problem(404, "not-found");
+}
+
+#[test]
 fn claims_end_in_every_way() {
     let program = Program::new();
     let served = Served::start(&program, &[]);

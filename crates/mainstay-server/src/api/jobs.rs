@@ -6,7 +6,7 @@ use axum::Json;
 use axum::http::StatusCode;
 use jiff::Timestamp;
 use mainstay_core::WorkItemId;
-use mainstay_core::job::{Job, JobDefinition, JobRun, Misfire, Overlap, RunFilter};
+use mainstay_core::job::{Expected, Job, JobDefinition, JobRun, Misfire, Overlap, RunFilter};
 use mainstay_core::outbox::Page as RunPage;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -50,6 +50,10 @@ struct JobBody {
     /// The priority of its runs. Defaults to 0.
     #[schema(minimum = -9, maximum = 9)]
     priority: Option<i16>,
+    /// The version the job must have for this to be done; 0 if it must not exist. Otherwise 409, and nothing is changed. Defaults to
+    /// whatever is there.
+    #[schema(minimum = 0)]
+    expected_version: Option<i64>,
 }
 
 /// What becomes of occurrences that nobody was there for.
@@ -374,6 +378,7 @@ async fn put(
     Named(name): Named<String>,
     Body(body): Body<JobBody>,
 ) -> Result<Json<JobView>, Problem> {
+    let expected = expected(&call, &name, body.expected_version).await?;
     let mut job = JobDefinition::new(name, body.topic, body.cron)
         .payload(body.payload.unwrap_or_default())
         .misfire(body.misfire.map(Misfire::from).unwrap_or_default())
@@ -386,8 +391,25 @@ async fn put(
     if let Some(enabled) = body.enabled {
         job = job.enabled(enabled);
     }
-    let job = call.jobs().create_or_update(job).await?;
-    Ok(Json(JobView::new(job, call.shows())))
+    let registered = call.jobs().register(job, expected).await?;
+    Ok(Json(JobView::new(registered.job, call.shows())))
+}
+
+/// What is there is compared by the database, in the step that writes; this is only to tell it the whole of what was read.
+async fn expected(call: &Call, name: &str, version: Option<i64>) -> Result<Expected, Problem> {
+    match version {
+        None => Ok(Expected::Anything),
+        Some(0) => Ok(Expected::Nothing),
+        Some(version) => {
+            let found = call.mainstay.jobs().get(name).await?;
+            let created_at = found.as_ref().map_or(Timestamp::UNIX_EPOCH, |job| job.created_at);
+            let expected = Expected::Unchanged { version, created_at };
+            match expected.is_met_by(found.as_ref()) {
+                true => Ok(expected),
+                false => Err(expected.refusal(name, found.as_ref()).into()),
+            }
+        }
+    }
 }
 
 async fn delete(call: Call, Named(name): Named<String>) -> Result<Json<DeletedView>, Problem> {

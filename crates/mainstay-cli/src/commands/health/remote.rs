@@ -55,7 +55,8 @@ fn parse(url: &str, probe: Probe) -> Result<Uri, Failure> {
     let path = match probe {
         Probe::Live => "/health/live",
         Probe::Ready => "/health/ready",
-        Probe::Full => "/health",
+        // There is no doctor at a distance.
+        Probe::Full | Probe::Doctor => "/health",
     };
     let wrong =
         || Failure::usage("the URL of the server is not valid").hint("it is like http://127.0.0.1:7417");

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use clap::Args;
 use mainstay::fleet::{DatabaseFile, Fleet, UrlConnector};
-use mainstay::health::Startup;
+use mainstay::health::{Startup, WatchdogOptions};
 use mainstay::operation::OperationOptions;
 use mainstay::runtime::MainstayBuilder;
 use mainstay::server::{Interface, Listener, metrics};
@@ -97,6 +97,7 @@ pub(crate) async fn run(arguments: ServeArgs, settings: &Settings) -> anyhow::Re
             let embedded = matches!(database, Database::SqliteFile(_) | Database::SqliteMemory);
             let provider = database.open_with(settings.names()?, IfMissing::Create, POOL).await?;
             let mainstay = background(Mainstay::builder_over(provider))
+                .watchdog(WatchdogOptions::default())
                 .deploy_schema(embedded || arguments.deploy)
                 .build()?;
             let stop = CancellationToken::new();
