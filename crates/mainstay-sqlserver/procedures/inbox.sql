@@ -449,10 +449,6 @@ BEGIN
         SET @Place = @Place + 1;
     END
     UPDATE i SET "Revived" = 1, "Item" = e."WorkItemId" FROM @In i JOIN "{{schema}}"."{{inbox}}_entry" e ON e."Digest" = i."Digest" WHERE e."State" = 3;
-    DECLARE @Ids NVARCHAR(MAX) = (SELECT i."Item" AS id FROM @In i WHERE i."Revived" = 1 AND i."Item" IS NOT NULL FOR JSON PATH);
-    IF @Ids IS NOT NULL
-        EXEC "{{schema}}"."{{inbox}}_RequeueMany" @Ids, NULL, NULL, NULL, 1;
-    UPDATE e SET "State" = 0, "ProcessedAt" = NULL, "Attempts" = 0 FROM "{{schema}}"."{{inbox}}_entry" e JOIN @In i ON i."Digest" = e."Digest" WHERE i."Revived" = 1 AND e."State" = 3;
     IF @Actor IS NOT NULL AND EXISTS (SELECT 1 FROM @In WHERE "Revived" = 1)
     BEGIN
         DECLARE @Count INT = (SELECT COUNT(*) FROM @In WHERE "Revived" = 1);
@@ -464,6 +460,10 @@ BEGIN
         DECLARE @Data NVARCHAR(MAX) = N'{"count":' + CAST(@Count AS NVARCHAR(20)) + N',"items":' + @Items + N'}';
         EXEC "{{schema}}"."{{audit}}_Note" N'inbox.requeue', @Actor, @ActorCorrelationId, @Data, @Anchors;
     END
+    DECLARE @Ids NVARCHAR(MAX) = (SELECT i."Item" AS id FROM @In i WHERE i."Revived" = 1 AND i."Item" IS NOT NULL FOR JSON PATH);
+    IF @Ids IS NOT NULL
+        EXEC "{{schema}}"."{{inbox}}_RequeueMany" @Ids, NULL, NULL, NULL, 1;
+    UPDATE e SET "State" = 0, "ProcessedAt" = NULL, "Attempts" = 0 FROM "{{schema}}"."{{inbox}}_entry" e JOIN @In i ON i."Digest" = e."Digest" WHERE i."Revived" = 1 AND e."State" = 3;
     IF @Own = 1 COMMIT;
     SELECT i."Source" AS c0, i."Key" AS c1 FROM @In i WHERE i."Revived" = 1;
 END

@@ -226,7 +226,7 @@ where
         messages: &[PreparedMessage],
     ) -> Result<Vec<Enqueued>> {
         const ENQUEUE: &str = "outbox.enqueue";
-        let Some(step) = adapter::enqueuing(SqlServerQueue::of(store)?, messages)? else {
+        let Some(step) = adapter::enqueuing(SqlServerQueue::of(store)?, messages) else {
             return Ok(Vec::new());
         };
         let rows = run(self, &step).await.map_err(|fault| from_fault(ENQUEUE, fault))?;

@@ -183,7 +183,9 @@ fn from_server(operation: &'static str, number: u32, class: u8, message: &str) -
         raised::JOIN => Error::new(kind, operation, told).with_field("join"),
         // Two callers with the same key at once: where the second was not made to wait, it finds the first one's ids the next time.
         2601 | 2627 if is_about(message, "_idempotency") => Error::new(ErrorKind::Conflict, operation, told),
-        2601 | 2627 if is_about(message, "UQ_") => {
+        2601 | 2627
+            if is_about(message, "UQ_") && !is_about(message, "_ledger") && is_about(message, "_Id") =>
+        {
             Error::invalid(operation, "work_item_id", "must be new: use every id once")
         }
         2601 | 2627 => Error::new(ErrorKind::Conflict, operation, told),
