@@ -12,6 +12,8 @@
 
 #[path = "fixtures/sqlserver.rs"]
 mod fixture;
+#[path = "fixtures/sqlserver_slots.rs"]
+mod slots;
 
 use std::collections::VecDeque;
 use std::panic::catch_unwind;

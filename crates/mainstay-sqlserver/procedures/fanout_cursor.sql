@@ -57,8 +57,7 @@ BEGIN
     OUTPUT inserted."ShardKey" INTO @Added
     SELECT @Digest, @Topic, @WorkKey, s.shard, @Now, @Now
       FROM (SELECT DISTINCT CAST(v."value" AS NVARCHAR(512)) COLLATE Latin1_General_BIN2 AS shard FROM STRING_SPLIT(@Shards, NCHAR(31)) v) s
-     WHERE NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{fanout}}_cursor" c WITH (UPDLOCK, HOLDLOCK) WHERE c."Digest" = @Digest AND c."ShardKey" = s.shard)
-     ORDER BY s.shard;
+     WHERE NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{fanout}}_cursor" c WITH (UPDLOCK, HOLDLOCK) WHERE c."Digest" = @Digest AND c."ShardKey" = s.shard);
     SET @Count = (SELECT COUNT(*) FROM @Added);
     IF @Count > 0
     BEGIN
@@ -179,6 +178,7 @@ BEGIN
     DECLARE @Digest BINARY(32) = HASHBYTES('SHA2_256', @Topic + NCHAR(1) + @WorkKey), @Now DATETIME2(6) = SYSUTCDATETIME(), @Found INT;
     DECLARE @Plan TABLE ("ShardKey" NVARCHAR(512) COLLATE Latin1_General_BIN2 NOT NULL PRIMARY KEY, "Completed" DATETIME2(6) NULL, "Last" UNIQUEIDENTIFIER NULL, "Id" UNIQUEIDENTIFIER NOT NULL,
                          "Nominal" DATETIME2(6) NOT NULL);
+    DECLARE @Take TABLE ("ShardKey" NVARCHAR(512) COLLATE Latin1_General_BIN2 NOT NULL PRIMARY KEY);
     INSERT INTO @Plan ("ShardKey", "Completed", "Last", "Id", "Nominal")
     SELECT "{{schema}}"."{{outbox}}_text"(s.shard), s.completed, s.last, s.id, s.nominal
       FROM OPENJSON(@Slices) WITH (shard NVARCHAR(MAX) '$.shard', completed DATETIME2(6) '$.completed', last UNIQUEIDENTIFIER '$.last', id UNIQUEIDENTIFIER '$.id', nominal DATETIME2(6) '$.nominal') s;
@@ -195,16 +195,18 @@ BEGIN
         -- Locked first, and then looked at as they stand.
         UPDATE "{{schema}}"."{{fanout}}_cursor" SET "UpdatedAt" = "UpdatedAt" WHERE "Digest" = @Digest AND "ShardKey" IN (SELECT p."ShardKey" FROM @Plan p);
         -- Nobody is waited for: a slice that is being settled by somebody who has not committed yet is in flight still.
-        UPDATE c SET "SliceId" = p."Id", "SliceDueAt" = p."Nominal", "SliceCursorAt" = c."LastCompletedAt", "UpdatedAt" = @Now
-          FROM "{{schema}}"."{{fanout}}_cursor" c JOIN @Plan p ON p."ShardKey" = c."ShardKey"
+        INSERT INTO @Take ("ShardKey")
+        SELECT c."ShardKey" FROM "{{schema}}"."{{fanout}}_cursor" c JOIN @Plan p ON p."ShardKey" = c."ShardKey"
          WHERE c."Digest" = @Digest
            AND (c."LastCompletedAt" = p."Completed" OR (c."LastCompletedAt" IS NULL AND p."Completed" IS NULL)) AND (c."SliceId" = p."Last" OR (c."SliceId" IS NULL AND p."Last" IS NULL))
            AND NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{outbox}}" o WITH (NOLOCK) WHERE o."Id" = c."SliceId")
            AND NOT (EXISTS (SELECT 1 FROM "{{schema}}"."{{outbox}}_history" h WITH (NOLOCK) WHERE h."Id" = c."SliceId")
                     AND NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{outbox}}_history" h WITH (READPAST) WHERE h."Id" = c."SliceId"));
+        UPDATE c SET "SliceId" = p."Id", "SliceDueAt" = p."Nominal", "SliceCursorAt" = c."LastCompletedAt", "UpdatedAt" = @Now
+          FROM "{{schema}}"."{{fanout}}_cursor" c JOIN @Plan p ON p."ShardKey" = c."ShardKey" JOIN @Take t ON t."ShardKey" = c."ShardKey"
+         WHERE c."Digest" = @Digest;
     END
     IF @Own = 1 COMMIT;
-    IF @Found > 0
-        SELECT c."ShardKey" AS c0 FROM "{{schema}}"."{{fanout}}_cursor" c JOIN @Plan p ON p."ShardKey" = c."ShardKey" WHERE c."Digest" = @Digest AND c."SliceId" = p."Id" ORDER BY c."ShardKey";
+    SELECT t."ShardKey" AS c0 FROM @Take t ORDER BY t."ShardKey";
 END
 GO

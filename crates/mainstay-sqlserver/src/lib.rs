@@ -34,7 +34,7 @@ mod waiting;
 mod wire;
 
 pub use audit::SqlServerAudit;
-pub use driver::Tiberius;
+pub use driver::{Client, Tiberius};
 pub use fanout::SqlServerFanout;
 pub use fleet::{SqlServerConnector, SqlServerDiscovery};
 pub use inbox::SqlServerInbox;
@@ -47,3 +47,6 @@ pub use provider::SqlServer;
 pub use queue::SqlServerQueue;
 pub use schema::{MIGRATIONS, SqlServerSchema};
 pub use transaction::SqlServerTransaction;
+
+/// The driver: what an application needs of it to run statements of its own.
+pub use tiberius;

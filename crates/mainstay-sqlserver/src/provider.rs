@@ -164,6 +164,11 @@ impl SqlServer {
         &self.shared.connections
     }
 
+    /// A client of the driver's own with a connection to the same database, for the application's statements and transactions.
+    pub async fn client(&self) -> Result<crate::Client> {
+        Ok(self.shared.connections.open_one("sqlserver.client").await?.into_client())
+    }
+
     /// The script that gives `user` what an application needs and no more. To be run by the owner of the schema.
     pub fn grants_script(&self, user: &str) -> String {
         crate::schema::grants_script(&self.shared.names, user)
