@@ -1,6 +1,6 @@
 -- Members, and steps that are reported by hand.
 
--- Internal: makes each item a member of its join.
+-- Internal: makes each item a member of its join. Returns how many were not.
 ALTER PROCEDURE "{{schema}}"."{{joins}}_AttachPairs"
     -- A list of objects: joined, item.
     @Pairs NVARCHAR(MAX),
@@ -10,7 +10,7 @@ AS
 BEGIN
     SET NOCOUNT ON;
     DECLARE @Now DATETIME2(6) = SYSUTCDATETIME();
-    DECLARE @Key CHAR(36), @Id UNIQUEIDENTIFIER, @Status TINYINT, @Deadline DATETIME2(6), @Complaint NVARCHAR(300), @Steps NVARCHAR(MAX);
+    DECLARE @Key CHAR(36), @Id UNIQUEIDENTIFIER, @Status TINYINT, @Deadline DATETIME2(6), @Complaint NVARCHAR(300), @Steps NVARCHAR(MAX), @Added INT = 0;
     -- What ends meanwhile waits for this, or this for it: so a member is either there when its item ends, or finds that it has ended. What the caller has only
     -- just added, nobody else can end.
     IF @Fresh = 0
@@ -48,6 +48,7 @@ BEGIN
         SELECT DISTINCT @Id, p.item, 0, @Now FROM OPENJSON(@Pairs) WITH (joined UNIQUEIDENTIFIER '$.joined', item UNIQUEIDENTIFIER '$.item') p
          WHERE p.joined = @Id AND p.item IS NOT NULL
            AND NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{joins}}_member" m WITH (UPDLOCK, HOLDLOCK) WHERE m."JoinId" = @Id AND m."WorkItemId" = p.item);
+        SET @Added = @Added + @@ROWCOUNT;
         IF @Fresh = 0
         BEGIN
             SET @Steps = (
@@ -59,6 +60,7 @@ BEGIN
                 EXEC "{{schema}}"."{{joins}}_Ended" @Steps, @Id;
         END
     END
+    RETURN @Added;
 END
 GO
 -- Makes items steps of a join. Items are messages of the outbox, or whatever is then reported by hand. A message that has ended before is counted at once.
@@ -79,10 +81,15 @@ BEGIN
     INSERT INTO @Asked ("Id") SELECT DISTINCT i.id FROM OPENJSON(@Ids) WITH (id UNIQUEIDENTIFIER '$.id') i;
     SET @Pairs = COALESCE((SELECT @JoinId AS joined, a."Id" AS item FROM @Asked a FOR JSON PATH), (SELECT @JoinId AS joined FOR JSON PATH));
     IF @Own = 1 BEGIN TRANSACTION;
+    -- Whoever is named is told of with what was added by this alone, so nobody else adds anything meanwhile. Items come before joins, as everywhere.
+    IF @Actor IS NOT NULL
+    BEGIN
+        UPDATE "{{schema}}"."{{outbox}}" SET "Status" = "Status" WHERE "Id" IN (SELECT a."Id" FROM @Asked a);
+        UPDATE "{{schema}}"."{{joins}}" SET "UpdatedAt" = "UpdatedAt" WHERE "Id" = @JoinId;
+    END
     INSERT INTO @Known ("Id") SELECT m."WorkItemId" FROM "{{schema}}"."{{joins}}_member" m JOIN @Asked a ON a."Id" = m."WorkItemId" WHERE m."JoinId" = @JoinId;
-    EXEC "{{schema}}"."{{joins}}_AttachPairs" @Pairs, 0;
+    EXEC @Count = "{{schema}}"."{{joins}}_AttachPairs" @Pairs, 0;
     DELETE FROM @Asked WHERE "Id" IN (SELECT k."Id" FROM @Known k);
-    SET @Count = (SELECT COUNT(*) FROM @Asked);
     IF @Actor IS NOT NULL AND @Count > 0
     BEGIN
         DECLARE @Items NVARCHAR(MAX) = (SELECT TOP (20) LOWER(CAST(a."Id" AS NVARCHAR(36))) AS id FROM @Asked a FOR JSON PATH);

@@ -34,6 +34,7 @@ pub const MIGRATIONS: &[Migration] = &[
     Migration::once(7, "jobs", include_str!("../migrations/0007_jobs.sql")),
     Migration::once(8, "joins", include_str!("../migrations/0008_joins.sql")),
     Migration::once(9, "fanout", include_str!("../migrations/0009_fanout.sql")),
+    Migration::once(10, "inbox_ledger", include_str!("../migrations/0010_inbox_ledger.sql")),
 ];
 
 /// Procedures, and the queues they are made for.
