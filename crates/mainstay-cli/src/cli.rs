@@ -66,7 +66,8 @@ pub(crate) struct Cli {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Everywhere")]
 pub(crate) struct Flags {
-    /// The database: sqlite:PATH, sqlite::memory:, a plain path.db, or postgres://USER@HOST/NAME
+    /// The database: sqlite:PATH, sqlite::memory:, a plain path.db, postgres://USER@HOST/NAME or
+    /// mssql://USER@HOST/NAME
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) database: Option<String>,
     /// The schema of Mainstay's tables; on SQLite a prefix of their names [default: infra]

@@ -125,7 +125,7 @@ impl Database {
             }
             Self::SqliteMemory => Arc::new(Sqlite::memory_builder().names(names).open().await?),
             Self::Postgres(url) => Arc::new(connect_postgres(url, names, pool).await?),
-            Self::SqlServer(url) => Arc::new(connect_sqlserver(url, names).await?),
+            Self::SqlServer(url) => Arc::new(connect_sqlserver(url, names, pool).await?),
         })
     }
 }
@@ -145,8 +145,8 @@ pub(crate) async fn connect(settings: PostgresBuilder) -> anyhow::Result<Postgre
 }
 
 /// Sets up a SQL Server provider, likewise.
-pub(crate) async fn connect_sqlserver(url: &str, names: Names) -> anyhow::Result<SqlServer> {
-    let connected = SqlServer::builder(url).names(names).pool_size(POOL).connect().await;
+pub(crate) async fn connect_sqlserver(url: &str, names: Names, pool: usize) -> anyhow::Result<SqlServer> {
+    let connected = SqlServer::builder(url).names(names).pool_size(pool).connect().await;
     connected.map_err(|error| match error.kind() {
         ErrorKind::Config => mistake(error.message().trim_start_matches("the connection string: ")).into(),
         _ => error.into(),

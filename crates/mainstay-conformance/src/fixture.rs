@@ -113,7 +113,7 @@ pub trait Fixture: Send + Sync {
 
     /// What a claim of ten from this queue walks through from end to end although it needs only a part, in the database's own words; empty
     /// where it goes by indexes. There are thousands of rows when this is asked, and it changes none.
-    async fn scans_of_a_claim(&self, names: &Names, queue: Queue) -> Vec<String>;
+    async fn scans_of_a_claim(&self, names: &Names, queue: Queue) -> Result<Vec<String>, Lacking>;
 
     /// Makes the ledger of migrations say that this step was taken with this checksum, as another program would have.
     async fn record_step(&self, names: &Names, version: i32, checksum: &str);

@@ -88,7 +88,7 @@ impl Fixture for ThroughInbox<'_> {
         self.0.objects(names).await
     }
 
-    async fn scans_of_a_claim(&self, names: &Names, _: Queue) -> Vec<String> {
+    async fn scans_of_a_claim(&self, names: &Names, _: Queue) -> Result<Vec<String>, Lacking> {
         self.0.scans_of_a_claim(names, Queue::Inbox).await
     }
 

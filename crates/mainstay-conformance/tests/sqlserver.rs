@@ -12,11 +12,14 @@
 
 #[path = "fixtures/sqlserver.rs"]
 mod fixture;
+#[path = "fixtures/sqlserver_slots.rs"]
+mod slots;
 
 use std::collections::VecDeque;
 use std::panic::catch_unwind;
 use std::process::ExitCode;
 use std::sync::Mutex;
+use std::time::Instant;
 
 use mainstay_conformance::{Case, run_case};
 
@@ -73,12 +76,13 @@ fn main() -> ExitCode {
             scope.spawn(|| {
                 loop {
                     let Some(case) = queue.lock().unwrap().pop_front() else { return };
+                    let begun = Instant::now();
                     let ended = catch_unwind(|| run_case(case.name, SqlServerFixture::named));
                     match ended {
-                        Ok(()) if runs => println!("case {} ... ok", case.name),
+                        Ok(()) if runs => println!("case {} ... ok ({:.1?})", case.name, begun.elapsed()),
                         Ok(()) => println!("case {} ... not run", case.name),
                         Err(_) => {
-                            println!("case {} ... FAILED", case.name);
+                            println!("case {} ... FAILED ({:.1?})", case.name, begun.elapsed());
                             failed.lock().unwrap().push(case.name);
                         }
                     }

@@ -25,13 +25,14 @@ BEGIN
         THROW 50001, @Complaint, 1;
     END
     DECLARE @Now DATETIME2(6) = SYSUTCDATETIME();
+    DECLARE @About TABLE ("Kind" NVARCHAR(MAX) NOT NULL, "Value" NVARCHAR(MAX) NOT NULL);
+    INSERT INTO @About ("Kind", "Value")
+    SELECT "{{schema}}"."{{outbox}}_text"(x.kind), "{{schema}}"."{{outbox}}_text"(x.value) FROM OPENJSON(COALESCE(@Anchors, N'[]')) WITH (kind NVARCHAR(MAX) '$.kind', value NVARCHAR(MAX) '$.value') x;
     INSERT INTO "{{schema}}"."{{audit}}" ("Id", "RecordedAt", "Name", "Actor", "Outcome", "CorrelationId", "Data")
     VALUES (@Id, @Now, @Name, @Actor, @Outcome, @CorrelationId, @Data);
-    IF @Anchors IS NOT NULL
-        INSERT INTO "{{schema}}"."{{audit}}_anchor" ("AuditId", "Kind", "Value", "Digest", "RecordedAt")
-        SELECT @Id, a.kind, a.value, HASHBYTES('SHA2_256', a.kind + NCHAR(1) + a.value), @Now
-          FROM (SELECT DISTINCT "{{schema}}"."{{outbox}}_text"(x.kind) COLLATE Latin1_General_BIN2 AS kind, "{{schema}}"."{{outbox}}_text"(x.value) COLLATE Latin1_General_BIN2 AS value
-                  FROM OPENJSON(@Anchors) WITH (kind NVARCHAR(MAX) '$.kind', value NVARCHAR(MAX) '$.value') x) a;
+    INSERT INTO "{{schema}}"."{{audit}}_anchor" ("AuditId", "Kind", "Value", "Digest", "RecordedAt")
+    SELECT @Id, a.kind, a.value, HASHBYTES('SHA2_256', a.kind + NCHAR(1) + a.value), @Now
+      FROM (SELECT DISTINCT x."Kind" COLLATE Latin1_General_BIN2 AS kind, x."Value" COLLATE Latin1_General_BIN2 AS value FROM @About x) a;
 END
 GO
 ALTER PROCEDURE "{{schema}}"."{{audit}}_Write"

@@ -406,19 +406,13 @@ BEGIN
     DECLARE @At DATETIME2(6), @Seq BIGINT;
     IF @AfterSource IS NOT NULL
         SELECT @At = a."FirstSeenAt", @Seq = a."Seq" FROM "{{schema}}"."{{inbox}}_entry" a WHERE a."Digest" = HASHBYTES('SHA2_256', @AfterSource + NCHAR(1) + @AfterMessageId);
-    SELECT TOP (@MaxRows) x."Source" AS source, x."MessageId" AS message_id, x."Standing" AS state, x."Hash" AS hash, x."FirstSeenAt" AS first_seen_at, x."LastSeenAt" AS last_seen_at,
+    SELECT TOP (@MaxRows) x."Source" AS source, x."MessageId" AS message_id, x."State" AS state, x."Hash" AS hash, x."FirstSeenAt" AS first_seen_at, x."LastSeenAt" AS last_seen_at,
            x."ProcessedAt" AS processed_at, x."Attempts" AS attempts, x."Generation" AS generation, x."OwnerToken" AS owner, x."LockedUntil" AS locked_until, x."LastError" AS last_error,
            x."WorkItemId" AS work_item, x."Topic" AS topic
-      FROM (SELECT e."Seq", e."Source", e."MessageId", CASE WHEN e."State" < 2 AND q."Status" = 1 THEN 1 ELSE e."State" END AS "Standing", e."Hash", e."FirstSeenAt", e."LastSeenAt", e."ProcessedAt",
-                   COALESCE(q."Attempts", e."Attempts") AS "Attempts", e."Generation", e."OwnerToken",
-                   COALESCE(CASE WHEN q."Status" = 1 THEN q."LockedUntil" END, e."LockedUntil") AS "LockedUntil",
-                   COALESCE(q."LastError", e."LastError") AS "LastError", e."WorkItemId", COALESCE(q."Topic", h."Topic") AS "Topic"
-              FROM "{{schema}}"."{{inbox}}_entry" e
-              LEFT JOIN "{{schema}}"."{{inbox}}" q ON q."Id" = e."WorkItemId"
-              LEFT JOIN "{{schema}}"."{{inbox}}_history" h ON h."Id" = e."WorkItemId"
-             WHERE (@Source IS NULL OR e."Source" = @Source) AND (@MessageId IS NULL OR e."MessageId" = @MessageId)
-               AND (@At IS NULL OR e."FirstSeenAt" < @At OR (e."FirstSeenAt" = @At AND e."Seq" < @Seq))) x
-     WHERE (@State IS NULL OR x."Standing" = @State) AND (@Topic IS NULL OR x."Topic" = @Topic)
+      FROM "{{schema}}"."{{inbox}}_ledger" x
+     WHERE (@Source IS NULL OR x."Source" = @Source) AND (@MessageId IS NULL OR x."MessageId" = @MessageId)
+       AND (@At IS NULL OR x."FirstSeenAt" < @At OR (x."FirstSeenAt" = @At AND x."Seq" < @Seq))
+       AND (@State IS NULL OR x."State" = @State) AND (@Topic IS NULL OR x."Topic" = @Topic)
      ORDER BY x."FirstSeenAt" DESC, x."Seq" DESC;
 END
 GO
@@ -449,10 +443,6 @@ BEGIN
         SET @Place = @Place + 1;
     END
     UPDATE i SET "Revived" = 1, "Item" = e."WorkItemId" FROM @In i JOIN "{{schema}}"."{{inbox}}_entry" e ON e."Digest" = i."Digest" WHERE e."State" = 3;
-    DECLARE @Ids NVARCHAR(MAX) = (SELECT i."Item" AS id FROM @In i WHERE i."Revived" = 1 AND i."Item" IS NOT NULL FOR JSON PATH);
-    IF @Ids IS NOT NULL
-        EXEC "{{schema}}"."{{inbox}}_RequeueMany" @Ids, NULL, NULL, NULL, 1;
-    UPDATE e SET "State" = 0, "ProcessedAt" = NULL, "Attempts" = 0 FROM "{{schema}}"."{{inbox}}_entry" e JOIN @In i ON i."Digest" = e."Digest" WHERE i."Revived" = 1 AND e."State" = 3;
     IF @Actor IS NOT NULL AND EXISTS (SELECT 1 FROM @In WHERE "Revived" = 1)
     BEGIN
         DECLARE @Count INT = (SELECT COUNT(*) FROM @In WHERE "Revived" = 1);
@@ -464,6 +454,10 @@ BEGIN
         DECLARE @Data NVARCHAR(MAX) = N'{"count":' + CAST(@Count AS NVARCHAR(20)) + N',"items":' + @Items + N'}';
         EXEC "{{schema}}"."{{audit}}_Note" N'inbox.requeue', @Actor, @ActorCorrelationId, @Data, @Anchors;
     END
+    DECLARE @Ids NVARCHAR(MAX) = (SELECT i."Item" AS id FROM @In i WHERE i."Revived" = 1 AND i."Item" IS NOT NULL FOR JSON PATH);
+    IF @Ids IS NOT NULL
+        EXEC "{{schema}}"."{{inbox}}_RequeueMany" @Ids, NULL, NULL, NULL, 1;
+    UPDATE e SET "State" = 0, "ProcessedAt" = NULL, "Attempts" = 0 FROM "{{schema}}"."{{inbox}}_entry" e JOIN @In i ON i."Digest" = e."Digest" WHERE i."Revived" = 1 AND e."State" = 3;
     IF @Own = 1 COMMIT;
     SELECT i."Source" AS c0, i."Key" AS c1 FROM @In i WHERE i."Revived" = 1;
 END

@@ -74,6 +74,7 @@ BEGIN
       LEFT JOIN @Body x ON x."N" = 2 * m.n - 1
      WHERE n."Added" = 1
      ORDER BY n."N";
+    {{enqueued}}
     IF @Own = 1 COMMIT;
     SELECT n."Id" AS id, n."MessageId" AS message_id, n."Added" AS added FROM @New n ORDER BY n."N";
 END

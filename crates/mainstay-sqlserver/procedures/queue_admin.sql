@@ -271,6 +271,7 @@ BEGIN
     DECLARE @Own BIT = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
     DECLARE @Now DATETIME2(6) = SYSUTCDATETIME();
     DECLARE @Age FLOAT, @Status TINYINT = 2, @Room INT = @MaxRows, @Purged INT = 0, @Until DATETIME2(6);
+    DECLARE @Pick TABLE ("Seq" BIGINT NOT NULL PRIMARY KEY);
     DECLARE @Gone TABLE ("Seq" BIGINT NOT NULL PRIMARY KEY, "Id" UNIQUEIDENTIFIER NOT NULL, "IdempotencyKey" NVARCHAR(510) COLLATE Latin1_General_BIN2 NULL);
     IF @Own = 1 BEGIN TRANSACTION;
     -- First the done, then the failed.
@@ -281,11 +282,14 @@ BEGIN
         BEGIN
             SET @Until = CASE WHEN @Age >= 60000000000 THEN CAST('0001-01-02' AS DATETIME2(6))
                               ELSE DATEADD(SECOND, -CAST(FLOOR(@Age) % 86400 AS INT), DATEADD(DAY, -CAST(FLOOR(@Age / 86400) AS INT), @Now)) END;
+            DELETE FROM @Pick;
+            INSERT INTO @Pick ("Seq")
+            SELECT TOP (@Room) h."Seq" FROM "{{schema}}"."{{queue}}_history" h WITH (UPDLOCK, READPAST, ROWLOCK)
+             WHERE h."Status" = @Status AND h."ProcessedAt" <= @Until ORDER BY h."ProcessedAt", h."Seq";
+    {{purging}}
             DELETE FROM "{{schema}}"."{{queue}}_history"
             OUTPUT deleted."Seq", deleted."Id", deleted."IdempotencyKey" INTO @Gone
-             WHERE "Status" = @Status AND "ProcessedAt" <= @Until
-               AND "Seq" IN (SELECT TOP (@Room) h."Seq" FROM "{{schema}}"."{{queue}}_history" h WITH (UPDLOCK, READPAST, ROWLOCK)
-                              WHERE h."Status" = @Status AND h."ProcessedAt" <= @Until ORDER BY h."ProcessedAt", h."Seq");
+             WHERE "Status" = @Status AND "ProcessedAt" <= @Until AND "Seq" IN (SELECT p."Seq" FROM @Pick p);
             SET @Room = @Room - @@ROWCOUNT;
         END
         SET @Status = @Status + 1;

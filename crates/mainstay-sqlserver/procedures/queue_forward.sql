@@ -54,6 +54,7 @@ BEGIN
           FROM @Fate f;
         EXEC "{{schema}}"."{{queue}}_Retire" @Endings, @Now;
     END
+    {{forwarded}}
     IF @Own = 1 COMMIT;
     SELECT f."Id" AS id FROM @Fate f WHERE f."Fate" IN (0, 3) ORDER BY f."DueAt", f."Seq";
 END

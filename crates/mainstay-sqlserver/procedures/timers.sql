@@ -65,6 +65,8 @@ BEGIN
     SELECT MIN(x."At") AS at
       FROM (SELECT MIN(t."DueAt") AS "At" FROM "{{schema}}"."{{timers}}" t WITH (NOLOCK) WHERE t."Status" = 0
             UNION ALL
-            SELECT MIN(r."DueAt") FROM "{{schema}}"."{{job_runs}}" r WITH (NOLOCK) WHERE r."Status" = 0) x;
+            SELECT MIN(r."DueAt") FROM "{{schema}}"."{{job_runs}}" r WITH (NOLOCK) WHERE r."Status" = 0
+            UNION ALL
+            SELECT MIN(COALESCE(j."NextNominalAt", SYSUTCDATETIME())) FROM "{{schema}}"."{{jobs}}" j WITH (NOLOCK) WHERE j."Enabled" = 1 AND j."Problem" IS NULL) x;
 END
 GO

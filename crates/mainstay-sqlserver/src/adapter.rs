@@ -25,8 +25,8 @@ pub(crate) fn check(call: &StoreCall) -> Result<()> {
 }
 
 /// What adds messages to a queue; none if there are none.
-pub(crate) fn enqueuing(queue: &SqlServerQueue, messages: &[PreparedMessage]) -> Result<Option<Step>> {
-    (!messages.is_empty()).then(|| queue.enqueuing(messages)).transpose()
+pub(crate) fn enqueuing(queue: &SqlServerQueue, messages: &[PreparedMessage]) -> Option<Step> {
+    (!messages.is_empty()).then(|| queue.enqueuing(messages))
 }
 
 /// What its rows say.

@@ -13,7 +13,7 @@ use mainstay_core::Result;
 use mainstay_core::lease::{GuardIn, LeaseClaim};
 use mainstay_core::outbox::{EnqueueIn, Enqueued, PreparedMessage};
 use mainstay_core::store::{Argument, CallIn, LeaseStore, OutboxStore, Step, StoreCall};
-use tiberius::{AuthMethod, Client, ColumnData, Config, EncryptionLevel, Query};
+use tiberius::{AuthMethod, ColumnData, Config, EncryptionLevel, Query};
 use tokio::net::TcpStream;
 use tokio_util::compat::{Compat, TokioAsyncWriteCompatExt};
 
@@ -28,9 +28,12 @@ use crate::url::{Encryption, Login, Target, Trust};
 /// How often a server may point elsewhere: a gateway of Azure does so once.
 const REDIRECTS: usize = 3;
 
+/// A client of the driver, as [`SqlServer::client`](crate::SqlServer::client) makes it.
+pub type Client = tiberius::Client<Compat<TcpStream>>;
+
 /// A connection.
 pub(crate) struct Session {
-    client: Client<Compat<TcpStream>>,
+    client: Client,
     /// The same socket, to see and to end what becomes of it.
     socket: std::net::TcpStream,
 }
@@ -71,6 +74,11 @@ impl Session {
         let stream = TcpStream::from_std(stream)?;
         let client = Client::connect(config(target), stream.compat_write()).await?;
         Ok(Self { client, socket })
+    }
+
+    /// The driver's own client.
+    pub(crate) fn into_client(self) -> Client {
+        self.client
     }
 
     /// Runs a statement with its arguments. The rows of all its results, in order.
@@ -135,7 +143,7 @@ fn config(target: &Target) -> Config {
     config
 }
 
-async fn run<S>(client: &mut Client<S>, step: &Step) -> Result<Vec<Row>, Fault>
+async fn run<S>(client: &mut tiberius::Client<S>, step: &Step) -> Result<Vec<Row>, Fault>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send,
 {
@@ -216,7 +224,7 @@ pub struct Tiberius;
 
 /// Within a transaction that was begun by hand (`BEGIN TRANSACTION`). As with every query of the driver: whoever drops the future midway
 /// must drop the client too.
-impl<S> EnqueueIn<Tiberius> for Client<S>
+impl<S> EnqueueIn<Tiberius> for tiberius::Client<S>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send,
 {
@@ -226,7 +234,7 @@ where
         messages: &[PreparedMessage],
     ) -> Result<Vec<Enqueued>> {
         const ENQUEUE: &str = "outbox.enqueue";
-        let Some(step) = adapter::enqueuing(SqlServerQueue::of(store)?, messages)? else {
+        let Some(step) = adapter::enqueuing(SqlServerQueue::of(store)?, messages) else {
             return Ok(Vec::new());
         };
         let rows = run(self, &step).await.map_err(|fault| from_fault(ENQUEUE, fault))?;
@@ -234,7 +242,7 @@ where
     }
 }
 
-impl<S> GuardIn<Tiberius> for Client<S>
+impl<S> GuardIn<Tiberius> for tiberius::Client<S>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send,
 {
@@ -245,7 +253,7 @@ where
     }
 }
 
-impl<S> CallIn<Tiberius> for Client<S>
+impl<S> CallIn<Tiberius> for tiberius::Client<S>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send,
 {

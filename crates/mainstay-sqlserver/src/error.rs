@@ -62,6 +62,8 @@ pub(crate) mod raised {
     pub(crate) const NO_TRANSACTION: u32 = 50_005;
     /// The join can't be attached to.
     pub(crate) const JOIN: u32 = 50_006;
+    /// What is there is not what was expected.
+    pub(crate) const MISMATCH: u32 = 50_009;
 }
 
 /// The number an engine that only speaks the protocol has for everything it has no number for.
@@ -74,6 +76,7 @@ fn classify(number: u32, class: u8, message: &str) -> (ErrorKind, &'static str) 
     match number {
         raised::INVALID | raised::NO_TRANSACTION | raised::JOIN => (ErrorKind::InvalidArgument, ""),
         raised::NOT_FOUND => (ErrorKind::NotFound, ""),
+        raised::MISMATCH => (ErrorKind::Mismatch, ""),
         raised::LEASE_LOST => (ErrorKind::LeaseLost, "roll the transaction back and stop"),
         // A deadlock, a lock that was not to be had in time, an update of what a snapshot does not show.
         raised::LOCKED | 1205 | 1222 | 3960 => (ErrorKind::Conflict, ""),
@@ -183,7 +186,9 @@ fn from_server(operation: &'static str, number: u32, class: u8, message: &str) -
         raised::JOIN => Error::new(kind, operation, told).with_field("join"),
         // Two callers with the same key at once: where the second was not made to wait, it finds the first one's ids the next time.
         2601 | 2627 if is_about(message, "_idempotency") => Error::new(ErrorKind::Conflict, operation, told),
-        2601 | 2627 if is_about(message, "UQ_") => {
+        2601 | 2627
+            if is_about(message, "UQ_") && !is_about(message, "_ledger") && is_about(message, "_Id") =>
+        {
             Error::invalid(operation, "work_item_id", "must be new: use every id once")
         }
         2601 | 2627 => Error::new(ErrorKind::Conflict, operation, told),

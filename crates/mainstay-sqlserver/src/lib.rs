@@ -4,13 +4,18 @@
 //! needs no right but to execute them. A [`tiberius`] client can be enqueued in within its own transaction.
 
 mod adapter;
+mod agenda;
 mod allowance;
 mod audit;
 mod driver;
 mod error;
+mod fanout;
+mod fleet;
+mod health;
 mod inbox;
+mod jobs;
+mod joins;
 mod lease;
-mod missing;
 mod operations;
 mod options;
 mod parameters;
@@ -29,8 +34,12 @@ mod waiting;
 mod wire;
 
 pub use audit::SqlServerAudit;
-pub use driver::Tiberius;
+pub use driver::{Client, Tiberius};
+pub use fanout::SqlServerFanout;
+pub use fleet::{SqlServerConnector, SqlServerDiscovery};
 pub use inbox::SqlServerInbox;
+pub use jobs::SqlServerJobs;
+pub use joins::SqlServerJoins;
 pub use lease::SqlServerLeases;
 pub use operations::SqlServerOperations;
 pub use options::SqlServerBuilder;
@@ -38,3 +47,6 @@ pub use provider::SqlServer;
 pub use queue::SqlServerQueue;
 pub use schema::{MIGRATIONS, SqlServerSchema};
 pub use transaction::SqlServerTransaction;
+
+/// The driver: what an application needs of it to run statements of its own.
+pub use tiberius;

@@ -206,6 +206,11 @@ impl Connections {
         Ok(Connection { session, _severance: severance, _counted: counted })
     }
 
+    /// A connection that is none of the pool's.
+    pub(crate) async fn open_one(&self, operation: &'static str) -> Result<Session> {
+        Ok(self.connect(operation).await?.session)
+    }
+
     fn spawn<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
         match &self.0.options.runtime {
             Some(runtime) => runtime.spawn(work),

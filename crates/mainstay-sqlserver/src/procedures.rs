@@ -6,9 +6,8 @@ use mainstay_core::audit::Actor;
 use mainstay_core::outbox::{MessageFilter, Page, PreparedMessage, Retention};
 use mainstay_core::queue::{ClaimHandle, ClaimRequest, Settlement, Status};
 use mainstay_core::store::{Names, Queue, Step};
-use mainstay_core::{OwnerToken, Result, WorkItemId};
+use mainstay_core::{OwnerToken, WorkItemId};
 
-use crate::missing::missing;
 use crate::parameters::{Call, claims, ids, messages, named, settlements};
 
 /// The calls of one queue's procedures, by the names they have.
@@ -30,13 +29,9 @@ impl QueueProcedures {
         Call::new(&named(&self.names, &self.names.queue(), verb))
     }
 
-    /// Steps of joins are refused: nobody would count them.
-    pub(crate) fn enqueue(&self, all: &[PreparedMessage]) -> Result<Step> {
-        if all.iter().any(|message| !message.joins().is_empty()) {
-            return Err(missing("outbox.enqueue of a step of a join"));
-        }
+    pub(crate) fn enqueue(&self, all: &[PreparedMessage]) -> Step {
         let (messages, bodies) = messages(all);
-        Ok(self.call("EnqueueMany").text("Messages", messages).text("Bodies", bodies).step())
+        self.call("EnqueueMany").text("Messages", messages).text("Bodies", bodies).step()
     }
 
     pub(crate) fn claim(&self, request: &ClaimRequest) -> Step {

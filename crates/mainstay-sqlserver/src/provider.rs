@@ -12,13 +12,18 @@ use mainstay_core::store::{
 };
 use tokio_util::sync::CancellationToken;
 
+use crate::agenda::SqlServerAgenda;
 use crate::allowance::Allowance;
 use crate::audit::SqlServerAudit;
+use crate::fanout::SqlServerFanout;
+use crate::health::SqlServerHealth;
 use crate::inbox::SqlServerInbox;
+use crate::jobs::SqlServerJobs;
+use crate::joins::SqlServerJoins;
 use crate::lease::SqlServerLeases;
-use crate::missing::Missing;
 use crate::operations::SqlServerOperations;
 use crate::options::SqlServerBuilder;
+use crate::parameters::{Call, named};
 use crate::pool::{Connections, PoolOptions};
 use crate::procedures::QueueProcedures;
 use crate::queue::SqlServerQueue;
@@ -45,6 +50,11 @@ struct Shared {
     queues: [Arc<SqlServerQueue>; 4],
     inbox: Arc<SqlServerInbox>,
     timers: Arc<SqlServerTimers>,
+    jobs: Arc<SqlServerJobs>,
+    joins: Arc<SqlServerJoins>,
+    fanout: Arc<SqlServerFanout>,
+    health: Arc<SqlServerHealth>,
+    agenda: SqlServerAgenda,
     leases: Arc<SqlServerLeases>,
     audit: Arc<SqlServerAudit>,
     operations: Arc<SqlServerOperations>,
@@ -101,6 +111,20 @@ impl SqlServer {
         });
         let inbox = Arc::new(SqlServerInbox::new(connections.clone(), &names, signals.clone()));
         let timers = Arc::new(SqlServerTimers::new(connections.clone(), &names, signals.clone()));
+        let waiting = Waiting::new(
+            connections.clone(),
+            Arc::new(QueueProcedures::new(&names.of(Queue::JobRuns))),
+            signals.clone(),
+            closed.child_token(),
+        );
+        let look = Call::new(&named(&names, &names.jobs(), "NextDue")).step();
+        let (keep, waiting) = (options.keep_done_payloads, waiting.looking_with(look));
+        let jobs = Arc::new(SqlServerJobs::new(connections.clone(), &names, keep, waiting));
+        let joins = Arc::new(SqlServerJoins::new(connections.clone(), &names, signals.clone()));
+        let fanout = SqlServerFanout::new(connections.clone(), &names, signals.clone(), closed.child_token());
+        let fanout = Arc::new(fanout);
+        let health = Arc::new(SqlServerHealth::new(connections.clone(), &names));
+        let agenda = SqlServerAgenda::new(connections.clone(), &names);
         let leases = Arc::new(SqlServerLeases::new(connections.clone(), &names, home));
         let audit = Arc::new(SqlServerAudit::new(connections.clone(), &names));
         let operations = Arc::new(SqlServerOperations::new(connections.clone(), &names));
@@ -112,6 +136,11 @@ impl SqlServer {
             queues,
             inbox,
             timers,
+            jobs,
+            joins,
+            fanout,
+            health,
+            agenda,
             leases,
             audit,
             operations,
@@ -129,6 +158,15 @@ impl SqlServer {
     /// How often this value has asked the server something so far: round trips.
     pub fn round_trips(&self) -> u64 {
         self.shared.connections.visits()
+    }
+
+    pub(crate) fn connections(&self) -> &Connections {
+        &self.shared.connections
+    }
+
+    /// A client of the driver's own with a connection to the same database, for the application's statements and transactions.
+    pub async fn client(&self) -> Result<crate::Client> {
+        Ok(self.shared.connections.open_one("sqlserver.client").await?.into_client())
     }
 
     /// The script that gives `user` what an application needs and no more. To be run by the owner of the schema.
@@ -172,15 +210,15 @@ impl Provider for SqlServer {
     }
 
     fn jobs(&self) -> Arc<dyn JobStore> {
-        Arc::new(Missing { identifier: "jobs" })
+        Arc::clone(&self.shared.jobs) as Arc<dyn JobStore>
     }
 
     fn joins(&self) -> Arc<dyn JoinStore> {
-        Arc::new(Missing { identifier: "joins" })
+        Arc::clone(&self.shared.joins) as Arc<dyn JoinStore>
     }
 
     fn fanout(&self) -> Arc<dyn FanoutStore> {
-        Arc::new(Missing { identifier: "fanout" })
+        Arc::clone(&self.shared.fanout) as Arc<dyn FanoutStore>
     }
 
     fn inbox(&self) -> Arc<dyn InboxStore> {
@@ -192,7 +230,7 @@ impl Provider for SqlServer {
     }
 
     fn health(&self) -> Arc<dyn HealthStore> {
-        Arc::new(Missing { identifier: "health" })
+        Arc::clone(&self.shared.health) as Arc<dyn HealthStore>
     }
 
     fn schema(&self) -> Arc<dyn SchemaStore> {
@@ -206,7 +244,7 @@ impl Provider for SqlServer {
     }
 
     async fn agenda(&self) -> Result<Agenda> {
-        Err(crate::missing::missing("provider.agenda"))
+        self.shared.agenda.look().await
     }
 
     async fn allow_connections(&self, connections: usize) {

@@ -70,7 +70,7 @@ impl SqlServerQueue {
     }
 
     /// What adds messages.
-    pub(crate) fn enqueuing(&self, messages: &[PreparedMessage]) -> Result<Step> {
+    pub(crate) fn enqueuing(&self, messages: &[PreparedMessage]) -> Step {
         self.procedures.enqueue(messages)
     }
 
@@ -156,7 +156,7 @@ impl OutboxStore for SqlServerQueue {
         if messages.is_empty() {
             return Ok(Vec::new());
         }
-        let rows = self.run(ENQUEUE, self.procedures.enqueue(messages)?).await?;
+        let rows = self.run(ENQUEUE, self.procedures.enqueue(messages)).await?;
         self.waiting.signal();
         joins_counted(&self.identifier, &rows::counted(ENQUEUE, &rows)?);
         adapter::enqueued(ENQUEUE, &rows)

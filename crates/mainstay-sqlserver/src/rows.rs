@@ -40,6 +40,11 @@ impl Row {
         self.cells.get(place)
     }
 
+    /// Its columns with their labels, in order.
+    pub(crate) fn columns(&self) -> impl Iterator<Item = (&str, &Cell)> {
+        self.labels.iter().map(String::as_str).zip(&self.cells)
+    }
+
     /// Whether it is one of a result with this column.
     pub(crate) fn has(&self, label: &str) -> bool {
         self.labels.iter().any(|found| found == label)
@@ -183,7 +188,7 @@ impl<'a> Reader<'a> {
         self.maybe_moment(label)?.ok_or_else(|| self.odd(label))
     }
 
-    fn small<T: TryFrom<i64>>(&self, label: &str) -> Result<T> {
+    pub(crate) fn small<T: TryFrom<i64>>(&self, label: &str) -> Result<T> {
         T::try_from(self.integer(label)?).map_err(|_| self.odd(label))
     }
 

@@ -31,6 +31,10 @@ pub const MIGRATIONS: &[Migration] = &[
     Migration::once(4, "audit", include_str!("../migrations/0004_audit.sql")),
     Migration::once(5, "inbox", include_str!("../migrations/0005_inbox.sql")),
     Migration::once(6, "operations", include_str!("../migrations/0006_operations.sql")),
+    Migration::once(7, "jobs", include_str!("../migrations/0007_jobs.sql")),
+    Migration::once(8, "joins", include_str!("../migrations/0008_joins.sql")),
+    Migration::once(9, "fanout", include_str!("../migrations/0009_fanout.sql")),
+    Migration::once(10, "inbox_ledger", include_str!("../migrations/0010_inbox_ledger.sql")),
 ];
 
 /// Procedures, and the queues they are made for.
@@ -70,22 +74,53 @@ const PROCEDURES: &[Procedures] = &[
     Procedures::once(include_str!("../procedures/lease.sql")),
     Procedures::once(include_str!("../procedures/inbox.sql")),
     Procedures::once(include_str!("../procedures/timers.sql")),
+    Procedures::once(include_str!("../procedures/jobs_define.sql")),
+    Procedures::once(include_str!("../procedures/jobs_materialise.sql")),
+    Procedures::once(include_str!("../procedures/jobs_next.sql")),
+    Procedures::once(include_str!("../procedures/jobs_runs.sql")),
+    Procedures::once(include_str!("../procedures/joins_start.sql")),
+    Procedures::once(include_str!("../procedures/joins_count.sql")),
+    Procedures::once(include_str!("../procedures/joins_attach.sql")),
+    Procedures::once(include_str!("../procedures/joins_keep.sql")),
+    Procedures::once(include_str!("../procedures/fanout_policy.sql")),
+    Procedures::once(include_str!("../procedures/fanout_cursor.sql")),
+    Procedures::of_every_queue(include_str!("../procedures/health_queue.sql")),
+    Procedures::once(include_str!("../procedures/health.sql")),
     Procedures::once(include_str!("../procedures/operations.sql")),
 ];
 
 /// What happens beside the items of a queue, at the places that the templates name.
 fn hooked(template: &str, queue: Queue) -> String {
-    let [retired, requeued, returned] = match queue {
-        Queue::Inbox => [
-            include_str!("../procedures/inbox_retired.sql"),
-            include_str!("../procedures/inbox_requeued.sql"),
-            include_str!("../procedures/inbox_returned.sql"),
+    let hooks: &[(&str, &str)] = match queue {
+        Queue::Outbox => &[
+            ("enqueued", include_str!("../procedures/outbox_enqueued.sql")),
+            ("retired", include_str!("../procedures/outbox_retired.sql")),
+            ("requeued", include_str!("../procedures/outbox_requeued.sql")),
+            ("purging", include_str!("../procedures/outbox_purging.sql")),
         ],
-        Queue::Outbox | Queue::Timers | Queue::JobRuns => [""; 3],
+        Queue::Inbox => &[
+            ("retired", include_str!("../procedures/inbox_retired.sql")),
+            ("requeued", include_str!("../procedures/inbox_requeued.sql")),
+            ("returned", include_str!("../procedures/inbox_returned.sql")),
+        ],
+        Queue::Timers => &[],
+        Queue::JobRuns => &[
+            ("requeued", include_str!("../procedures/job_runs_requeued.sql")),
+            ("purging", include_str!("../procedures/job_runs_purging.sql")),
+            ("forwarded", include_str!("../procedures/job_runs_forwarded.sql")),
+        ],
     };
-    let text = template.replace("    {{retired}}\n", retired).replace("    {{requeued}}\n", requeued);
-    text.replace("    {{returned}}\n", returned)
+    let place = |name: &str| format!("    {{{{{name}}}}}\n");
+    let mut text = template.to_owned();
+    for name in HOOKS {
+        let sql = hooks.iter().find(|(hook, _)| *hook == name).map_or("", |(_, sql)| sql);
+        text = text.replace(&place(name), sql);
+    }
+    text
 }
+
+/// The places at which a template lets something else happen.
+const HOOKS: [&str; 6] = ["enqueued", "retired", "requeued", "returned", "purging", "forwarded"];
 
 /// Under which version and name the procedures' checksum is kept.
 const PROCEDURES_VERSION: i32 = 0;

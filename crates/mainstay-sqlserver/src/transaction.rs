@@ -103,7 +103,7 @@ impl SqlServerTransaction {
         if messages.is_empty() {
             return Ok(Vec::new());
         }
-        let rows = self.run(ENQUEUE, outbox.enqueue(messages)?).await?;
+        let rows = self.run(ENQUEUE, outbox.enqueue(messages)).await?;
         adapter::enqueued(ENQUEUE, &rows)
     }
 }

@@ -4,24 +4,34 @@
 use std::sync::Arc;
 
 use mainstay_core::Result;
-use mainstay_core::store::{Queue, WaitRequest, Wake};
+use mainstay_core::store::{Queue, Step, WaitRequest, Wake};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::closed;
 use crate::pool::Connections;
 use crate::procedures::QueueProcedures;
-use crate::rows;
+use crate::rows::{self, Reader};
 
 const WAIT: &str = "outbox.wait";
 
-/// Tells those who wait in this process, for each queue.
+/// Tells those who wait in this process: for each queue, and behind them for the policies of fan-outs.
 #[derive(Debug, Clone)]
-pub(crate) struct Signals(Arc<[watch::Sender<u64>; 4]>);
+pub(crate) struct Signals(Arc<[watch::Sender<u64>; 5]>);
+
+const FANOUT: usize = Queue::ALL.len();
 
 impl Signals {
     pub(crate) fn new() -> Self {
         Self(Arc::new(std::array::from_fn(|_| watch::Sender::new(0))))
+    }
+
+    pub(crate) fn signal_fanout(&self) {
+        self.0[FANOUT].send_modify(|times| *times += 1);
+    }
+
+    pub(crate) fn subscribe_fanout(&self) -> watch::Receiver<u64> {
+        self.0[FANOUT].subscribe()
     }
 
     pub(crate) fn signal(&self, queue: Queue) {
@@ -37,6 +47,8 @@ impl Signals {
 pub(crate) struct Waiting {
     connections: Connections,
     procedures: Arc<QueueProcedures>,
+    /// What is asked instead, where more is waited for than the queue's items.
+    look: Option<Step>,
     signals: Signals,
     closed: CancellationToken,
 }
@@ -48,7 +60,13 @@ impl Waiting {
         signals: Signals,
         closed: CancellationToken,
     ) -> Self {
-        Self { connections, procedures, signals, closed }
+        Self { connections, procedures, look: None, signals, closed }
+    }
+
+    /// Asks this instead of when the queue's next item is due.
+    pub(crate) fn looking_with(mut self, look: Step) -> Self {
+        self.look = Some(look);
+        self
     }
 
     /// There may be work now.
@@ -65,13 +83,15 @@ impl Waiting {
         // Before the look: what comes while it looks is heard.
         let mut signal = self.signals.subscribe(self.procedures.queue());
         signal.mark_unchanged();
-        let step = self.procedures.next_due(&request.only_topics, &request.except_topics);
+        let queue = || self.procedures.next_due(&request.only_topics, &request.except_topics);
+        let step = self.look.clone().unwrap_or_else(queue);
         let look = self.connections.run(WAIT, &step);
         let rows = tokio::select! {
             rows = look => rows?,
             () = self.closed.cancelled() => return Err(closed(WAIT)),
         };
-        let due = rows::only(WAIT, &rows)?.maybe_integer("due_in")?.map(rows::micros);
+        let due = rows.iter().map(|row| Reader::new(WAIT, row).maybe_integer("due_in"));
+        let due = due.collect::<Result<Vec<_>>>()?.into_iter().flatten().min().map(rows::micros);
         if due.is_some_and(|due| due.is_zero()) {
             return Ok(Wake::Due);
         }

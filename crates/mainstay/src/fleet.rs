@@ -9,10 +9,13 @@ use mainstay_core::{Error, ErrorKind, Result};
 use mainstay_postgres::PostgresConnector;
 #[cfg(feature = "sqlite")]
 use mainstay_sqlite::SqliteConnector;
+#[cfg(feature = "sqlserver")]
+use mainstay_sqlserver::SqlServerConnector;
 
 pub use mainstay_core::fleet::*;
 
-/// Connects the databases of a fleet by the schemes of their URLs: `sqlite:` and a path, `postgres://` or `postgresql://`.
+/// Connects the databases of a fleet by the schemes of their URLs: `sqlite:` and a path, `postgres://` or `postgresql://`,
+/// `mssql://` or `sqlserver://`.
 ///
 /// ```no_run
 /// # #[cfg(feature = "sqlite")]
@@ -38,6 +41,8 @@ pub struct UrlConnector {
     sqlite: SqliteConnector,
     #[cfg(feature = "postgres")]
     postgres: PostgresConnector,
+    #[cfg(feature = "sqlserver")]
+    sqlserver: SqlServerConnector,
 }
 
 impl UrlConnector {
@@ -62,18 +67,32 @@ impl UrlConnector {
         self
     }
 
+    /// Connects to databases of SQL Server like this.
+    #[cfg(feature = "sqlserver")]
+    #[must_use]
+    pub fn sqlserver(mut self, connector: SqlServerConnector) -> Self {
+        self.sqlserver = connector;
+        self
+    }
+
     fn of(&self, entry: &DatabaseEntry) -> Result<&dyn Connect> {
         match scheme(entry.target.expose()) {
             #[cfg(feature = "sqlite")]
             Some("sqlite") => Ok(&self.sqlite),
             #[cfg(feature = "postgres")]
             Some("postgres" | "postgresql") => Ok(&self.postgres),
+            #[cfg(feature = "sqlserver")]
+            Some("mssql" | "sqlserver") => Ok(&self.sqlserver),
             #[cfg(not(feature = "sqlite"))]
             Some("sqlite") => Err(unfit("the feature sqlite is off")),
             #[cfg(not(feature = "postgres"))]
             Some("postgres" | "postgresql") => Err(unfit("the feature postgres is off")),
+            #[cfg(not(feature = "sqlserver"))]
+            Some("mssql" | "sqlserver") => Err(unfit("the feature sqlserver is off")),
             // Whatever is there instead may be a password.
-            _ => Err(unfit("its URL must begin with sqlite:, postgres:// or postgresql://")),
+            _ => Err(unfit(
+                "its URL must begin with sqlite:, postgres://, postgresql://, mssql:// or sqlserver://",
+            )),
         }
     }
 }

@@ -10,11 +10,11 @@ use clap::Args;
 use mainstay::store::Provider;
 use tempfile::TempDir;
 
-use crate::database::{Database, IfMissing, connect_postgres};
+use crate::database::{Database, IfMissing, connect_postgres, connect_sqlserver};
 use crate::failure::Failure;
 use crate::screen;
 use crate::settings::Settings;
-use crate::shop::{self, Plan, PostgresShop, SCHEMA, SqliteShop};
+use crate::shop::{self, Plan, PostgresShop, SCHEMA, SqlServerShop, SqliteShop};
 use crate::signals::Signals;
 use crate::text::parse_positive_duration;
 
@@ -115,10 +115,15 @@ pub(crate) async fn run(arguments: DemoArgs, settings: &Settings) -> anyhow::Res
             summary?
         }
         Database::SqliteMemory => return Err(Failure::usage("the demo needs a file").into()),
-        Database::SqlServer(_) => {
-            return Err(Failure::usage("the demo does not run on SQL Server yet")
-                .hint("leave --database out")
-                .into());
+        Database::SqlServer(url) => {
+            let pool = plan.workers + 4;
+            let server = connect_sqlserver(url, names, pool).await?;
+            let provider: Arc<dyn Provider> = Arc::new(server.clone());
+            let view = view(&plan.location);
+            let summary =
+                shop::run(SqlServerShop::new(server), Arc::clone(&provider), plan, view, signals).await;
+            provider.close().await;
+            summary?
         }
     };
     drop(folder);

@@ -113,7 +113,7 @@ async fn print_grants(
     check_role(database, role)?;
     let script = match database {
         Database::Postgres(url) => connect_postgres(url, names, 1).await?.grants_script(role),
-        Database::SqlServer(url) => connect_sqlserver(url, names).await?.grants_script(role),
+        Database::SqlServer(url) => connect_sqlserver(url, names, 2).await?.grants_script(role),
         Database::SqliteFile(_) | Database::SqliteMemory => {
             return Err(Failure::usage("--grants needs a database on a server")
                 .because("SQLite has no roles; whoever may open the file may do everything")

@@ -19,6 +19,7 @@ mod reminders;
 mod report;
 mod run;
 mod sqlite;
+mod sqlserver;
 mod stock;
 mod view;
 mod workers;
@@ -34,6 +35,7 @@ pub(crate) use postgres::PostgresShop;
 pub(crate) use report::tell;
 pub(crate) use run::{Plan, run};
 pub(crate) use sqlite::SqliteShop;
+pub(crate) use sqlserver::SqlServerShop;
 pub(crate) use view::View;
 
 use books::Ledger;

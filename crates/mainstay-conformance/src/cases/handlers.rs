@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use mainstay_core::backoff::Backoff;
 use mainstay_core::outbox::Message;
 use mainstay_core::queue::{Context, DispatcherOptions, HandlerError, HandlerResult, Status, TopicPolicy};
 use tokio::sync::{Barrier, Semaphore};
@@ -93,9 +94,13 @@ pub(super) async fn obx_056_a_handlers_error_leads_to_a_retry(fx: &dyn Fixture) 
     let world = World::open(fx).await;
     let id = world.enqueue(Message::new(TOPIC, "")).await;
     let fine = world.enqueue(Message::new("fine", "")).await;
+    // However long a slow database takes to stop: not before that.
+    let patient = TopicPolicy::default().backoff(Backoff::fixed(Duration::from_secs(600)));
     let failing = async |_: Context| -> HandlerResult { Err(HandlerError::retry("connection refused")) };
     let running = world
-        .work(|outbox| outbox.raw_handler(TOPIC, failing).raw_handler("fine", async |_: Context| {}))
+        .work(|outbox| {
+            outbox.raw_handler_with(TOPIC, patient, failing).raw_handler("fine", async |_: Context| {})
+        })
         .await;
     world.until_idle().await;
     running.stop().await.unwrap();
