@@ -41,6 +41,12 @@ fn the_books_balance_on_sqlite() {
     let inventory = |name: &str| summary["inventory"][name].as_u64().unwrap();
     assert!(inventory("runs") > 0 && inventory("slices") > 0, "{summary}");
     assert!(inventory("slices") <= 3 * inventory("runs"), "{summary}");
+    // What goes on beside the orders: timers, a job, an inbox fed with duplicates, a lease.
+    let number = |name: &str| summary[name].as_u64().unwrap_or_else(|| panic!("no {name} in {summary}"));
+    for name in ["reminders", "stock_counts", "reports", "shifts"] {
+        assert!(number(name) > 0, "{name}: {summary}");
+    }
+    assert!(number("reports_sent") > number("reports"), "no duplicates came: {summary}");
     assert!(ran.stderr.contains("orders"), "there is no progress in {:?}", ran.stderr);
     assert_eq!(std::fs::read_dir(program.folder()).unwrap().count(), 0, "something is left behind");
 }

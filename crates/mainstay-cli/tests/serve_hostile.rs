@@ -6,6 +6,7 @@ mod program;
 mod served;
 
 use std::io::{Read, Write};
+use std::time::{Duration, Instant};
 
 use program::Program;
 use serde_json::json;
@@ -111,13 +112,26 @@ fn slow_clients_and_those_that_hang_up_harm_nobody() {
     served.post(MESSAGES, json!({"topic": "t"})).json(201);
     drop(slow);
     // Work that was claimed for somebody who has hung up is there for the next one, and none of it counts as a delivery.
-    for _ in 0..20 {
-        drop(served.send("POST", "/v1/outbox/claims", &[], Some(r#"{"topics":["u"],"wait_seconds":50}"#)));
-    }
+    let ask =
+        |_| served.send("POST", "/v1/outbox/claims", &[], Some(r#"{"topics":["u"],"wait_seconds":50}"#));
+    let waiting: Vec<_> = (0..20).map(ask).collect();
+    running(&served, 21);
+    drop(waiting);
+    running(&served, 1);
     let id = served.post(MESSAGES, json!({"topic": "u"})).json(201)["id"].clone();
     let claimed = served.post("/v1/outbox/claims", json!({"topics": ["u"], "wait_seconds": 50})).json(200);
     assert_eq!(claimed["items"][0]["id"], id, "{claimed}");
     assert_eq!(claimed["items"][0]["attempt"], 1, "{claimed}");
+}
+
+/// Waits until so many requests are being answered, the one that asks for that included.
+fn running(served: &Served, wanted: u32) {
+    let line = format!("mainstay_http_requests_running {wanted}");
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !served.get("/metrics").body.lines().any(|one| one == line) {
+        assert!(Instant::now() < deadline, "{line} was not to be seen");
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 /// Against pages in a browser that have a name of their own point to loopback.

@@ -79,7 +79,9 @@ impl Access {
                 let (scheme, token) = text.split_once(' ')?;
                 scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
             });
-            let Some(token) = token else { return Claimed::Wrong };
+            // The proxy may have authenticated somebody by that, and pass it on.
+            let named = || self.proxy.as_ref().and_then(|proxy| proxy.identify(headers, from));
+            let Some(token) = token else { return named().map_or(Claimed::Wrong, Claimed::Known) };
             let hash = TokenHash::of(token);
             // All of them, whichever it is.
             let found = self
@@ -127,6 +129,7 @@ impl TrustedProxy {
         if addresses.is_empty() {
             return Err(Error::invalid(PROXY, "addresses", "must be at least one: those of the proxy"));
         }
+        let addresses = addresses.into_iter().map(|address| address.to_canonical()).collect();
         Ok(Self { addresses, header: name, roles: BTreeMap::new(), others: None })
     }
 
@@ -148,12 +151,10 @@ impl TrustedProxy {
         if !from.is_some_and(|from| self.addresses.contains(&from.to_canonical())) {
             return None;
         }
-        let user = headers
-            .get(&self.header)?
-            .to_str()
-            .ok()
-            .map(str::trim)
-            .filter(|user| (1..=200).contains(&user.len()))?;
+        // Twice: one of them may be the client's own.
+        let mut given = headers.get_all(&self.header).iter();
+        let (user, None) = (given.next()?, given.next()) else { return None };
+        let user = user.to_str().ok().map(str::trim).filter(|user| (1..=200).contains(&user.len()))?;
         let role = self.roles.get(user).copied().or(self.others)?;
         Some(Caller::new(format!("user:{user}"), role))
     }
@@ -191,9 +192,12 @@ pub(crate) async fn authenticate(State(shared): State<Shared>, mut request: Requ
         }
         Claimed::Nothing => {}
         Claimed::Wrong => {
-            tracing::warn!(from = from.map(tracing::field::display), "a token is not known");
             metrics::counter!(crate::metrics::AUTHENTICATION_FAILURES).increment(1);
-            if shared.throttle.failed(from) {
+            let throttled = shared.throttle.failed(from);
+            if !throttled {
+                tracing::warn!(from = from.map(tracing::field::display), "a token is not known");
+            }
+            if throttled {
                 let text =
                     "too many tokens from this address were not known; wait a minute, and check the token";
                 return Problem::new(Kind::TooManyFailures, text).into_response();
@@ -248,6 +252,13 @@ mod tests {
         assert_eq!(role(access.identify(&alice, from("::ffff:10.0.0.1"))), Some(Role::Admin));
         assert_eq!(role(access.identify(&alice, from("10.0.0.2"))), None);
         assert_eq!(role(access.identify(&alice, None)), None);
+        let mut twice = alice.clone();
+        twice.append("x-user", "bob".parse().unwrap());
+        assert_eq!(role(access.identify(&twice, from("10.0.0.1"))), None, "one of them is the client's own");
+        let mut basic = alice.clone();
+        basic.insert("authorization", "Basic YTpi".parse().unwrap());
+        assert_eq!(role(access.identify(&basic, from("10.0.0.1"))), Some(Role::Admin));
+        assert_eq!(role(access.identify(&basic, from("10.0.0.2"))), None);
         assert_eq!(role(access.identify(&headers("x-user", "bob"), from("10.0.0.1"))), None);
     }
 

@@ -52,13 +52,38 @@ pub(crate) async fn secure(request: Request, next: Next) -> Response {
     response
 }
 
-/// Refuses what was meant for another host, where nobody has to prove who they are: a page in a browser can have its own name point here.
-pub(crate) async fn only_loopback(State(shared): State<Shared>, request: Request, next: Next) -> Response {
-    if !shared.loopback_only || host(&request).is_some_and(is_loopback) {
+/// Refuses what a page of another site lets a browser send: whoever looks at that page would change things here without knowing. Programs
+/// send no such headers.
+pub(crate) async fn same_site(request: Request, next: Next) -> Response {
+    let reads = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
+    if reads || is_same_site(&request) {
         return next.run(request).await;
     }
-    let text =
-        "without authentication only requests to localhost, 127.0.0.1 or [::1] are answered; set up tokens";
+    let text = "a page of another site sent this; only programs, and pages of this host, may change things";
+    Problem::new(Kind::Forbidden, text).into_response()
+}
+
+fn is_same_site(request: &Request) -> bool {
+    let text = |name: &str| request.headers().get(name).map(|value| value.to_str().unwrap_or_default());
+    if let Some(site) = text("sec-fetch-site") {
+        return matches!(site, "same-origin" | "none");
+    }
+    match text("origin") {
+        None => true,
+        Some(origin) => origin.split_once("://").map(|(_, there)| there) == host(request),
+    }
+}
+
+/// Refuses what was meant for another host, where nobody has to prove who they are: a page in a browser can have its own name point here.
+pub(crate) async fn only_loopback(State(shared): State<Shared>, request: Request, next: Next) -> Response {
+    // What a proxy on this machine passes on comes from anywhere.
+    let passed_on = ["forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via"];
+    let passed_on = passed_on.iter().any(|name| request.headers().contains_key(*name));
+    if !shared.loopback_only || !passed_on && host(&request).is_some_and(is_loopback) {
+        return next.run(request).await;
+    }
+    let text = "without authentication only requests of this machine to localhost, 127.0.0.1 or [::1] are answered, and none that a proxy \
+                passes on; set up tokens";
     Problem::new(Kind::Misdirected, text).into_response()
 }
 
@@ -79,7 +104,31 @@ fn is_loopback(host: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::is_loopback;
+    use axum::body::Body;
+
+    use super::{Request, is_loopback, is_same_site};
+
+    #[test]
+    fn pages_of_other_sites_change_nothing() {
+        let with = |headers: &[(&str, &str)]| {
+            let request = Request::post("/v1/jobs/j/trigger").header("host", "127.0.0.1:7417");
+            let request =
+                headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
+            is_same_site(&request.body(Body::empty()).unwrap())
+        };
+        assert!(with(&[]), "a program");
+        assert!(with(&[("origin", "http://127.0.0.1:7417")]));
+        assert!(with(&[("sec-fetch-site", "same-origin"), ("origin", "http://127.0.0.1:7417")]));
+        for headers in [
+            &[("origin", "https://evil.example")][..],
+            &[("origin", "null")],
+            &[("origin", "http://127.0.0.1:8000")],
+            &[("sec-fetch-site", "cross-site")],
+            &[("sec-fetch-site", "same-site"), ("origin", "http://127.0.0.1:7417")],
+        ] {
+            assert!(!with(headers), "{headers:?}");
+        }
+    }
 
     #[test]
     fn only_loopback_is_loopback() {

@@ -18,7 +18,7 @@ use utoipa::ToSchema;
 
 use crate::access::Caller;
 use crate::endpoint::{Endpoint, Endpoints};
-use crate::problem::Problem;
+use crate::problem::{Kind, Problem};
 use crate::state::Shared;
 use crate::stores::Stores;
 
@@ -81,12 +81,16 @@ struct CheckView {
 
 type Found = Arc<(Duration, Vec<(String, HealthReport)>)>;
 
+/// A report, and when it was made.
+type Kept = Arc<Mutex<Option<(Instant, Found)>>>;
+
 /// The latest report of each probe.
 #[derive(Default)]
-pub(crate) struct Reports([Mutex<Option<(Instant, Found)>>; 4]);
+pub(crate) struct Reports([Kept; 4]);
 
 impl Reports {
-    /// A report that is not older than a moment. Of many who ask at once, one looks.
+    /// A report that is not older than a moment. Of many who ask at once, one looks; and to the end, also when whoever asked has hung up:
+    /// otherwise anybody could make the database work without a report ever being kept.
     async fn get(&self, probe: Probe, stores: &Stores) -> Result<Found, Problem> {
         let kept = match probe {
             Probe::Live => &self.0[0],
@@ -94,16 +98,21 @@ impl Reports {
             Probe::Full => &self.0[2],
             Probe::Doctor => &self.0[3],
         };
-        let mut kept = kept.lock().await;
+        let mut kept = Arc::clone(kept).lock_owned().await;
         if let Some((at, found)) = kept.as_ref().filter(|(at, _)| at.elapsed() < FRESH) {
             let _ = at;
             return Ok(Arc::clone(found));
         }
-        let begun = Instant::now();
-        let reports = look(probe, stores).await?;
-        let found = Arc::new((begun.elapsed(), reports));
-        *kept = Some((Instant::now(), Arc::clone(&found)));
-        Ok(found)
+        let stores = stores.clone();
+        let looking = tokio::spawn(async move {
+            let begun = Instant::now();
+            let reports = look(probe, &stores).await?;
+            let found = Arc::new((begun.elapsed(), reports));
+            *kept = Some((Instant::now(), Arc::clone(&found)));
+            Ok(found)
+        });
+        let broken = |_| Problem::new(Kind::Internal, "the checks were broken off");
+        looking.await.map_err(broken)?
     }
 }
 

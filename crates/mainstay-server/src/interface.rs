@@ -86,6 +86,7 @@ impl InterfaceBuilder {
             })
             // The last one comes first.
             .layer(from_fn_with_state(shared.clone(), access::authenticate))
+            .layer(from_fn(chores::same_site))
             .layer(from_fn_with_state(shared.clone(), chores::only_loopback))
             .layer(from_fn_with_state(shared.clone(), chores::bound))
             .layer(from_fn(metrics::count))

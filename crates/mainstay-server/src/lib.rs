@@ -36,6 +36,7 @@ mod throttle;
 mod ticket;
 mod tls;
 mod token;
+mod unread;
 
 pub use access::{Access, PeerAddress, TrustedProxy};
 pub use interface::{Interface, InterfaceBuilder};

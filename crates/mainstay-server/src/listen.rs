@@ -21,6 +21,7 @@ use tower::ServiceExt;
 
 use crate::PeerAddress;
 use crate::metrics::{CONNECTIONS, Deferred};
+use crate::unread::Impatient;
 
 /// The pause after a failure to accept: there are no file descriptors left, say.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
@@ -29,7 +30,7 @@ const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ListenOptions {
-    /// Connections at once; more wait to be accepted. Defaults to 1,024.
+    /// Connections at once; more wait to be accepted. Defaults to 512: below what most systems let a process have open, with the database's.
     pub connections: usize,
     /// How long the headers of a request, or the next request of a connection, may take to arrive. Defaults to 30 s.
     pub header_timeout: Duration,
@@ -42,7 +43,7 @@ pub struct ListenOptions {
 impl Default for ListenOptions {
     fn default() -> Self {
         Self {
-            connections: 1_024,
+            connections: 512,
             header_timeout: Duration::from_secs(30),
             grace: Duration::from_secs(10),
             tls: None,
@@ -172,7 +173,7 @@ impl Connection {
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(self.header_timeout)
-            .serve_connection(TokioIo::new(stream), service);
+            .serve_connection(TokioIo::new(Impatient::new(stream, self.header_timeout)), service);
         tokio::pin!(connection);
         let ended = tokio::select! {
             ended = connection.as_mut() => ended,

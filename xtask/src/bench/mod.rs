@@ -7,6 +7,7 @@ mod figures;
 mod fleet;
 mod ground;
 mod growth;
+mod http;
 mod instructions;
 mod machine;
 mod options;
@@ -33,6 +34,9 @@ bench timers [--quick] [--only postgres,sqlite]
 bench fleet [--quick] [--tenants <n>] [--databases <n>] [--json]
     Work on 1,000 databases of SQLite and 200 of PostgreSQL in one process: what they cost
     while idle, and how soon handlers begin while some are busy, with none and with ten down
+bench http [--rate <per second>] [--seconds <n>] [--json] [--only postgres,sqlite]
+    Send enqueues to `mainstay serve` at a rate, and then as many as it takes: errors, how
+    long they took, and the database's own inserts beside it
 bench instructions [--json] [--only enqueue,settle,dispatch]
     Count the instructions per message that Mainstay itself takes, by callgrind";
 
@@ -45,6 +49,7 @@ pub(crate) fn main(arguments: &[String]) -> Result<(), Failure> {
         "peers" => peers::main(rest, &interrupt),
         "fleet" => fleet::main(rest, &interrupt),
         "growth" => growth::main(rest, &interrupt),
+        "http" => http::main(rest, &interrupt),
         "instructions" => instructions::main(rest, &interrupt),
         "rot" => rot::main(rest, &interrupt),
         "timers" => timers::main(rest, &interrupt),

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use jiff::Timestamp;
+
 use crate::audit::Actor;
 use crate::bell::Bell;
 use crate::error::{Error, ErrorKind, Result};
@@ -95,17 +97,28 @@ impl Jobs {
         self.actor.validate("job.create_or_update")?;
         let mut registered = self.store.upsert(&prepared, expected, &self.actor).await?;
         let job = &mut registered.job;
-        // Should this be given up midway, a scheduler does it.
-        job.next_nominal_at = calculate_next(self.store.as_ref(), job).await?;
-        if job.enabled && job.next_nominal_at.is_none() {
-            // Somebody was faster. What they did to this very job is told; what became of it later is not.
-            let now =
-                self.store.get(&job.name).await?.filter(|now| Expected::from(&*job).is_met_by(Some(now)));
-            job.next_nominal_at = now.and_then(|now| now.next_nominal_at);
-        }
+        job.next_nominal_at = self.plan(job).await;
         telemetry::job_registered(self.store.identifier(), job);
         self.bell.ring();
         Ok(registered)
+    }
+
+    /// The next nominal time of a job that was just written. It is written whatever becomes of this, so a failure here is none of the
+    /// registration's: what is given up a scheduler does.
+    async fn plan(&self, job: &Job) -> Option<Timestamp> {
+        let planned = async {
+            let next = calculate_next(self.store.as_ref(), job).await?;
+            if next.is_some() || !job.enabled {
+                return Ok(next);
+            }
+            // Somebody was faster. What they did to this very job is told; what became of it later is not.
+            let now = self.store.get(&job.name).await?;
+            Ok(now.filter(|now| Expected::from(job).is_met_by(Some(now))).and_then(|now| now.next_nominal_at))
+        };
+        planned.await.unwrap_or_else(|error: Error| {
+            telemetry::job_not_planned(self.store.identifier(), &job.name, &error);
+            None
+        })
     }
 
     /// Changes a job: `change` makes the new definition of the job as it is, best with [`Job::definition`].
@@ -162,8 +175,10 @@ impl Jobs {
         self.actor.validate("job.enable")?;
         let changed = self.store.set_enabled(name, true, &self.actor).await?;
         if changed {
-            if let Some(job) = self.store.get(name).await? {
-                calculate_next(self.store.as_ref(), &job).await?;
+            match self.store.get(name).await {
+                Ok(Some(job)) => drop(self.plan(&job).await),
+                Ok(None) => {}
+                Err(error) => telemetry::job_not_planned(self.store.identifier(), name, &error),
             }
             telemetry::job_administered(self.store.identifier(), "enable", name);
             self.bell.ring();

@@ -29,6 +29,11 @@ pub(crate) fn job_rejected(store: &str, job: &str, error: &Error) {
 }
 
 /// A scheduler's work on a job has failed; the others go on.
+/// A job was written, but not when it is due next.
+pub(crate) fn job_not_planned(store: &str, job: &str, error: &Error) {
+    tracing::warn!(store, job, %error, "the next time of the job is left to a scheduler");
+}
+
 pub(crate) fn job_failed(store: &str, job: &str, error: &Error, pause: Duration) {
     tracing::warn!(store, job, %error, ?pause, "the job is left alone for a while");
 }

@@ -29,8 +29,8 @@ pub(crate) use inbox::{
     begun, forgotten, guard_ended, guard_lost, guard_unreleased, marked, received, revived, seen,
 };
 pub(crate) use jobs::{
-    dispatched, job_administered, job_failed, job_registered, job_rejected, materialised, run_not_noted,
-    runs_ended, runs_purged,
+    dispatched, job_administered, job_failed, job_not_planned, job_registered, job_rejected, materialised,
+    run_not_noted, runs_ended, runs_purged,
 };
 pub(crate) use joins::{join_attached, join_cancelled, join_started, joins_purged};
 pub use joins::{join_gauges, joins_counted};

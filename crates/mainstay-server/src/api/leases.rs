@@ -11,6 +11,7 @@ use mainstay_core::lease::{
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use utoipa::{IntoParams, ToSchema};
+use uuid::Uuid;
 
 use super::{time, work};
 use crate::Role;
@@ -33,7 +34,7 @@ const LOOK_MAX: Duration = Duration::from_secs(1);
 #[schema(as = LeaseAcquire)]
 struct AcquireBody {
     /// Who is to hold it, for people. Defaults to the one who asks.
-    #[schema(min_length = 1, max_length = 255)]
+    #[schema(min_length = 1, max_length = 100)]
     owner: Option<String>,
     /// How long it holds unless renewed, 0.1 to 86,400. Defaults to 30.
     #[schema(minimum = 0.1, maximum = 86400)]
@@ -41,7 +42,7 @@ struct AcquireBody {
     /// A text for people who look at it.
     #[schema(max_length = 4096)]
     context: Option<String>,
-    /// Whether the owner may take it from an earlier instance of itself. Defaults to false.
+    /// Whether the same caller with the same `owner` may take it from an earlier instance of itself. Defaults to false.
     #[serde(default)]
     reentrant: bool,
     /// How long to wait if somebody else has it. Defaults to 0.
@@ -143,7 +144,7 @@ impl From<LeaseRecord> for LeaseView {
         Self {
             name: record.name,
             held: record.held,
-            owner: record.owner,
+            owner: record.owner.map(|owner| shown(&owner).to_owned()),
             epoch: record.epoch,
             fencing_token: record.fencing_token,
             acquired_at: record.acquired_at,
@@ -200,19 +201,68 @@ pub(super) fn endpoints(all: &mut Endpoints) {
     );
 }
 
+/// Begins the part of an owner that nobody but the holder is told.
+const SECRET: &str = " ~";
+/// Its length, in hexadecimal digits.
+const SECRET_LENGTH: usize = 32;
+
+/// Who is to hold it. An instance has a part that is its own secret, or anybody who looks at the lease could renew and release it.
+/// Whoever wants to take it from an earlier instance of itself can't have one; such an owner is known by the caller it belongs to.
+fn owner(caller: &str, given: Option<String>, reentrant: bool) -> Result<String, Problem> {
+    if let Some(length) =
+        given.as_ref().map(|given| given.chars().count()).filter(|length| !(1..=100).contains(length))
+    {
+        return Err(Problem::invalid("owner", format_args!("must be 1 to 100 characters, got {length}")));
+    }
+    Ok(match (given, reentrant) {
+        (given, true) => format!("{}{}", of_caller(caller), given.unwrap_or_default()),
+        (given, false) => {
+            format!("{}{SECRET}{}", given.as_deref().unwrap_or(caller), Uuid::new_v4().simple())
+        }
+    })
+}
+
+/// How the owners begin that a caller may take leases from.
+fn of_caller(caller: &str) -> String {
+    format!("{caller}/")
+}
+
+/// An owner and its secret, if it has one.
+fn parts(owner: &str) -> (&str, Option<&str>) {
+    match owner.rsplit_once(SECRET) {
+        Some((shown, secret))
+            if secret.len() == SECRET_LENGTH && secret.bytes().all(|byte| byte.is_ascii_hexdigit()) =>
+        {
+            (shown, Some(secret))
+        }
+        _ => (owner, None),
+    }
+}
+
+fn shown(owner: &str) -> &str {
+    parts(owner).0
+}
+
 fn granted(claim: &LeaseClaim, grant: LeaseGrant) -> GrantView {
     GrantView {
         lease: ticket::write(LEASE, &(&claim.name, &claim.owner, claim.epoch)),
         name: claim.name.clone(),
-        owner: claim.owner.clone(),
+        owner: shown(&claim.owner).to_owned(),
         epoch: grant.epoch,
         fencing_token: grant.fencing_token,
         expires_at: grant.expires_at,
     }
 }
 
-fn claim(name: &str, text: &str) -> Result<LeaseClaim, Problem> {
+fn claim(call: &Call, name: &str, text: &str) -> Result<LeaseClaim, Problem> {
     let (of, owner, epoch): (String, String, i64) = ticket::read(LEASE, LEASE, text)?;
+    // Whatever else is in a ticket, anybody can look up.
+    if parts(&owner).1.is_none() && !owner.starts_with(&of_caller(call.caller.actor().as_str())) {
+        return Err(Problem::new(
+            Kind::Forbidden,
+            "the lease is not the caller's; only an admin takes leases away",
+        ));
+    }
     if of != name {
         return Err(Problem::invalid(LEASE, format_args!("must be that of {name:?}, and is that of {of:?}")));
     }
@@ -220,6 +270,8 @@ fn claim(name: &str, text: &str) -> Result<LeaseClaim, Problem> {
 }
 
 fn held(holder: &LeaseHolder) -> Problem {
+    let mut holder = holder.clone();
+    holder.owner = holder.owner.map(|owner| shown(&owner).to_owned());
     Problem::new(Kind::LeaseHeld, format!("it is {holder}; wait_seconds waits for it"))
         .with("owner", &holder.owner)
         .with("until", holder.until)
@@ -241,7 +293,7 @@ async fn acquire(
     let wait = work::wait(&call, body.wait_seconds)?;
     let mut options = LeaseOptions::default().reentrant(body.reentrant);
     options.duration = time::optional("duration_seconds", body.duration_seconds)?.unwrap_or(options.duration);
-    options = options.owner(body.owner.unwrap_or_else(|| call.caller.actor().as_str().to_owned()));
+    options = options.owner(owner(call.caller.actor().as_str(), body.owner, body.reentrant)?);
     options = options.context(body.context.unwrap_or_default());
     let (deadline, mut pause) = (Instant::now() + wait, LOOK_MIN);
     loop {
@@ -265,7 +317,7 @@ async fn renew(
 ) -> Result<Json<GrantView>, Problem> {
     let duration =
         time::optional("duration_seconds", body.duration_seconds)?.unwrap_or(Duration::from_secs(30));
-    let claim = claim(&name, &body.lease)?;
+    let claim = claim(&call, &name, &body.lease)?;
     let grant = call.mainstay.leases().renew_claim(&claim, duration).await?.ok_or_else(lost)?;
     Ok(Json(granted(&claim, grant)))
 }
@@ -275,7 +327,7 @@ async fn release(
     Named(name): Named<String>,
     Body(body): Body<ReleaseBody>,
 ) -> Result<StatusCode, Problem> {
-    match call.mainstay.leases().release_claim(&claim(&name, &body.lease)?).await? {
+    match call.mainstay.leases().release_claim(&claim(&call, &name, &body.lease)?).await? {
         true => Ok(StatusCode::NO_CONTENT),
         false => Err(lost()),
     }
@@ -283,6 +335,7 @@ async fn release(
 
 async fn force_release(call: Call, Named(name): Named<String>) -> Result<Json<ForcedView>, Problem> {
     let owner = call.leases().force_release(&name).await?;
+    let owner = owner.map(|owner| shown(&owner).to_owned());
     Ok(Json(ForcedView { changed: owner.is_some(), owner }))
 }
 
@@ -297,4 +350,20 @@ async fn list(call: Call, Query(query): Query<LeasesQuery>) -> Result<Json<Page<
 async fn get(call: Call, Named(name): Named<String>) -> Result<Json<LeaseView>, Problem> {
     let found = call.mainstay.leases().get(&name).await?;
     Ok(Json(found.ok_or_else(|| Problem::not_found(format_args!("lease {name:?}")))?.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_secret_of_an_owner_is_not_shown() {
+        let made = owner("token:ci", Some("worker ~7".to_owned()), false).unwrap();
+        assert_eq!(parts(&made).0, "worker ~7");
+        assert_eq!(parts(&made).1.map(str::len), Some(SECRET_LENGTH));
+        assert_ne!(made, owner("token:ci", Some("worker ~7".to_owned()), false).unwrap());
+        assert_eq!(owner("token:ci", None, true).unwrap(), "token:ci/");
+        assert_eq!(parts("token:ci/worker"), ("token:ci/worker", None));
+        assert!(owner("token:ci", Some(String::new()), false).is_err());
+    }
 }

@@ -286,8 +286,11 @@ async fn claim_within(
             return Ok(ClaimBatch { items: found.items, rejected });
         }
         let store = queue.store();
-        waiting.get_or_insert_with(|| Waiting { store: Arc::clone(store), owner: request.owner });
-        let asked = WaitRequest::new(request.owner)
+        // Not by the owner's name: another request of the same owner that ends would end this one's waiting.
+        let waiter = waiting
+            .get_or_insert_with(|| Waiting { store: Arc::clone(store), owner: OwnerToken::new() })
+            .owner;
+        let asked = WaitRequest::new(waiter)
             .timeout(left)
             .only_topics(request.only_topics.clone())
             .except_topics(request.except_topics.clone());
