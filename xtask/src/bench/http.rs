@@ -63,6 +63,7 @@ pub(super) fn main(arguments: &[String], interrupt: &Interrupt) -> Result<(), Fa
 
 fn measure(name: &str, url: &str, rate: u32, seconds: u32, interrupt: &Interrupt) -> Result<Value, Failure> {
     let program = target()?.join("release/mainstay");
+    run(Command::new(&program).args(["migrate", "--quiet", "--database", url]), interrupt)?;
     let mut limit = Command::new(&program);
     limit.args(["bench", "--json", "--quiet", "--only", "limit_insert_16", "--database", url]);
     let limit = ask(limit, interrupt)?["limit_insert_16"].as_f64().unwrap_or(f64::NAN);
