@@ -21,4 +21,4 @@ pub use postgres::{TestDatabase, TestPostgres, connect};
 pub use proxy::FaultProxy;
 pub use template::template_database;
 pub use url::PostgresUrl;
-pub use wait::eventually;
+pub use wait::{eventually, eventually_blocking};

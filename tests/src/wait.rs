@@ -1,4 +1,18 @@
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// The same as [`eventually`] for a test without a runtime, which is about another process.
+///
+/// # Panics
+///
+/// If it does not hold within `deadline`; the message says `what` was waited for.
+pub fn eventually_blocking(deadline: Duration, what: &str, mut condition: impl FnMut() -> bool) {
+    let (end, mut pause) = (Instant::now() + deadline, Duration::from_millis(1));
+    while !condition() {
+        assert!(Instant::now() < end, "not within {deadline:?}: {what}");
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(100));
+    }
+}
 
 /// Waits until `condition` holds, asking often at first and then less often.
 ///
@@ -23,7 +37,23 @@ pub async fn eventually(deadline: Duration, what: &str, mut condition: impl Asyn
 mod tests {
     use std::time::Duration;
 
-    use super::eventually;
+    use super::{eventually, eventually_blocking};
+
+    #[test]
+    fn a_thread_waits_until_the_condition_holds() {
+        let mut left = 3;
+        eventually_blocking(Duration::from_secs(60), "a count down", || {
+            left -= 1;
+            left == 0
+        });
+        assert_eq!(left, 0);
+    }
+
+    #[test]
+    #[should_panic(expected = "the impossible")]
+    fn a_thread_says_what_did_not_happen() {
+        eventually_blocking(Duration::ZERO, "the impossible", || false);
+    }
 
     #[tokio::test(start_paused = true)]
     async fn it_waits_until_the_condition_holds() {

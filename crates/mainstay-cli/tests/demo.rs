@@ -7,9 +7,9 @@ mod program;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use mainstay_tests::TestDatabase;
+use mainstay_tests::{TestDatabase, eventually_blocking};
 use program::{Program, Ran};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -130,11 +130,8 @@ fn messages_that_vanish_are_missed() {
     let robbed = "delete from mainstay_demo_outbox_history where id in
                   (select id from mainstay_demo_outbox_history where topic = 'order.placed' limit 3)
                   and (select count(*) from mainstay_demo_outbox_history where topic = 'order.placed') >= 3";
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while database.execute(robbed, []).unwrap() != 3 {
-        assert!(Instant::now() < deadline, "there were no three orders to delete");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    let rob = || database.execute(robbed, []).unwrap() == 3;
+    eventually_blocking(Duration::from_secs(60), "three orders to delete", rob);
     let mut rest = String::new();
     stderr.read_to_string(&mut rest).unwrap();
     let summary = Ran::of(child.wait_with_output().unwrap()).ended(1).json();
@@ -143,16 +140,13 @@ fn messages_that_vanish_are_missed() {
 
 /// Deletes one row, as soon as there is one to delete.
 fn rob(database: &Path, robbed: &str) {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    loop {
+    eventually_blocking(Duration::from_secs(60), "something to delete", || {
         let connection = rusqlite::Connection::open(database).unwrap();
         connection.busy_timeout(Duration::from_secs(30)).unwrap();
-        match connection.execute(robbed, []).unwrap() {
-            0 => assert!(Instant::now() < deadline, "there was nothing to delete"),
-            rows => return assert_eq!(rows, 1),
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
+        let rows = connection.execute(robbed, []).unwrap();
+        assert!(rows <= 1, "{rows} were deleted");
+        rows == 1
+    });
 }
 
 #[test]

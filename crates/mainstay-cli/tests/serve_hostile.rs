@@ -6,7 +6,7 @@ mod program;
 mod served;
 
 use std::io::{Read, Write};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use program::Program;
 use serde_json::json;
@@ -127,11 +127,8 @@ fn slow_clients_and_those_that_hang_up_harm_nobody() {
 /// Waits until so many requests are being answered, the one that asks for that included.
 fn running(served: &Served, wanted: u32) {
     let line = format!("mainstay_http_requests_running {wanted}");
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while !served.get("/metrics").body.lines().any(|one| one == line) {
-        assert!(Instant::now() < deadline, "{line} was not to be seen");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    let seen = || served.get("/metrics").body.lines().any(|one| one == line);
+    mainstay_tests::eventually_blocking(Duration::from_secs(60), &line, seen);
 }
 
 /// Against pages in a browser that have a name of their own point to loopback.
