@@ -10,6 +10,7 @@ mod mending;
 mod message;
 mod operations;
 mod outbox;
+mod reservations;
 mod stats;
 mod stores;
 mod time;
