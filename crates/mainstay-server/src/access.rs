@@ -193,15 +193,13 @@ pub(crate) async fn authenticate(State(shared): State<Shared>, mut request: Requ
         Claimed::Nothing => {}
         Claimed::Wrong => {
             metrics::counter!(crate::metrics::AUTHENTICATION_FAILURES).increment(1);
-            let throttled = shared.throttle.failed(from);
-            if !throttled {
-                tracing::warn!(from = from.map(tracing::field::display), "a token is not known");
-            }
-            if throttled {
+            if shared.throttle.failed(from) {
                 let text =
                     "too many tokens from this address were not known; wait a minute, and check the token";
                 return Problem::new(Kind::TooManyFailures, text).into_response();
             }
+            // Only while it is not throttled: nobody is to fill the log.
+            tracing::warn!(from = from.map(tracing::field::display), "a token is not known");
             let text = "the Authorization header must be `Bearer` and a token that the server knows";
             return Problem::new(Kind::Unauthenticated, text).into_response();
         }

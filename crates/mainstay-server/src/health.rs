@@ -99,8 +99,7 @@ impl Reports {
             Probe::Doctor => &self.0[3],
         };
         let mut kept = Arc::clone(kept).lock_owned().await;
-        if let Some((at, found)) = kept.as_ref().filter(|(at, _)| at.elapsed() < FRESH) {
-            let _ = at;
+        if let Some((_, found)) = kept.as_ref().filter(|(at, _)| at.elapsed() < FRESH) {
             return Ok(Arc::clone(found));
         }
         let stores = stores.clone();

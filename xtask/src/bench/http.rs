@@ -113,8 +113,8 @@ fn shown(one: &Value) -> String {
 struct Served {
     child: Child,
     address: String,
-    // Kept open: it may still have something to say.
-    _lines: BufReader<ChildStdout>,
+    /// Kept open: it may still have something to say.
+    lines: BufReader<ChildStdout>,
 }
 
 impl Served {
@@ -124,10 +124,10 @@ impl Served {
         command.args(["serve", "--json", "--quiet", "--deploy", "--listen=127.0.0.1:0", "--database", url]);
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(failed)?;
         let Some(stdout) = child.stdout.take() else { return Err(Failure::new("the server has no output")) };
-        let mut served = Self { child, address: String::new(), _lines: BufReader::new(stdout) };
+        let mut served = Self { child, address: String::new(), lines: BufReader::new(stdout) };
         loop {
             let mut line = String::new();
-            if served._lines.read_line(&mut line).map_err(failed)? == 0 {
+            if served.lines.read_line(&mut line).map_err(failed)? == 0 {
                 return Err(Failure::new("the server ended before it was ready"));
             }
             let event: Value = serde_json::from_str(&line).unwrap_or_default();
