@@ -18,6 +18,7 @@ use crate::store::{StoreCall, StoreTransaction};
 use crate::telemetry;
 use crate::trace::TraceContext;
 
+use super::cancel::Cancel;
 use super::{Claimed, Outcome, Settlement};
 
 /// A message in the hands of its handler. Cheap to clone.
@@ -41,6 +42,7 @@ struct Delivery {
     parent: Option<TraceContext>,
     run: Option<CurrentRun>,
     stopping: CancellationToken,
+    cancel: Cancel,
     /// How far the handler's own transaction has come; see the constants below.
     completion: AtomicU8,
 }
@@ -64,8 +66,8 @@ impl Context {
         let parent = TraceContext::from_headers(&claimed.headers);
         let trace = parent.map_or_else(TraceContext::root, |parent| parent.child());
         let run = CurrentRun::from_headers(&claimed.headers);
-        let completion = AtomicU8::new(OPEN);
-        Self(Arc::new(Delivery { claimed, ends, owner, trace, parent, run, stopping, completion }))
+        let (cancel, completion) = (Cancel::default(), AtomicU8::new(OPEN));
+        Self(Arc::new(Delivery { claimed, ends, owner, trace, parent, run, stopping, cancel, completion }))
     }
 
     /// The row's id.
@@ -192,6 +194,16 @@ impl Context {
         let answers = transaction.inner.call(call).await?;
         transaction.complete().await?;
         Ok(answers)
+    }
+
+    /// Drops the handler, wherever it is.
+    pub(crate) fn cancel(&self) {
+        self.0.cancel.fire();
+    }
+
+    /// Waits until the handler is to be dropped.
+    pub(crate) async fn cancelled(&self) {
+        self.0.cancel.fired().await;
     }
 
     /// Whether the ack was committed in the handler's own transaction.

@@ -1,5 +1,6 @@
 //! The engine: claim, run, renew, settle, reap. Outbox, inbox, timers and job runs are all this queue.
 
+mod cancel;
 mod claim;
 mod context;
 mod dispatcher;

@@ -11,7 +11,7 @@ use super::{DispatcherOptions, Handler, TopicPolicy};
 /// Handlers by topic. Topics are matched exactly, with case (OBX-010, OBX-054).
 #[derive(Debug, Default)]
 pub struct Registry {
-    topics: Map<String, Registered>,
+    topics: Map<String, Arc<Registered>>,
 }
 
 /// A handler and how its topic is handled.
@@ -25,6 +25,13 @@ pub struct Registered {
     pub policy: TopicPolicy,
 }
 
+impl Registered {
+    /// Deliveries a message may have.
+    pub(crate) fn attempts(&self, options: &DispatcherOptions) -> u32 {
+        self.policy.attempts.unwrap_or(options.delivery_limit)
+    }
+}
+
 impl Registry {
     /// Adds a handler. A topic has one.
     pub fn add(&mut self, topic: impl Into<String>, handler: Handler, policy: TopicPolicy) -> Result<()> {
@@ -36,12 +43,17 @@ impl Registry {
             return Err(Error::invalid(HANDLER, "topic", format_args!("{topic:?} has a handler already")));
         }
         let registered = Registered { topic: topic.as_str().into(), handler, policy };
-        self.topics.insert(topic, registered);
+        self.topics.insert(topic, Arc::new(registered));
         Ok(())
     }
 
     /// The handler of a topic.
     pub fn get(&self, topic: &str) -> Option<&Registered> {
+        self.share(topic).map(|registered| &**registered)
+    }
+
+    /// The same, to be kept with a message.
+    pub(crate) fn share(&self, topic: &str) -> Option<&Arc<Registered>> {
         self.topics.get(topic)
     }
 
@@ -50,15 +62,8 @@ impl Registry {
         self.topics.is_empty()
     }
 
-    /// Deliveries a message of this topic may have.
-    pub fn attempts(&self, topic: &str, options: &DispatcherOptions) -> u32 {
-        self.get(topic).and_then(|registered| registered.policy.attempts).unwrap_or(options.delivery_limit)
-    }
-
-    /// Topics that bound their own concurrency, with that bound.
-    pub fn bounded(&self) -> impl Iterator<Item = (&str, usize)> {
-        self.topics
-            .iter()
-            .filter_map(|(topic, registered)| Some((topic.as_str(), registered.policy.concurrency?)))
+    /// Topics that bound their own concurrency.
+    pub(crate) fn bounded(&self) -> impl Iterator<Item = &Registered> {
+        self.topics.values().map(|registered| &**registered).filter(|it| it.policy.concurrency.is_some())
     }
 }

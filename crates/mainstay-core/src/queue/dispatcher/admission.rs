@@ -24,59 +24,37 @@ impl Admission {
         Self { registry, options, store }
     }
 
-    /// The handler of a topic, and how many deliveries a message of it may have.
-    pub(super) fn handler(&self, topic: &str) -> Option<(Registered, u32)> {
-        let registered = self.registry.get(topic)?.clone();
-        Some((registered, self.registry.attempts(topic, &self.options)))
-    }
-
-    /// The topic of a message, shared where this dispatcher has a handler for it.
-    pub(super) fn topic(&self, topic: &str) -> Arc<str> {
-        self.registry.get(topic).map_or_else(|| topic.into(), |registered| Arc::clone(&registered.topic))
-    }
-
-    fn bound(&self, topic: &str) -> Option<usize> {
-        self.registry.get(topic)?.policy.concurrency
-    }
-
     /// Topics that have as many messages waiting as may run: more would only be held, not handled.
     pub(super) fn saturated_topics(&self, in_flight: &InFlight) -> Set<String> {
-        let topics = self.registry.bounded().map(|(topic, _)| topic);
-        topics.filter(|topic| self.is_saturated(in_flight, topic)).map(str::to_owned).collect()
-    }
-
-    fn is_saturated(&self, in_flight: &InFlight, topic: &str) -> bool {
-        self.bound(topic).is_some_and(|bound| in_flight.of_topic(topic) >= bound * 2)
+        let saturated = self.registry.bounded().filter(|registered| is_saturated(in_flight, registered));
+        saturated.map(|registered| registered.topic.to_string()).collect()
     }
 
     /// Whether a bounded topic has fewer messages here than it may run.
     pub(super) fn runs_dry(&self, in_flight: &InFlight, topic: &str) -> bool {
-        self.bound(topic).is_some_and(|bound| in_flight.of_topic(topic) < bound)
+        let bound = self.registry.get(topic).and_then(|registered| registered.policy.concurrency);
+        bound.is_some_and(|bound| in_flight.of_topic(topic) < bound)
     }
 
-    /// Whether one more handler of a topic may run.
-    pub(super) fn may_run(&self, in_flight: &InFlight, topic: &str) -> bool {
-        self.bound(topic).is_none_or(|bound| in_flight.running_of_topic(topic) < bound)
-    }
-
-    /// Why a message that was just claimed is not kept; none when it is.
-    pub(super) fn turned_away(&self, in_flight: &InFlight, claimed: &Claimed) -> Option<Outcome> {
+    /// The handler of a message that was just claimed, or why it is not kept.
+    pub(super) fn admit(&self, in_flight: &InFlight, claimed: &Claimed) -> Result<&Arc<Registered>, Outcome> {
         let (store, topic, id) = (&self.store, &claimed.topic, claimed.id());
-        let attempts = self.registry.attempts(topic, &self.options);
-        if self.registry.get(topic).is_none() {
+        let Some(registered) = self.registry.share(topic) else {
             let delay = self.options.no_handler_delay;
             telemetry::no_handler(store, topic, id, delay);
-            Some(Outcome::Release { delay: Some(delay), error: None })
-        } else if claimed.attempt > attempts {
+            return Err(Outcome::Release { delay: Some(delay), error: None });
+        };
+        let attempts = registered.attempts(&self.options);
+        if claimed.attempt > attempts {
             telemetry::rejected(store, topic, id, FailureReason::DeliveryLimit);
             let last = claimed.last_error.as_deref().unwrap_or("none was recorded");
             let error = format!("delivery limit of {attempts} reached; last error: {last}");
-            Some(Outcome::Reject { reason: FailureReason::DeliveryLimit, error: Some(error) })
-        } else if self.is_saturated(in_flight, topic) {
+            Err(Outcome::Reject { reason: FailureReason::DeliveryLimit, error: Some(error) })
+        } else if is_saturated(in_flight, registered) {
             // One claim can bring more of a bounded topic than it can use. Held here, nobody else could have it.
-            Some(Outcome::Release { delay: None, error: None })
+            Err(Outcome::Release { delay: None, error: None })
         } else {
-            None
+            Ok(registered)
         }
     }
 
@@ -90,4 +68,8 @@ impl Admission {
             Outcome::Reject { reason: FailureReason::Expired, error }
         })
     }
+}
+
+fn is_saturated(in_flight: &InFlight, registered: &Registered) -> bool {
+    registered.policy.concurrency.is_some_and(|bound| in_flight.of_topic(&registered.topic) >= bound * 2)
 }

@@ -2,10 +2,10 @@
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
-use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use crate::queue::settle::DELAY_MAX;
@@ -32,16 +32,10 @@ pub(super) enum End {
     Cancelled,
 }
 
-/// Runs a handler. Never panics, and drops the handler at once when `cancel` fires.
-pub(super) async fn run(
-    context: Context,
-    registered: Registered,
-    scene: Scene,
-    attempts: u32,
-    cancel: CancellationToken,
-) -> Ended {
+/// Runs a handler. Never panics, and drops the handler at once when the context is cancelled.
+pub(super) async fn run(context: Context, registered: Arc<Registered>, scene: Scene, attempts: u32) -> Ended {
     let started = Instant::now();
-    let delivery = deliver(&context, registered, &scene, attempts, cancel);
+    let delivery = deliver(&context, &registered, &scene, attempts);
     // A policy's own code may panic too, and so may the drop of a handler.
     let ended = AssertUnwindSafe(delivery).catch_unwind().await;
     ended.unwrap_or_else(|panic| {
@@ -53,24 +47,18 @@ pub(super) async fn run(
     })
 }
 
-async fn deliver(
-    context: &Context,
-    registered: Registered,
-    scene: &Scene,
-    attempts: u32,
-    cancel: CancellationToken,
-) -> Ended {
+async fn deliver(context: &Context, registered: &Registered, scene: &Scene, attempts: u32) -> Ended {
     let claim = context.message().handle;
     let started = Instant::now();
     let span = span(context, &scene.store);
     let work = async {
         context.note_start().await;
-        call(context, &registered).await
+        call(context, registered).await
     };
     let work = context.trace().scope(work).instrument(span);
     let result = tokio::select! {
         biased;
-        () = cancel.cancelled() => None,
+        () = context.cancelled() => None,
         result = work => Some(result),
     };
     let ended = |outcome: &Outcome| {
@@ -83,7 +71,7 @@ async fn deliver(
         }
         None => End::Cancelled,
         Some(result) => {
-            let outcome = outcome(result, context, &registered, attempts);
+            let outcome = outcome(result, context, registered, attempts);
             ended(&outcome);
             // Settling it would only be found stale, and counted, once more.
             if context.is_lost() { End::Lost } else { End::Settle(outcome) }

@@ -3,9 +3,9 @@
 //! Only what is for reading depends on it: should the process die before, a scheduler notes them later, and whoever asks for a run
 //! is told its end all the same.
 
-use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::hash::Set;
 use crate::id::WorkItemId;
 use crate::job::Jobs;
 use crate::queue::{ClaimHandle, Context};
@@ -13,14 +13,14 @@ use crate::queue::{ClaimHandle, Context};
 /// The runs of this dispatcher that are being settled.
 pub(super) struct EndedRuns {
     jobs: Option<Jobs>,
-    settling: HashSet<ClaimHandle>,
+    settling: Set<ClaimHandle>,
     /// Those that have probably ended, for whoever notes it next. Somebody is about to unless there are none.
     over: Arc<Mutex<Vec<WorkItemId>>>,
 }
 
 impl EndedRuns {
     pub(super) fn new(jobs: Option<Jobs>) -> Self {
-        Self { jobs, settling: HashSet::new(), over: Arc::default() }
+        Self { jobs, settling: Set::default(), over: Arc::default() }
     }
 
     /// Remembers a delivery that has begun, if it is one of a run.

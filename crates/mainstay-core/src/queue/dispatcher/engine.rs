@@ -15,7 +15,9 @@ use crate::outbox::Outbox;
 use crate::queue::context::Ends;
 use crate::queue::pulse::Beat;
 use crate::queue::slots::{Slot, Slots};
-use crate::queue::{ClaimHandle, ClaimRequest, Claimed, Context, DispatcherOptions, Registry, Settled};
+use crate::queue::{
+    ClaimHandle, ClaimRequest, Claimed, Context, DispatcherOptions, Registered, Registry, Settled,
+};
 use crate::runtime::Waited;
 use crate::runtime::pause::{BLOCKED, Pause, TROUBLE};
 use crate::store::{WaitRequest, Wake};
@@ -286,12 +288,9 @@ impl Engine {
     }
 
     fn take_in(&mut self, claimed: Claimed, asked_at: Instant) {
-        match self.admission.turned_away(&self.in_flight, &claimed) {
-            None => {
-                let topic = self.admission.topic(&claimed.topic);
-                self.in_flight.add(claimed, topic, asked_at);
-            }
-            Some(outcome) => self.settling.push(claimed.handle, outcome),
+        match self.admission.admit(&self.in_flight, &claimed) {
+            Ok(registered) => self.in_flight.add(claimed, Arc::clone(registered), asked_at),
+            Err(outcome) => self.settling.push(claimed.handle, outcome),
         }
     }
 
@@ -328,20 +327,26 @@ impl Engine {
                 self.next_slot.get_or_insert_with(|| Box::pin(self.slots.clone().take()));
                 return;
             };
-            let may_run = |in_flight: &InFlight, topic: &str| self.admission.may_run(in_flight, topic);
-            let Some((handle, claimed, asked_at)) = self.in_flight.pop_waiting(may_run) else { break };
-            self.start_handler(handle, *claimed, asked_at, slot);
+            let Some((claimed, registered, asked_at)) = self.in_flight.pop_waiting() else { break };
+            self.start_handler(*claimed, registered, asked_at, slot);
         }
         // Nobody here needs one now; others may.
         (self.spare, self.next_slot) = (None, None);
     }
 
-    fn start_handler(&mut self, handle: ClaimHandle, claimed: Claimed, asked_at: Instant, slot: Slot) {
+    fn start_handler(
+        &mut self,
+        claimed: Claimed,
+        registered: Arc<Registered>,
+        asked_at: Instant,
+        slot: Slot,
+    ) {
+        let handle = claimed.handle;
         let since_claim = asked_at.elapsed();
         if let Some(outcome) = self.admission.too_late(&claimed, since_claim) {
             return self.settling.push(handle, outcome);
         }
-        let Some((registered, attempts)) = self.admission.handler(&claimed.topic) else { return };
+        let attempts = registered.attempts(&self.options);
         let lag = (claimed.attempt == 1)
             .then(|| {
                 Duration::try_from(claimed.claimed_at.duration_since(claimed.due_at)).unwrap_or_default()
@@ -351,9 +356,9 @@ impl Engine {
         telemetry::handler_started(&scene, claimed.message_id, lag);
         let context = Context::new(claimed, Arc::clone(&self.ends), self.owner, self.hurry.clone());
         self.ended_runs.begun(&context);
-        let cancel = self.in_flight.set_running(handle, context.clone());
+        self.in_flight.set_running(handle, context.clone());
         // In a box: the runtime moves what it is given several times, and this is more than a kilobyte.
-        let delivery = delivery::run(context, registered, scene, attempts, cancel);
+        let delivery = delivery::run(context, registered, scene, attempts);
         self.handlers.spawn(Box::pin(async move {
             let _slot = slot;
             delivery.await

@@ -4,11 +4,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio_util::sync::CancellationToken;
-
 use crate::hash::{Map, Set};
 use crate::id::WorkItemId;
-use crate::queue::{ClaimHandle, Claimed, Context};
+use crate::queue::{ClaimHandle, Claimed, Context, Registered};
 
 /// Where a claim stands.
 #[derive(Debug)]
@@ -25,7 +23,8 @@ pub(super) enum Stage {
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) stage: Stage,
-    pub(super) topic: Arc<str>,
+    /// What handles it.
+    pub(super) registered: Arc<Registered>,
     pub(super) keyed: bool,
     /// When the request that claimed it was sent. No later than the database's own `claimed_at`.
     pub(super) asked_at: Instant,
@@ -33,10 +32,15 @@ pub(super) struct Entry {
     pub(super) renew_at: Instant,
     /// From when on the database may have given it to somebody else.
     pub(super) deadline: Instant,
-    /// Drops the handler.
-    pub(super) cancel: CancellationToken,
     /// Whether the claim is known, or must be assumed, to be lost.
     pub(super) lost: bool,
+}
+
+/// What a topic has of the claims.
+#[derive(Debug, Default)]
+struct Share {
+    held: usize,
+    running: usize,
 }
 
 /// When claims made or renewed by a request sent at `asked_at` are to be renewed, and when they are gone.
@@ -68,8 +72,8 @@ pub(super) struct InFlight {
     entries: Map<ClaimHandle, Entry>,
     waiting: VecDeque<ClaimHandle>,
     running: Set<WorkItemId>,
-    by_topic: Map<Arc<str>, usize>,
-    running_by_topic: Map<Arc<str>, usize>,
+    /// Of topics that bound their own concurrency. Nobody asks for the others.
+    by_topic: Map<Arc<str>, Share>,
     times: LeaseTimes,
     next_renewal: Option<Instant>,
     next_deadline: Option<Instant>,
@@ -82,7 +86,6 @@ impl InFlight {
             waiting: VecDeque::new(),
             running: Set::default(),
             by_topic: Map::default(),
-            running_by_topic: Map::default(),
             times,
             next_renewal: None,
             next_deadline: None,
@@ -99,12 +102,13 @@ impl InFlight {
 
     /// How many claims of a topic are held.
     pub(super) fn of_topic(&self, topic: &str) -> usize {
-        self.by_topic.get(topic).copied().unwrap_or(0)
+        self.by_topic.get(topic).map_or(0, |share| share.held)
     }
 
-    /// How many handlers of a topic are running.
-    pub(super) fn running_of_topic(&self, topic: &str) -> usize {
-        self.running_by_topic.get(topic).copied().unwrap_or(0)
+    /// Whether one more handler of a topic may run.
+    fn may_run(&self, registered: &Registered) -> bool {
+        let running = || self.by_topic.get(&registered.topic).map_or(0, |share| share.running);
+        registered.policy.concurrency.is_none_or(|bound| running() < bound)
     }
 
     /// The next moment at which [`Self::due_renewals`] may have something.
@@ -117,19 +121,18 @@ impl InFlight {
         self.next_deadline
     }
 
-    /// Takes in a claim of this topic that was asked for at `asked_at`.
-    pub(super) fn add(&mut self, claimed: Claimed, topic: Arc<str>, asked_at: Instant) {
+    /// Takes in a claim that was asked for at `asked_at`, and what handles it.
+    pub(super) fn add(&mut self, claimed: Claimed, registered: Arc<Registered>, asked_at: Instant) {
         let handle = claimed.handle;
         let (renew_at, deadline) = (self.times.renewal(asked_at), self.times.deadline(asked_at));
-        *self.by_topic.entry(Arc::clone(&topic)).or_default() += 1;
+        share_of(&mut self.by_topic, &registered, |share| share.held += 1);
         let entry = Entry {
-            topic,
+            registered,
             keyed: claimed.ordering_key.is_some(),
             stage: Stage::Waiting(Box::new(claimed)),
             asked_at,
             renew_at,
             deadline,
-            cancel: CancellationToken::new(),
             lost: false,
         };
         self.entries.insert(handle, entry);
@@ -142,20 +145,17 @@ impl InFlight {
         self.next_deadline = Some(self.next_deadline.map_or(deadline, |next| next.min(deadline)));
     }
 
-    /// The next waiting claim whose topic `may_run` and whose row has no handler running from an earlier claim.
-    pub(super) fn pop_waiting(
-        &mut self,
-        may_run: impl Fn(&Self, &str) -> bool,
-    ) -> Option<(ClaimHandle, Box<Claimed>, Instant)> {
+    /// The next waiting claim that its topic lets run and whose row has no handler running from an earlier claim.
+    pub(super) fn pop_waiting(&mut self) -> Option<(Box<Claimed>, Arc<Registered>, Instant)> {
         let ready = |handle: &ClaimHandle| {
             let entry = self.entries.get(handle);
-            entry.is_some_and(|entry| !self.running.contains(&handle.id()) && may_run(self, &entry.topic))
+            entry.is_some_and(|entry| !self.running.contains(&handle.id()) && self.may_run(&entry.registered))
         };
         let at = self.waiting.iter().position(ready)?;
         let handle = self.waiting.remove(at)?;
         let entry = self.entries.get_mut(&handle)?;
         match std::mem::replace(&mut entry.stage, Stage::Ended) {
-            Stage::Waiting(claimed) => Some((handle, claimed, entry.asked_at)),
+            Stage::Waiting(claimed) => Some((claimed, Arc::clone(&entry.registered), entry.asked_at)),
             other => {
                 entry.stage = other;
                 None
@@ -163,16 +163,12 @@ impl InFlight {
         }
     }
 
-    /// Notes that the handler of a claim runs. Returns what drops it.
-    pub(super) fn set_running(&mut self, handle: ClaimHandle, context: Context) -> CancellationToken {
+    /// Notes that the handler of a claim runs.
+    pub(super) fn set_running(&mut self, handle: ClaimHandle, context: Context) {
         self.running.insert(handle.id());
-        match self.entries.get_mut(&handle) {
-            Some(entry) => {
-                *self.running_by_topic.entry(Arc::clone(&entry.topic)).or_default() += 1;
-                entry.stage = Stage::Running(context);
-                entry.cancel.clone()
-            }
-            None => CancellationToken::new(),
+        if let Some(entry) = self.entries.get_mut(&handle) {
+            share_of(&mut self.by_topic, &entry.registered, |share| share.running += 1);
+            entry.stage = Stage::Running(context);
         }
     }
 
@@ -181,15 +177,16 @@ impl InFlight {
         self.running.remove(&handle.id());
         let Some(entry) = self.entries.get_mut(&handle) else { return true };
         entry.stage = Stage::Ended;
-        let lost = entry.lost;
-        decrement(&mut self.running_by_topic, &entry.topic);
-        lost
+        share_of(&mut self.by_topic, &entry.registered, |share| {
+            share.running = share.running.saturating_sub(1)
+        });
+        entry.lost
     }
 
     /// Forgets a claim. True when it had an ordering key, so that its next message may be claimable now.
     pub(super) fn remove(&mut self, handle: ClaimHandle) -> bool {
         let Some(entry) = self.entries.remove(&handle) else { return false };
-        decrement(&mut self.by_topic, &entry.topic);
+        share_of(&mut self.by_topic, &entry.registered, |share| share.held = share.held.saturating_sub(1));
         if self.entries.is_empty() {
             (self.next_renewal, self.next_deadline) = (None, None);
         }
@@ -210,8 +207,8 @@ impl InFlight {
     /// Drops every running handler.
     pub(super) fn cancel_running(&self) {
         for entry in self.entries.values() {
-            if matches!(entry.stage, Stage::Running(_)) {
-                entry.cancel.cancel();
+            if let Stage::Running(context) = &entry.stage {
+                context.cancel();
             }
         }
     }
@@ -282,14 +279,14 @@ impl InFlight {
                 entry.deadline = Instant::now() + self.times.lease / 10;
                 return None;
             }
-            Stage::Running(_) => {
+            Stage::Running(context) => {
+                context.cancel();
                 entry.lost = true;
-                entry.cancel.cancel();
-                return Some(Arc::clone(&entry.topic));
+                return Some(Arc::clone(&entry.registered.topic));
             }
             Stage::Waiting(_) => {}
         }
-        let topic = Arc::clone(&entry.topic);
+        let topic = Arc::clone(&entry.registered.topic);
         self.waiting.retain(|waiting| *waiting != handle);
         self.remove(handle);
         Some(topic)
@@ -304,11 +301,9 @@ impl InFlight {
     }
 }
 
-fn decrement(counts: &mut Map<Arc<str>, usize>, topic: &str) {
-    if let Some(count) = counts.get_mut(topic) {
-        *count = count.saturating_sub(1);
-        if *count == 0 {
-            counts.remove(topic);
-        }
+/// Changes what a topic has, if that is counted.
+fn share_of(by_topic: &mut Map<Arc<str>, Share>, registered: &Registered, change: impl FnOnce(&mut Share)) {
+    if registered.policy.concurrency.is_some() {
+        change(by_topic.entry(Arc::clone(&registered.topic)).or_default());
     }
 }
