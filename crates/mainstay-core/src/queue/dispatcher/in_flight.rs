@@ -26,6 +26,8 @@ pub(super) enum Stage {
 pub(super) struct Entry {
     pub(super) stage: Stage,
     pub(super) topic: Arc<str>,
+    /// What shares the bound on its handlers.
+    pub(super) lane: Arc<str>,
     pub(super) keyed: bool,
     /// When the request that claimed it was sent. No later than the database's own `claimed_at`.
     pub(super) asked_at: Instant,
@@ -68,8 +70,8 @@ pub(super) struct InFlight {
     entries: Map<ClaimHandle, Entry>,
     waiting: VecDeque<ClaimHandle>,
     running: Set<WorkItemId>,
-    by_topic: Map<Arc<str>, usize>,
-    running_by_topic: Map<Arc<str>, usize>,
+    by_lane: Map<Arc<str>, usize>,
+    running_by_lane: Map<Arc<str>, usize>,
     times: LeaseTimes,
     next_renewal: Option<Instant>,
     next_deadline: Option<Instant>,
@@ -81,8 +83,8 @@ impl InFlight {
             entries: Map::default(),
             waiting: VecDeque::new(),
             running: Set::default(),
-            by_topic: Map::default(),
-            running_by_topic: Map::default(),
+            by_lane: Map::default(),
+            running_by_lane: Map::default(),
             times,
             next_renewal: None,
             next_deadline: None,
@@ -97,14 +99,14 @@ impl InFlight {
         self.waiting.len()
     }
 
-    /// How many claims of a topic are held.
-    pub(super) fn of_topic(&self, topic: &str) -> usize {
-        self.by_topic.get(topic).copied().unwrap_or(0)
+    /// How many claims of a lane are held.
+    pub(super) fn of_lane(&self, lane: &str) -> usize {
+        self.by_lane.get(lane).copied().unwrap_or(0)
     }
 
-    /// How many handlers of a topic are running.
-    pub(super) fn running_of_topic(&self, topic: &str) -> usize {
-        self.running_by_topic.get(topic).copied().unwrap_or(0)
+    /// How many handlers of a lane are running.
+    pub(super) fn running_of_lane(&self, lane: &str) -> usize {
+        self.running_by_lane.get(lane).copied().unwrap_or(0)
     }
 
     /// The next moment at which [`Self::due_renewals`] may have something.
@@ -117,13 +119,14 @@ impl InFlight {
         self.next_deadline
     }
 
-    /// Takes in a claim of this topic that was asked for at `asked_at`.
-    pub(super) fn add(&mut self, claimed: Claimed, topic: Arc<str>, asked_at: Instant) {
+    /// Takes in a claim of this topic and lane that was asked for at `asked_at`.
+    pub(super) fn add(&mut self, claimed: Claimed, (topic, lane): (Arc<str>, Arc<str>), asked_at: Instant) {
         let handle = claimed.handle;
         let (renew_at, deadline) = (self.times.renewal(asked_at), self.times.deadline(asked_at));
-        *self.by_topic.entry(Arc::clone(&topic)).or_default() += 1;
+        *self.by_lane.entry(Arc::clone(&lane)).or_default() += 1;
         let entry = Entry {
             topic,
+            lane,
             keyed: claimed.ordering_key.is_some(),
             stage: Stage::Waiting(Box::new(claimed)),
             asked_at,
@@ -168,7 +171,7 @@ impl InFlight {
         self.running.insert(handle.id());
         match self.entries.get_mut(&handle) {
             Some(entry) => {
-                *self.running_by_topic.entry(Arc::clone(&entry.topic)).or_default() += 1;
+                *self.running_by_lane.entry(Arc::clone(&entry.lane)).or_default() += 1;
                 entry.stage = Stage::Running(context);
                 entry.cancel.clone()
             }
@@ -182,14 +185,14 @@ impl InFlight {
         let Some(entry) = self.entries.get_mut(&handle) else { return true };
         entry.stage = Stage::Ended;
         let lost = entry.lost;
-        decrement(&mut self.running_by_topic, &entry.topic);
+        decrement(&mut self.running_by_lane, &entry.lane);
         lost
     }
 
     /// Forgets a claim. True when it had an ordering key, so that its next message may be claimable now.
     pub(super) fn remove(&mut self, handle: ClaimHandle) -> bool {
         let Some(entry) = self.entries.remove(&handle) else { return false };
-        decrement(&mut self.by_topic, &entry.topic);
+        decrement(&mut self.by_lane, &entry.lane);
         if self.entries.is_empty() {
             (self.next_renewal, self.next_deadline) = (None, None);
         }
