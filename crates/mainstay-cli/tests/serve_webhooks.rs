@@ -11,42 +11,13 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mainstay_tests::TestDatabase;
 use program::Program;
-use receiver::{OLD_SECRET, Receiver, SECRET, answer};
+use receiver::{OLD_SECRET, Receiver, SECRET, answer, enqueue, start, until};
 use serde_json::{Value, json};
 use served::Served;
-
-fn start(routes: &str) -> (Program, Served) {
-    let program = Program::new();
-    program.write("mainstay.toml", routes);
-    let served = Served::start(&program, &[]);
-    (program, served)
-}
-
-fn enqueue(served: &Served, topic: &str, payload: &str) -> String {
-    let added = served.post("/v1/outbox/messages", json!({"topic": topic, "payload": payload})).json(201);
-    added["id"].as_str().unwrap().to_owned()
-}
-
-fn message(served: &Served, id: &str) -> Value {
-    served.get(&format!("/v1/outbox/messages/{id}")).json(200)
-}
-
-/// The message once it is so.
-#[track_caller]
-fn until(served: &Served, id: &str, is: impl Fn(&Value) -> bool) -> Value {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    loop {
-        let found = message(served, id);
-        if is(&found) {
-            return found;
-        }
-        assert!(Instant::now() < deadline, "still {found}");
-    }
-}
 
 #[track_caller]
 fn until_status(served: &Served, id: &str, status: &str) -> Value {

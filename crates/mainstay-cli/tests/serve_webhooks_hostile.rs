@@ -8,33 +8,18 @@ mod served;
 
 use std::io::Write;
 use std::net::TcpStream;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use program::Program;
-use receiver::{Receiver, SECRET, answer};
+use receiver::{Receiver, SECRET, answer, enqueue, start, until};
 use serde_json::{Value, json};
 use served::Served;
-
-fn start(routes: &str) -> (Program, Served) {
-    let program = Program::new();
-    program.write("mainstay.toml", routes);
-    let served = Served::start(&program, &[]);
-    (program, served)
-}
 
 /// What is said of a message once it has an error, or has ended.
 #[track_caller]
 fn sent(served: &Served, topic: &str) -> Value {
-    let added =
-        served.post("/v1/outbox/messages", json!({"topic": topic, "payload": "s3cret payload"})).json(201);
-    let deadline = Instant::now() + Duration::from_secs(60);
-    loop {
-        let found = served.get(&format!("/v1/outbox/messages/{}", added["id"].as_str().unwrap())).json(200);
-        if found["status"] == "done" || found["last_error"].is_string() {
-            return found;
-        }
-        assert!(Instant::now() < deadline, "still {found}");
-    }
+    let id = enqueue(served, topic, "s3cret payload");
+    until(served, &id, |message| message["status"] == "done" || message["last_error"].is_string())
 }
 
 /// Whatever a receiver does, the attempt ends, counts as failed, and the next one is made.
@@ -218,17 +203,7 @@ fn addresses_that_can_never_be_delivered_to_are_refused_at_the_start() {
 #[test]
 fn only_whom_the_route_trusts_is_delivered_to() {
     let program = Program::new();
-    let made = std::process::Command::new("openssl")
-        .args(
-            "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=localhost"
-                .split(' '),
-        )
-        .args(["-addext", "subjectAltName=DNS:localhost", "-addext", "basicConstraints=critical,CA:FALSE"])
-        .args(["-keyout", "key.pem", "-out", "certificate.pem"])
-        .current_dir(program.folder())
-        .output()
-        .unwrap();
-    assert!(made.status.success(), "{made:?}");
+    program.make_certificate();
     // Another server of ours is the receiver: it answers 404 to a POST of nothing it knows.
     let far = Program::new();
     for name in ["key.pem", "certificate.pem"] {

@@ -8,7 +8,12 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::program::Program;
+use crate::served::Served;
 
 /// Nothing takes that long; it only keeps a test from waiting for ever.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -137,4 +142,32 @@ fn read(stream: &TcpStream) -> Option<Received> {
 /// Answers with a status, and headers that each end with a line's end. Who was to have it may be gone.
 pub(crate) fn answer(stream: &mut TcpStream, status: &str, headers: &str) {
     let _gone = write!(stream, "HTTP/1.1 {status}\r\ncontent-length: 0\r\n{headers}\r\n");
+}
+
+/// A server with these routes.
+pub(crate) fn start(routes: &str) -> (Program, Served) {
+    let program = Program::new();
+    program.write("mainstay.toml", routes);
+    let served = Served::start(&program, &[]);
+    (program, served)
+}
+
+/// Enqueues a message. Its id.
+#[track_caller]
+pub(crate) fn enqueue(served: &Served, topic: &str, payload: &str) -> String {
+    let added = served.post("/v1/outbox/messages", json!({"topic": topic, "payload": payload})).json(201);
+    added["id"].as_str().unwrap().to_owned()
+}
+
+/// The message once it is so.
+#[track_caller]
+pub(crate) fn until(served: &Served, id: &str, is: impl Fn(&Value) -> bool) -> Value {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let found = served.get(&format!("/v1/outbox/messages/{id}")).json(200);
+        if is(&found) {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "still {found}");
+    }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use axum::http::HeaderValue;
 use mainstay_core::backoff::Backoff;
 use mainstay_core::breaker::BreakerOptions;
+use mainstay_core::join::JOIN_WAIT;
 use mainstay_core::queue::TopicPolicy;
 use mainstay_core::text::validate_name;
 use mainstay_core::{Error, Result};
@@ -174,6 +175,13 @@ impl Route {
             Topics::Topic(topic) => validate_name(ROUTE, "topic", topic)?,
             Topics::Prefix(prefix) if prefix.is_empty() => {}
             Topics::Prefix(prefix) => validate_name(ROUTE, "prefix", prefix)?,
+        }
+        if topics == Topics::Topic(JOIN_WAIT.to_owned()) && options.queue == RouteQueue::Outbox {
+            return Err(Error::invalid(
+                ROUTE,
+                "topic",
+                format_args!("must not be {JOIN_WAIT}, which Mainstay handles itself"),
+            ));
         }
         let target = Target::parse(url)?;
         if !(1..=SECRETS_MAX).contains(&secrets.len()) {

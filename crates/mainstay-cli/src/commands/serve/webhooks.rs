@@ -200,6 +200,7 @@ mod tests {
             (with("allow_networks = ['10.0.0.0/99']"), "allow_networks"),
             (with("ca_file = '/nowhere/at/all.pem'"), "ca_file"),
             (with("content_type = \"a\\nb\""), "content_type"),
+            ("topic = 'join.wait'\nurl = 'https://shop.example'".to_owned(), "topic"),
             ("topic = 't'\nurl = 'http://shop.example'".to_owned(), "allow_http"),
             ("topic = 't'\nurl = 'http://127.0.0.1'".to_owned(), "allow_networks"),
             ("topic = 't'\nurl = 'https://169.254.169.254'".to_owned(), "allow_networks"),
