@@ -114,17 +114,7 @@ fn a_proxy_names_people() {
 #[test]
 fn it_speaks_tls() {
     let program = Program::new();
-    let made = std::process::Command::new("openssl")
-        .args(
-            "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=localhost"
-                .split(' '),
-        )
-        .args(["-addext", "subjectAltName=DNS:localhost", "-addext", "basicConstraints=critical,CA:FALSE"])
-        .args(["-keyout", "key.pem", "-out", "certificate.pem"])
-        .current_dir(program.folder())
-        .output()
-        .unwrap();
-    assert!(made.status.success(), "{made:?}");
+    program.make_certificate();
     let served = Served::start(&program, &["--tls-certificate=certificate.pem", "--tls-key=key.pem"]);
     let port = served.address().rsplit(':').next().unwrap().to_owned();
     let url = format!("https://localhost:{port}");

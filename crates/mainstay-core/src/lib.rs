@@ -9,6 +9,7 @@ pub mod audit;
 pub mod backoff;
 mod bell;
 mod bounds;
+pub mod breaker;
 pub mod error;
 pub mod fanout;
 pub mod fleet;

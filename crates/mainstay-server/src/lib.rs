@@ -37,6 +37,7 @@ mod ticket;
 mod tls;
 mod token;
 mod unread;
+pub mod webhook;
 
 pub use access::{Access, PeerAddress, TrustedProxy};
 pub use interface::{Interface, InterfaceBuilder};
@@ -45,5 +46,5 @@ pub use listen::{ListenOptions, Listener};
 pub use problem::Problem;
 pub use role::Role;
 pub use stores::Stores;
-pub use tls::server_tls;
+pub use tls::{client_tls, server_tls};
 pub use token::{NewToken, Token, TokenHash};

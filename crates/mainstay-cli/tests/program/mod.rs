@@ -42,6 +42,22 @@ impl Program {
         std::fs::write(self.folder.path().join(name), text).unwrap();
     }
 
+    /// Makes `certificate.pem` of localhost, which is its own root, and its `key.pem`.
+    pub(crate) fn make_certificate(&self) {
+        let made = Command::new("openssl")
+            .args(
+                "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=localhost"
+                    .split(' '),
+            )
+            .args(["-addext", "subjectAltName=DNS:localhost"])
+            .args(["-addext", "basicConstraints=critical,CA:FALSE"])
+            .args(["-keyout", "key.pem", "-out", "certificate.pem"])
+            .current_dir(self.folder())
+            .output()
+            .unwrap();
+        assert!(made.status.success(), "{made:?}");
+    }
+
     /// The program, ready to be given arguments.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_mainstay"));

@@ -5,7 +5,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::process::{Child, ChildStdout, Command};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -39,11 +39,28 @@ impl Served {
         served
     }
 
+    /// The same with these in its environment.
+    pub(crate) fn start_with(program: &Program, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
+        let mut served = Self::begin_with(program, arguments, variables);
+        served.event("ready");
+        served
+    }
+
     /// The same without waiting for more than that it listens.
     pub(crate) fn begin(program: &Program, arguments: &[&str]) -> Self {
+        Self::begin_with(program, arguments, &[])
+    }
+
+    fn begin_with(program: &Program, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
         let all: Vec<_> =
             ["serve", "--listen=127.0.0.1:0", "--json"].iter().chain(arguments).copied().collect();
-        let mut child = program.start(&all);
+        let mut command = program.command(&all);
+        command.envs(variables.iter().copied()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Self::of(command.spawn().unwrap())
+    }
+
+    /// One that was started with `--json`, once it listens.
+    pub(crate) fn of(mut child: Child) -> Self {
         let lines = BufReader::new(child.stdout.take().unwrap());
         let mut served = Self { child, lines, address: String::new(), token: None };
         let listening = served.event("listening");

@@ -19,6 +19,7 @@ use crate::world::{TOPIC, World};
 cases! { $ handlers_cases:
     obx_054_a_message_goes_to_the_handler_of_its_topic ["OBX-054", "OBX-010"],
     obx_055_a_message_without_a_handler_is_put_back_uncounted ["OBX-055", "R8"],
+    obx_055_topics_of_others_can_be_left_to_them ["OBX-055", "R8"],
     obx_056_a_handlers_error_leads_to_a_retry ["OBX-056"],
     obx_056_a_handlers_panic_leads_to_a_retry ["OBX-056"],
     obx_056_an_endless_delay_is_bounded_and_harms_no_other ["OBX-056", "R6"],
@@ -88,6 +89,37 @@ pub(super) async fn obx_055_a_message_without_a_handler_is_put_back_uncounted(fx
     assert_eq!(reports.next().await.attempt(), 1);
     running.stop().await.unwrap();
     assert_eq!(world.row(id).await.status, Status::Done);
+}
+
+pub(super) async fn obx_055_topics_of_others_can_be_left_to_them(fx: &dyn Fixture) {
+    let world = World::open(fx).await;
+    let mut others = Vec::new();
+    for _ in 0..3 {
+        others.push(world.enqueue(Message::new("other", "")).await);
+    }
+    for prefix in [None, Some("ord")] {
+        world.enqueue(Message::new("order", "")).await;
+        let (reporter, mut reports) = Reports::new();
+        let running = world
+            .work(|outbox| {
+                let outbox = outbox.options(|options| options.own_topics_only = true);
+                match prefix {
+                    None => outbox.raw_handler("order", reporting(reporter)),
+                    Some(prefix) => {
+                        outbox.raw_prefix_handler_with(prefix, TopicPolicy::default(), reporting(reporter))
+                    }
+                }
+            })
+            .await;
+        assert_eq!(reports.next().await.topic(), "order");
+        running.stop().await.unwrap();
+        for id in &others {
+            let row = world.row(*id).await;
+            assert_eq!((row.status, row.attempts), (Status::Ready, 0), "{prefix:?}");
+            assert!(row.next_attempt_at <= world.now().await, "they are not put off");
+            assert!(prefix.is_some() || row.generation == 0, "whoever names topics does not even claim them");
+        }
+    }
 }
 
 pub(super) async fn obx_056_a_handlers_error_leads_to_a_retry(fx: &dyn Fixture) {

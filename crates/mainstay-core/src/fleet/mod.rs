@@ -6,7 +6,6 @@
 //! database is nobody else's trouble.
 
 pub mod assignment;
-mod breaker;
 mod budget;
 mod builder;
 mod connect;
@@ -27,8 +26,8 @@ mod store;
 mod strategy;
 mod watch;
 
+pub use crate::breaker::{BreakerOptions, BreakerState};
 pub use assignment::{Assignment, AssignmentOptions, Owned};
-pub use breaker::{BreakerOptions, BreakerState};
 pub use builder::FleetBuilder;
 pub use connect::{Connect, ConnectTerms};
 pub use control::{Fleet, RunningFleet};

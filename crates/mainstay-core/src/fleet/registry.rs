@@ -19,13 +19,13 @@ use crate::runtime::Mainstay;
 use crate::store::ConnectionGate;
 use crate::telemetry;
 
-use super::breaker::Breaker;
 use super::control::Inner;
 use super::discovery::validate;
 use super::doorbell::Doorbell;
 use super::keeper::Keeper;
 use super::store::{Signals, Store};
 use super::{ConnectTerms, DatabaseEntry};
+use crate::breaker::Breaker;
 
 /// How long discovery may take.
 const DISCOVERY: Duration = Duration::from_secs(60);

@@ -11,8 +11,8 @@ use crate::queue::slots::Slots;
 use crate::runtime::Mainstay;
 use crate::store::{Agenda, Provider, Queue};
 
-use super::breaker::Breaker;
 use super::{BreakerState, DatabaseEntry, Mark, StoreState, StoreStatus};
+use crate::breaker::Breaker;
 
 /// One database of the fleet.
 pub(super) struct Store {

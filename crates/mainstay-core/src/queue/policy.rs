@@ -89,6 +89,9 @@ pub struct DispatcherOptions {
     pub grace: Duration,
     /// How long a message without a handler in this process is put back for. Defaults to 60 s.
     pub no_handler_delay: Duration,
+    /// Whether messages of topics without a handler here are left to others, instead of being put back for a while: right where others take
+    /// them. Defaults to false.
+    pub own_topics_only: bool,
 }
 
 impl Default for DispatcherOptions {
@@ -104,6 +107,7 @@ impl Default for DispatcherOptions {
             poll_max: Duration::from_secs(30),
             grace: Duration::from_secs(30),
             no_handler_delay: Duration::from_secs(60),
+            own_topics_only: false,
         }
     }
 }

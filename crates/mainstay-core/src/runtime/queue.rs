@@ -86,13 +86,33 @@ impl<R> QueueBuilder<R> {
         self.register(topic, Handler::raw(handler), policy)
     }
 
+    /// Handles all topics that begin so and have no handler of their own, with raw payloads. Of several the longest prefix has it.
+    pub fn raw_prefix_handler_with<F, Fut>(
+        mut self,
+        prefix: impl Into<String>,
+        policy: TopicPolicy,
+        handler: F,
+    ) -> Self
+    where
+        F: Fn(Context) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output: HandlerOutput> + Send + 'static,
+    {
+        let added = self.registry.add_prefix(prefix, Handler::raw(handler), policy);
+        self.noting(added)
+    }
+
     pub(super) fn register(
         mut self,
         topic: impl Into<String>,
         handler: Handler,
         policy: TopicPolicy,
     ) -> Self {
-        if let Err(error) = self.registry.add(topic, handler, policy) {
+        let added = self.registry.add(topic, handler, policy);
+        self.noting(added)
+    }
+
+    fn noting(mut self, added: Result<()>) -> Self {
+        if let Err(error) = added {
             // The first mistake is the one to tell.
             self.mistake.get_or_insert(error);
         }

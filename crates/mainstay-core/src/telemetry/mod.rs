@@ -14,6 +14,7 @@ pub mod names;
 mod queue;
 mod timers;
 mod trail;
+mod webhooks;
 
 pub(crate) use fanout::{
     fanout_administered, fanout_completed, fanout_dispatched, fanout_failed, fanout_known,
@@ -49,4 +50,7 @@ pub(crate) use timers::{fired, run_gauges, scheduled, timers_changed};
 pub(crate) use trail::{
     audit_purged, audited, operation_ended, operation_over, operation_started, operations_purged,
     operations_stalled,
+};
+pub use webhooks::{
+    Delivered, webhook_breaker, webhook_delivered, webhook_left_alone, webhook_put_off, webhook_recovered,
 };

@@ -166,3 +166,11 @@ pub const FANOUT_FAILED: &str = "mainstay_fanout_failed_passes_total";
 pub const FANOUT_REFUSED: &str = "mainstay_fanout_refused_shards_total";
 /// Counter, by `action` (set, run): what somebody did to fan-outs.
 pub const FANOUT_ADMINISTERED: &str = "mainstay_fanout_administered_total";
+/// Counter, by `route` and `outcome` (delivered, gone, rejected, timeout, unreachable, forbidden): deliveries to HTTP handlers.
+pub const WEBHOOK_DELIVERIES: &str = "mainstay_webhook_deliveries_total";
+/// Histogram in seconds, by `route` and `outcome`: how long deliveries to HTTP handlers took.
+pub const WEBHOOK_SECONDS: &str = "mainstay_webhook_delivery_seconds";
+/// Counter, by `route`: messages put off because their receiver is left alone.
+pub const WEBHOOK_PUT_OFF: &str = "mainstay_webhook_put_off_total";
+/// Gauge, by `route`, with `webhooks` as its `store`: whether a receiver is left alone: 0 no, 1 one delivery tries it, 2 yes.
+pub const WEBHOOK_BREAKER: &str = "mainstay_webhook_breaker_state";

@@ -1,7 +1,6 @@
 //! Asking a server that runs (`--url`): what `mainstay serve` says of itself.
 
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Empty, Limited};
@@ -9,8 +8,8 @@ use hyper::body::Bytes;
 use hyper::{Request, Uri, header};
 use hyper_util::rt::TokioIo;
 use mainstay::health::Probe;
+use mainstay::server::client_tls;
 use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, RootCertStore};
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -76,16 +75,7 @@ async fn ask(uri: &Uri, token: Option<&str>) -> anyhow::Result<Value> {
         return exchange(stream, uri, token).await;
     }
     let name = ServerName::try_from(host)?;
-    exchange(TlsConnector::from(tls()?).connect(name, stream).await?, uri, token).await
-}
-
-/// Whoever the system trusts.
-fn tls() -> anyhow::Result<Arc<ClientConfig>> {
-    let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
-    Ok(Arc::new(config.with_root_certificates(roots).with_no_client_auth()))
+    exchange(TlsConnector::from(client_tls(None)?).connect(name, stream).await?, uri, token).await
 }
 
 async fn exchange(

@@ -7,9 +7,11 @@ mod coordinators;
 mod listening;
 mod notify;
 pub(crate) mod settings;
+mod webhooks;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
@@ -79,8 +81,10 @@ pub(crate) async fn run(arguments: ServeArgs, settings: &Settings) -> anyhow::Re
     match fleet {
         Some(file) => {
             let deploy = arguments.deploy;
+            let serving = Arc::new(serving);
+            let each = Arc::clone(&serving);
             let fleet = Fleet::builder(DatabaseFile::new(file), UrlConnector::new())
-                .each(move |_, mainstay| background(mainstay).deploy_schema(deploy))
+                .each(move |_, mainstay| each.delivering(background(mainstay)).deploy_schema(deploy))
                 .build()?;
             let stop = CancellationToken::new();
             let interface = serving.interface(fleet.clone(), metrics, stop.clone())?;
@@ -96,7 +100,8 @@ pub(crate) async fn run(arguments: ServeArgs, settings: &Settings) -> anyhow::Re
             };
             let embedded = matches!(database, Database::SqliteFile(_) | Database::SqliteMemory);
             let provider = database.open_with(settings.names()?, IfMissing::Create, POOL).await?;
-            let mainstay = background(Mainstay::builder_over(provider))
+            let mainstay = serving
+                .delivering(background(Mainstay::builder_over(provider)))
                 .watchdog(WatchdogOptions::default())
                 .deploy_schema(embedded || arguments.deploy)
                 .build()?;
@@ -108,7 +113,7 @@ pub(crate) async fn run(arguments: ServeArgs, settings: &Settings) -> anyhow::Re
     }
 }
 
-/// What runs beside the interface. Messages are handed out over HTTP alone, so there is no handler here.
+/// What runs beside the interface. Messages are handed out over HTTP, but for those that webhooks deliver.
 fn background(mainstay: MainstayBuilder) -> MainstayBuilder {
     mainstay
         .timers(|timers| timers)

@@ -8,6 +8,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use mainstay::runtime::MainstayBuilder;
+use mainstay::server::webhook::Webhooks;
 use mainstay::server::{
     Access, Interface, Limits, ListenOptions, Listener, Role, Stores, Token, TokenHash, TrustedProxy,
     server_tls,
@@ -16,6 +18,8 @@ use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 
 use crate::failure::Failure;
+
+use super::webhooks::{WebhookFile, webhooks};
 
 const LISTEN: &str = "127.0.0.1:7417";
 const TOKENS: &str = "MAINSTAY_TOKENS";
@@ -52,6 +56,8 @@ pub(crate) struct ServeFile {
     #[serde(default, rename = "token")]
     tokens: Vec<TokenFile>,
     proxy: Option<ProxyFile>,
+    #[serde(default, rename = "webhook")]
+    webhooks: Vec<WebhookFile>,
 }
 
 #[derive(Clone, Deserialize)]
@@ -79,6 +85,7 @@ pub(super) struct Serving {
     limits: Limits,
     options: ListenOptions,
     coordinate_fanouts: bool,
+    webhooks: Webhooks,
 }
 
 impl Serving {
@@ -120,7 +127,13 @@ impl Serving {
             }
         };
         let coordinate_fanouts = file.coordinate_fanouts.unwrap_or(false);
-        Ok(Self { address, access, limits, options, coordinate_fanouts })
+        let webhooks = webhooks(file.webhooks)?;
+        Ok(Self { address, access, limits, options, coordinate_fanouts, webhooks })
+    }
+
+    /// Makes the routes of webhooks handlers. What is under way at a stop has as long as answers have.
+    pub(super) fn delivering(&self, mainstay: MainstayBuilder) -> MainstayBuilder {
+        self.webhooks.register(mainstay, self.options.grace)
     }
 
     pub(super) fn coordinates_fanouts(&self) -> bool {

@@ -11,35 +11,76 @@ use crate::queue::{Claimed, DispatcherOptions, FailureReason, Outcome, Registere
 use crate::telemetry;
 
 use super::in_flight::InFlight;
+use super::seen::Seen;
 
 /// The rules of one dispatcher.
 pub(super) struct Admission {
     registry: Arc<Registry>,
     options: DispatcherOptions,
     store: Arc<str>,
+    seen: Seen,
 }
 
 impl Admission {
-    pub(super) fn new(registry: Arc<Registry>, options: DispatcherOptions, store: Arc<str>) -> Self {
-        Self { registry, options, store }
+    pub(super) fn new(
+        registry: Arc<Registry>,
+        options: DispatcherOptions,
+        store: Arc<str>,
+        seen: Seen,
+    ) -> Self {
+        Self { registry, options, store, seen }
     }
 
-    /// Topics that have as many messages waiting as may run: more would only be held, not handled.
-    pub(super) fn saturated_topics(&self, in_flight: &InFlight) -> Set<String> {
-        let saturated = self.registry.bounded().filter(|registered| is_saturated(in_flight, registered));
-        saturated.map(|registered| registered.topic.to_string()).collect()
+    /// The topics that a claim is for; none stands for all.
+    pub(super) fn only_topics(&self) -> Vec<String> {
+        if self.options.own_topics_only && !self.registry.has_prefixes() {
+            return self.registry.topics().map(str::to_owned).collect();
+        }
+        Vec::new()
+    }
+
+    /// The topic of a message, shared where it has a handler of its own.
+    pub(super) fn topic(registered: &Registered, topic: &str) -> Arc<str> {
+        if *registered.lane == *topic { Arc::clone(&registered.lane) } else { topic.into() }
+    }
+
+    /// Topics that have as many messages waiting as may run: more would only be held, not handled. And those that are left to others. Where
+    /// topics are handled by how they begin, of both only those that were seen.
+    pub(super) fn left_out(&self, in_flight: &InFlight) -> Set<String> {
+        let saturated = self.registry.bounded().filter(|(_, registered)| is_saturated(in_flight, registered));
+        let mut out: Set<String> = saturated.map(|(topic, _)| topic.to_owned()).collect();
+        if self.registry.has_prefixes() {
+            self.seen.collect(&mut out, |topic| match self.registry.get(topic) {
+                None => self.options.own_topics_only,
+                Some(registered) => is_saturated(in_flight, registered),
+            });
+        }
+        out
+    }
+
+    /// Remembers the topic of a message that came, where a claim can't say beforehand which are wanted.
+    pub(super) fn note(&self, topic: &str) {
+        if self.registry.has_prefixes() && !self.registry.has_topic(topic) {
+            self.seen.note(topic);
+        }
     }
 
     /// Whether a bounded topic has fewer messages here than it may run.
     pub(super) fn runs_dry(&self, in_flight: &InFlight, topic: &str) -> bool {
-        let bound = self.registry.get(topic).and_then(|registered| registered.policy.concurrency);
-        bound.is_some_and(|bound| in_flight.of_topic(topic) < bound)
+        let dry = |registered: &Registered| {
+            registered.policy.concurrency.is_some_and(|bound| in_flight.of_lane(&registered.lane) < bound)
+        };
+        self.registry.get(topic).is_some_and(dry)
     }
 
     /// The handler of a message that was just claimed, or why it is not kept.
     pub(super) fn admit(&self, in_flight: &InFlight, claimed: &Claimed) -> Result<&Arc<Registered>, Outcome> {
         let (store, topic, id) = (&self.store, &claimed.topic, claimed.id());
         let Some(registered) = self.registry.share(topic) else {
+            if self.options.own_topics_only {
+                // Others wait for it.
+                return Err(Outcome::Release { delay: None, error: None });
+            }
             let delay = self.options.no_handler_delay;
             telemetry::no_handler(store, topic, id, delay);
             return Err(Outcome::Release { delay: Some(delay), error: None });
@@ -71,5 +112,5 @@ impl Admission {
 }
 
 fn is_saturated(in_flight: &InFlight, registered: &Registered) -> bool {
-    registered.policy.concurrency.is_some_and(|bound| in_flight.of_topic(&registered.topic) >= bound * 2)
+    registered.policy.concurrency.is_some_and(|bound| in_flight.of_lane(&registered.lane) >= bound * 2)
 }

@@ -15,9 +15,7 @@ use crate::outbox::Outbox;
 use crate::queue::context::Ends;
 use crate::queue::pulse::Beat;
 use crate::queue::slots::{Slot, Slots};
-use crate::queue::{
-    ClaimHandle, ClaimRequest, Claimed, Context, DispatcherOptions, Registered, Registry, Settled,
-};
+use crate::queue::{ClaimHandle, ClaimRequest, Claimed, Context, DispatcherOptions, Registry, Settled};
 use crate::runtime::Waited;
 use crate::runtime::pause::{BLOCKED, Pause, TROUBLE};
 use crate::store::{WaitRequest, Wake};
@@ -26,8 +24,9 @@ use crate::telemetry::{self, Scene};
 use super::admission::Admission;
 use super::delivery::{self, End, Ended};
 use super::ended_runs::EndedRuns;
-use super::in_flight::{InFlight, LeaseTimes};
+use super::in_flight::{InFlight, LeaseTimes, Next};
 use super::renewing::Renewing;
+use super::seen::Seen;
 use super::settling::{Settling, provider_panicked};
 use super::source::{ClaimAnswer, Source, SourceEvent};
 use super::stopping::Stopping;
@@ -73,13 +72,13 @@ impl Engine {
         registry: Arc<Registry>,
         options: DispatcherOptions,
         owner: OwnerToken,
-        slots: Slots,
+        (slots, seen): (Slots, Seen),
         (stop, hurry): (CancellationToken, CancellationToken),
     ) -> Self {
         let trouble = || Pause::new(TROUBLE);
         let store: Arc<str> = ends.queue.store().identifier().into();
         Self {
-            admission: Admission::new(registry, options, Arc::clone(&store)),
+            admission: Admission::new(registry, options, Arc::clone(&store), seen),
             store,
             in_flight: InFlight::new(LeaseTimes::new(options.lease, options.renew_at)),
             poll: Pause::new((options.poll_min, options.poll_max)),
@@ -191,12 +190,13 @@ impl Engine {
         if batch == 0 || !worth_it {
             return;
         }
-        self.left_out = self.admission.saturated_topics(&self.in_flight);
+        self.left_out = self.admission.left_out(&self.in_flight);
         let request = ClaimRequest::new(self.owner)
             .lease(self.options.lease)
             .batch(batch as u32)
             // Each topic's own limit is applied when the message is here; others' messages must not fail by ours.
             .delivery_limit(ClaimRequest::DELIVERY_LIMIT_MAX)
+            .only_topics(self.admission.only_topics())
             .except_topics(self.left_out.iter().cloned().collect());
         let queue = self.queue.clone();
         self.source = Source::Claiming(tokio::spawn(async move {
@@ -242,11 +242,12 @@ impl Engine {
         self.claim_trouble.reset();
         self.beat.claimed();
         let count = batch.items.len();
-        for claimed in batch.items {
-            self.take_in(claimed, asked_at);
-        }
+        let kept = self.take_in(batch.items, asked_at);
         if self.stopping.is_some() {
             self.release_waiting();
+        } else if self.options.own_topics_only && count > 0 && kept == 0 {
+            // All of it is for others, or too much for now. Claiming goes on, but not as fast as it can.
+            self.source = Source::Paused(Instant::now() + self.blocked.step());
         } else if count > 0 || !batch.rejected.is_empty() {
             self.poll.reset();
             self.blocked.reset();
@@ -266,11 +267,10 @@ impl Engine {
     fn on_only_claim(&mut self, answer: Result<ClaimAnswer, JoinError>) {
         let claimed = match answer {
             Ok((asked_at, _, answer)) => answer.map(|batch| {
-                let count = batch.items.len() + batch.rejected.len();
-                for claimed in batch.items {
-                    self.take_in(claimed, asked_at);
-                }
-                count
+                let count = batch.items.len();
+                let kept = self.take_in(batch.items, asked_at);
+                // What is left to others is no work that was done.
+                batch.rejected.len() + if self.options.own_topics_only { kept } else { count }
             }),
             Err(panic) => Err(provider_panicked("dispatcher.claim", panic)),
         };
@@ -287,11 +287,21 @@ impl Engine {
         }
     }
 
-    fn take_in(&mut self, claimed: Claimed, asked_at: Instant) {
-        match self.admission.admit(&self.in_flight, &claimed) {
-            Ok(registered) => self.in_flight.add(claimed, Arc::clone(registered), asked_at),
-            Err(outcome) => self.settling.push(claimed.handle, outcome),
+    /// Keeps what is for this dispatcher, and gives the rest back. Returns how much it keeps.
+    fn take_in(&mut self, items: Vec<Claimed>, asked_at: Instant) -> usize {
+        let mut kept = 0;
+        for claimed in items {
+            self.admission.note(&claimed.topic);
+            match self.admission.admit(&self.in_flight, &claimed) {
+                Ok(registered) => {
+                    let topic = Admission::topic(registered, &claimed.topic);
+                    self.in_flight.add(claimed, topic, Arc::clone(registered), asked_at);
+                    kept += 1;
+                }
+                Err(outcome) => self.settling.push(claimed.handle, outcome),
+            }
         }
+        kept
     }
 
     /// Waits for what the last claim could not bring. A topic that has become saturated by that claim would end the wait
@@ -300,9 +310,10 @@ impl Engine {
         if self.left_out_runs_dry() {
             return;
         }
-        self.left_out.extend(self.admission.saturated_topics(&self.in_flight));
+        self.left_out.extend(self.admission.left_out(&self.in_flight));
         let request = WaitRequest::new(self.owner)
             .timeout(self.poll.step())
+            .only_topics(self.admission.only_topics())
             .except_topics(self.left_out.iter().cloned().collect());
         let queue = self.queue.clone();
         let wait = async move { queue.store().wait(&request).await };
@@ -327,21 +338,16 @@ impl Engine {
                 self.next_slot.get_or_insert_with(|| Box::pin(self.slots.clone().take()));
                 return;
             };
-            let Some((claimed, registered, asked_at)) = self.in_flight.pop_waiting() else { break };
-            self.start_handler(*claimed, registered, asked_at, slot);
+            let Some(next) = self.in_flight.pop_waiting() else { break };
+            self.start_handler(next, slot);
         }
         // Nobody here needs one now; others may.
         (self.spare, self.next_slot) = (None, None);
     }
 
-    fn start_handler(
-        &mut self,
-        claimed: Claimed,
-        registered: Arc<Registered>,
-        asked_at: Instant,
-        slot: Slot,
-    ) {
-        let handle = claimed.handle;
+    fn start_handler(&mut self, next: Next, slot: Slot) {
+        let Next { claimed, topic, registered, asked_at } = next;
+        let (handle, claimed) = (claimed.handle, *claimed);
         let since_claim = asked_at.elapsed();
         if let Some(outcome) = self.admission.too_late(&claimed, since_claim) {
             return self.settling.push(handle, outcome);
@@ -352,7 +358,7 @@ impl Engine {
                 Duration::try_from(claimed.claimed_at.duration_since(claimed.due_at)).unwrap_or_default()
             })
             .map(|lag| lag + since_claim);
-        let scene = Scene { store: Arc::clone(&self.store), topic: Arc::clone(&registered.topic) };
+        let scene = Scene { store: Arc::clone(&self.store), topic };
         telemetry::handler_started(&scene, claimed.message_id, lag);
         let context = Context::new(claimed, Arc::clone(&self.ends), self.owner, self.hurry.clone());
         self.ended_runs.begun(&context);

@@ -23,6 +23,7 @@ pub(super) enum Stage {
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) stage: Stage,
+    pub(super) topic: Arc<str>,
     /// What handles it.
     pub(super) registered: Arc<Registered>,
     pub(super) keyed: bool,
@@ -36,7 +37,15 @@ pub(super) struct Entry {
     pub(super) lost: bool,
 }
 
-/// What a topic has of the claims.
+/// What a handler is to begin with.
+pub(super) struct Next {
+    pub(super) claimed: Box<Claimed>,
+    pub(super) topic: Arc<str>,
+    pub(super) registered: Arc<Registered>,
+    pub(super) asked_at: Instant,
+}
+
+/// What the topics of one handler have of the claims.
 #[derive(Debug, Default)]
 struct Share {
     held: usize,
@@ -72,8 +81,8 @@ pub(super) struct InFlight {
     entries: Map<ClaimHandle, Entry>,
     waiting: VecDeque<ClaimHandle>,
     running: Set<WorkItemId>,
-    /// Of topics that bound their own concurrency. Nobody asks for the others.
-    by_topic: Map<Arc<str>, Share>,
+    /// Of lanes whose concurrency is bounded. Nobody asks for the others.
+    by_lane: Map<Arc<str>, Share>,
     times: LeaseTimes,
     next_renewal: Option<Instant>,
     next_deadline: Option<Instant>,
@@ -85,7 +94,7 @@ impl InFlight {
             entries: Map::default(),
             waiting: VecDeque::new(),
             running: Set::default(),
-            by_topic: Map::default(),
+            by_lane: Map::default(),
             times,
             next_renewal: None,
             next_deadline: None,
@@ -100,14 +109,14 @@ impl InFlight {
         self.waiting.len()
     }
 
-    /// How many claims of a topic are held.
-    pub(super) fn of_topic(&self, topic: &str) -> usize {
-        self.by_topic.get(topic).map_or(0, |share| share.held)
+    /// How many claims of a lane are held, if it is bounded.
+    pub(super) fn of_lane(&self, lane: &str) -> usize {
+        self.by_lane.get(lane).map_or(0, |share| share.held)
     }
 
-    /// Whether one more handler of a topic may run.
+    /// Whether it may run once more.
     fn may_run(&self, registered: &Registered) -> bool {
-        let running = || self.by_topic.get(&registered.topic).map_or(0, |share| share.running);
+        let running = || self.by_lane.get(&registered.lane).map_or(0, |share| share.running);
         registered.policy.concurrency.is_none_or(|bound| running() < bound)
     }
 
@@ -121,12 +130,19 @@ impl InFlight {
         self.next_deadline
     }
 
-    /// Takes in a claim that was asked for at `asked_at`, and what handles it.
-    pub(super) fn add(&mut self, claimed: Claimed, registered: Arc<Registered>, asked_at: Instant) {
+    /// Takes in a claim of this topic that was asked for at `asked_at`, and what handles it.
+    pub(super) fn add(
+        &mut self,
+        claimed: Claimed,
+        topic: Arc<str>,
+        registered: Arc<Registered>,
+        asked_at: Instant,
+    ) {
         let handle = claimed.handle;
         let (renew_at, deadline) = (self.times.renewal(asked_at), self.times.deadline(asked_at));
-        share_of(&mut self.by_topic, &registered, |share| share.held += 1);
+        share_of(&mut self.by_lane, &registered, |share| share.held += 1);
         let entry = Entry {
+            topic,
             registered,
             keyed: claimed.ordering_key.is_some(),
             stage: Stage::Waiting(Box::new(claimed)),
@@ -146,7 +162,7 @@ impl InFlight {
     }
 
     /// The next waiting claim that its topic lets run and whose row has no handler running from an earlier claim.
-    pub(super) fn pop_waiting(&mut self) -> Option<(Box<Claimed>, Arc<Registered>, Instant)> {
+    pub(super) fn pop_waiting(&mut self) -> Option<Next> {
         let ready = |handle: &ClaimHandle| {
             let entry = self.entries.get(handle);
             entry.is_some_and(|entry| !self.running.contains(&handle.id()) && self.may_run(&entry.registered))
@@ -155,7 +171,12 @@ impl InFlight {
         let handle = self.waiting.remove(at)?;
         let entry = self.entries.get_mut(&handle)?;
         match std::mem::replace(&mut entry.stage, Stage::Ended) {
-            Stage::Waiting(claimed) => Some((claimed, Arc::clone(&entry.registered), entry.asked_at)),
+            Stage::Waiting(claimed) => Some(Next {
+                claimed,
+                topic: Arc::clone(&entry.topic),
+                registered: Arc::clone(&entry.registered),
+                asked_at: entry.asked_at,
+            }),
             other => {
                 entry.stage = other;
                 None
@@ -167,7 +188,7 @@ impl InFlight {
     pub(super) fn set_running(&mut self, handle: ClaimHandle, context: Context) {
         self.running.insert(handle.id());
         if let Some(entry) = self.entries.get_mut(&handle) {
-            share_of(&mut self.by_topic, &entry.registered, |share| share.running += 1);
+            share_of(&mut self.by_lane, &entry.registered, |share| share.running += 1);
             entry.stage = Stage::Running(context);
         }
     }
@@ -177,7 +198,7 @@ impl InFlight {
         self.running.remove(&handle.id());
         let Some(entry) = self.entries.get_mut(&handle) else { return true };
         entry.stage = Stage::Ended;
-        share_of(&mut self.by_topic, &entry.registered, |share| {
+        share_of(&mut self.by_lane, &entry.registered, |share| {
             share.running = share.running.saturating_sub(1)
         });
         entry.lost
@@ -186,7 +207,7 @@ impl InFlight {
     /// Forgets a claim. True when it had an ordering key, so that its next message may be claimable now.
     pub(super) fn remove(&mut self, handle: ClaimHandle) -> bool {
         let Some(entry) = self.entries.remove(&handle) else { return false };
-        share_of(&mut self.by_topic, &entry.registered, |share| share.held = share.held.saturating_sub(1));
+        share_of(&mut self.by_lane, &entry.registered, |share| share.held = share.held.saturating_sub(1));
         if self.entries.is_empty() {
             (self.next_renewal, self.next_deadline) = (None, None);
         }
@@ -282,11 +303,11 @@ impl InFlight {
             Stage::Running(context) => {
                 context.cancel();
                 entry.lost = true;
-                return Some(Arc::clone(&entry.registered.topic));
+                return Some(Arc::clone(&entry.topic));
             }
             Stage::Waiting(_) => {}
         }
-        let topic = Arc::clone(&entry.registered.topic);
+        let topic = Arc::clone(&entry.topic);
         self.waiting.retain(|waiting| *waiting != handle);
         self.remove(handle);
         Some(topic)
@@ -301,9 +322,9 @@ impl InFlight {
     }
 }
 
-/// Changes what a topic has, if that is counted.
-fn share_of(by_topic: &mut Map<Arc<str>, Share>, registered: &Registered, change: impl FnOnce(&mut Share)) {
+/// Changes what a lane has, if that is counted.
+fn share_of(by_lane: &mut Map<Arc<str>, Share>, registered: &Registered, change: impl FnOnce(&mut Share)) {
     if registered.policy.concurrency.is_some() {
-        change(by_topic.entry(Arc::clone(&registered.topic)).or_default());
+        change(by_lane.entry(Arc::clone(&registered.lane)).or_default());
     }
 }

@@ -10,6 +10,7 @@ mod ended_runs;
 mod engine;
 mod in_flight;
 mod renewing;
+mod seen;
 mod settling;
 mod source;
 mod stopping;
@@ -25,6 +26,7 @@ use crate::job::Jobs;
 use crate::outbox::Outbox;
 use crate::runtime::{Lifecycle, Service};
 
+use self::seen::Seen;
 use super::context::Ends;
 use super::slots::Slots;
 use super::{DispatcherOptions, Registry};
@@ -39,6 +41,7 @@ pub struct Dispatcher {
     registry: Arc<Registry>,
     options: DispatcherOptions,
     slots: Slots,
+    seen: Seen,
 }
 
 impl Dispatcher {
@@ -53,6 +56,7 @@ impl Dispatcher {
             registry: Arc::new(registry),
             options,
             slots: Slots::default(),
+            seen: Seen::default(),
         })
     }
 
@@ -85,8 +89,8 @@ impl Dispatcher {
         // A new owner for every run: what an earlier run left behind is not ours to settle.
         let owner = OwnerToken::new();
         let ends = Ends { queue: self.queue.clone(), outbox: self.outbox.clone(), jobs: self.jobs.clone() };
-        let (registry, slots) = (Arc::clone(&self.registry), self.slots.clone());
-        engine::Engine::new(ends, registry, self.options, owner, slots, stop)
+        let (registry, shared) = (Arc::clone(&self.registry), (self.slots.clone(), self.seen.clone()));
+        engine::Engine::new(ends, registry, self.options, owner, shared, stop)
     }
 
     /// Where the starts, the outputs and the ends of jobs' runs are noted. Defaults to nowhere.

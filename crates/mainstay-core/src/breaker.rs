@@ -1,6 +1,6 @@
-//! When a database that fails is tried again, and what is known of its trouble.
+//! When something that fails is tried again, and what is known of its trouble: a database of a fleet, the receiver of a webhook.
 //!
-//! The breaker opens at the first failure; while it is open nobody works on the database. After a pause that doubles, one look is let
+//! The breaker opens after some failures in a row; while it is open it is left alone. After a pause that doubles, one look is let
 //! through (half-open), and its answer closes the breaker or opens it again. What has failed at work, although it answered looks, is closed
 //! only by work that succeeds: a database that can be read and not be written must not look well in between.
 
@@ -11,9 +11,9 @@ use uuid::Uuid;
 
 use crate::error::{Error, ErrorKind, Result};
 
-const OPTIONS: &str = "fleet.options";
+const OPTIONS: &str = "breaker.options";
 
-/// When a database that fails is tried again.
+/// When something that fails is tried again.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub struct BreakerOptions {
@@ -30,7 +30,8 @@ impl Default for BreakerOptions {
 }
 
 impl BreakerOptions {
-    pub(super) fn validate(&self) -> Result<()> {
+    /// Refuses values outside their bounds.
+    pub fn validate(&self) -> Result<()> {
         if self.min.is_zero() || self.max < self.min {
             let reason =
                 format_args!("must be above zero and at most `max` ({:?}), got {:?}", self.max, self.min);
@@ -40,7 +41,7 @@ impl BreakerOptions {
     }
 }
 
-/// Whether a database is worked on.
+/// Whether it is worked on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BreakerState {
     /// It answers.
@@ -51,10 +52,12 @@ pub enum BreakerState {
     HalfOpen,
 }
 
-/// The breaker of one database.
+/// The breaker of one database, or one receiver.
 #[derive(Debug)]
-pub(super) struct Breaker {
+pub struct Breaker {
     options: BreakerOptions,
+    /// So many failures in a row open it.
+    bears: u32,
     state: BreakerState,
     since: Timestamp,
     failures: u32,
@@ -65,9 +68,11 @@ pub(super) struct Breaker {
 }
 
 impl Breaker {
-    pub(super) fn new(options: BreakerOptions) -> Self {
+    /// One that is closed, and opens at the first failure.
+    pub fn new(options: BreakerOptions) -> Self {
         Self {
             options,
+            bears: 1,
             state: BreakerState::Closed,
             since: Timestamp::now(),
             failures: 0,
@@ -77,73 +82,92 @@ impl Breaker {
         }
     }
 
-    pub(super) fn state(&self) -> BreakerState {
+    /// The same, opened by so many failures in a row; none is as one.
+    #[must_use]
+    pub fn opening_after(mut self, failures: u32) -> Self {
+        self.bears = failures.max(1);
+        self
+    }
+
+    /// How it stands.
+    pub fn state(&self) -> BreakerState {
         self.state
     }
 
     /// Since when it is closed, or not.
-    pub(super) fn since(&self) -> Timestamp {
+    pub(crate) fn since(&self) -> Timestamp {
         self.since
     }
 
     /// Failures in a row.
-    pub(super) fn failures(&self) -> u32 {
+    pub fn failures(&self) -> u32 {
         self.failures
     }
 
     /// What the last failure said, also if it is over.
-    pub(super) fn last_error(&self) -> Option<&(ErrorKind, String)> {
+    pub(crate) fn last_error(&self) -> Option<&(ErrorKind, String)> {
         self.last_error.as_ref()
     }
 
-    /// When the database may be looked at again; none if there is nothing to wait for.
-    pub(super) fn retry_at(&self) -> Option<Instant> {
+    /// When it may be looked at again; none if there is nothing to wait for.
+    pub fn retry_at(&self) -> Option<Instant> {
         self.retry_at
     }
 
     /// A look is under way.
-    pub(super) fn tries(&mut self) {
+    pub fn tries(&mut self) {
         if self.state == BreakerState::Open {
             self.state = BreakerState::HalfOpen;
         }
     }
 
+    /// A look has come to no answer. The next one is let through at once.
+    pub fn tried_in_vain(&mut self) {
+        if self.state == BreakerState::HalfOpen {
+            self.state = BreakerState::Open;
+            self.retry_at = Some(Instant::now());
+        }
+    }
+
     /// Lets the next look through at once.
-    pub(super) fn hasten(&mut self) {
+    pub(crate) fn hasten(&mut self) {
         self.retry_at = self.retry_at.map(|_| Instant::now());
     }
 
     /// Whether only work can tell that the database is well again.
-    pub(super) fn is_unproven(&self) -> bool {
+    pub(crate) fn is_unproven(&self) -> bool {
         self.unproven
     }
 
     /// Whether it answers looks and is being tried at work.
-    pub(super) fn is_tried_at_work(&self) -> bool {
+    pub(crate) fn is_tried_at_work(&self) -> bool {
         self.unproven && self.state == BreakerState::HalfOpen && self.retry_at.is_none()
     }
 
     /// Forgets what was wrong: it is somebody else's to find out.
-    pub(super) fn forget(&mut self) {
+    pub(crate) fn forget(&mut self) {
         if self.state != BreakerState::Closed {
-            *self = Self { last_error: self.last_error.take(), ..Self::new(self.options) };
+            *self = Self {
+                last_error: self.last_error.take(),
+                ..Self::new(self.options).opening_after(self.bears)
+            };
         }
     }
 
     /// The database has answered a look, and is to be tried at work.
-    pub(super) fn tries_at_work(&mut self) {
+    pub(crate) fn tries_at_work(&mut self) {
         self.tries();
         self.retry_at = None;
     }
 
     /// The database has failed at work, although it answers looks. Returns as [`Self::failed`] does.
-    pub(super) fn failed_at_work(&mut self, error: &Error) -> (Duration, bool) {
+    pub(crate) fn failed_at_work(&mut self, error: &Error) -> (Duration, bool) {
         self.unproven = true;
         self.failed(error)
     }
 
-    /// The database is well. Returns whether that is news.
-    pub(super) fn succeeded(&mut self) -> bool {
+    /// It is well. Returns whether that is news.
+    pub fn succeeded(&mut self) -> bool {
         let news = self.state != BreakerState::Closed;
         if news {
             self.since = Timestamp::now();
@@ -153,19 +177,22 @@ impl Breaker {
         news
     }
 
-    /// The database has failed. Returns the pause, and whether the failure is news.
-    pub(super) fn failed(&mut self, error: &Error) -> (Duration, bool) {
+    /// It has failed. Returns the pause, and whether it has opened by that; a breaker that stays closed asks for none.
+    pub fn failed(&mut self, error: &Error) -> (Duration, bool) {
+        self.failures = self.failures.saturating_add(1);
+        self.last_error = Some((error.kind(), error.to_string()));
+        let Some(beyond) = self.failures.checked_sub(self.bears) else {
+            return (Duration::ZERO, false);
+        };
         let news = self.state == BreakerState::Closed;
         if news {
             self.since = Timestamp::now();
         }
-        let doubled = self.options.min.saturating_mul(2u32.saturating_pow(self.failures.min(30)));
+        let doubled = self.options.min.saturating_mul(2u32.saturating_pow(beyond.min(30)));
         // Between half and all of it, so that many that failed together don't come back together.
         let part = f64::from(Uuid::new_v4().as_u128() as u16) / f64::from(u16::MAX);
         let pause = doubled.min(self.options.max).mul_f64(0.5 + part / 2.0);
-        self.failures = self.failures.saturating_add(1);
         self.state = BreakerState::Open;
-        self.last_error = Some((error.kind(), error.to_string()));
         self.retry_at = Some(Instant::now() + pause);
         (pause, news)
     }
@@ -192,6 +219,29 @@ mod tests {
         assert_eq!((breaker.state(), breaker.failures()), (BreakerState::Closed, 0));
         assert!(breaker.last_error().is_some(), "what was wrong is still to be read");
         assert!(!breaker.succeeded());
+    }
+
+    #[test]
+    fn it_can_bear_some_failures_before_it_opens() {
+        let options = BreakerOptions::default();
+        let mut breaker = Breaker::new(options).opening_after(3);
+        for _ in 0..2 {
+            assert_eq!(breaker.failed(&error()), (Duration::ZERO, false));
+            assert_eq!((breaker.state(), breaker.retry_at()), (BreakerState::Closed, None));
+        }
+        breaker.succeeded();
+        assert_eq!(breaker.failures(), 0, "they count in a row only");
+        breaker.failed(&error());
+        breaker.failed(&error());
+        let (pause, news) = breaker.failed(&error());
+        assert!(news && pause <= options.min && breaker.state() == BreakerState::Open);
+        breaker.tries();
+        breaker.tried_in_vain();
+        assert_eq!(breaker.state(), BreakerState::Open);
+        assert!(
+            breaker.retry_at().is_some_and(|at| at <= Instant::now()),
+            "the next look is let through at once"
+        );
     }
 
     #[test]
