@@ -8,7 +8,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::hash::{Map, Set};
 use crate::id::WorkItemId;
-use crate::queue::{ClaimHandle, Claimed, Context};
+use crate::queue::{ClaimHandle, Claimed, Context, Settlement};
+use crate::telemetry;
+use crate::trace::TraceContext;
 
 /// Where a claim stands.
 #[derive(Debug)]
@@ -17,8 +19,8 @@ pub(super) enum Stage {
     Waiting(Box<Claimed>),
     /// Its handler is running.
     Running(Context),
-    /// Its handler has ended; it is being settled.
-    Ended,
+    /// Its handler has ended, or never began; it is being settled. The context it ran in, if anybody wants to know.
+    Ended(Option<Box<TraceContext>>),
 }
 
 /// A claim this dispatcher holds.
@@ -154,7 +156,7 @@ impl InFlight {
         let at = self.waiting.iter().position(ready)?;
         let handle = self.waiting.remove(at)?;
         let entry = self.entries.get_mut(&handle)?;
-        match std::mem::replace(&mut entry.stage, Stage::Ended) {
+        match std::mem::replace(&mut entry.stage, Stage::Ended(None)) {
             Stage::Waiting(claimed) => Some((handle, claimed, entry.asked_at)),
             other => {
                 entry.stage = other;
@@ -180,7 +182,11 @@ impl InFlight {
     pub(super) fn set_ended(&mut self, handle: ClaimHandle) -> bool {
         self.running.remove(&handle.id());
         let Some(entry) = self.entries.get_mut(&handle) else { return true };
-        entry.stage = Stage::Ended;
+        let trace = match &entry.stage {
+            Stage::Running(context) if telemetry::spans_wanted() => Some(Box::new(context.trace())),
+            _ => None,
+        };
+        entry.stage = Stage::Ended(trace);
         let lost = entry.lost;
         decrement(&mut self.running_by_topic, &entry.topic);
         lost
@@ -201,10 +207,23 @@ impl InFlight {
         let handles: Vec<_> = self.waiting.drain(..).collect();
         for handle in &handles {
             if let Some(entry) = self.entries.get_mut(handle) {
-                entry.stage = Stage::Ended;
+                entry.stage = Stage::Ended(None);
             }
         }
         handles
+    }
+
+    /// The contexts that the handlers of these claims ran in, if anybody wants to know.
+    pub(super) fn handled(&self, settlements: &[Settlement]) -> Vec<TraceContext> {
+        if !telemetry::spans_wanted() {
+            return Vec::new();
+        }
+        let stages = settlements.iter().filter_map(|settlement| self.entries.get(&settlement.claim));
+        let traces = stages.filter_map(|entry| match &entry.stage {
+            Stage::Ended(trace) => trace.as_deref().copied(),
+            _ => None,
+        });
+        traces.collect()
     }
 
     /// Drops every running handler.
@@ -228,7 +247,10 @@ impl InFlight {
         for (handle, entry) in &mut self.entries {
             // One whose own transaction is acking has its row locked: a renewal would wait for it, and with it all others.
             let is_acking = matches!(&entry.stage, Stage::Running(context) if context.is_completing());
-            if entry.renew_at <= horizon && !entry.lost && !is_acking && !matches!(entry.stage, Stage::Ended)
+            if entry.renew_at <= horizon
+                && !entry.lost
+                && !is_acking
+                && !matches!(entry.stage, Stage::Ended(_))
             {
                 // Until the answer comes, which sets it anew.
                 entry.renew_at = far;
@@ -266,7 +288,7 @@ impl InFlight {
     /// Claims that may have lapsed by now. What becomes of them must be followed by [`Self::recompute`].
     pub(super) fn lapsed(&self, now: Instant) -> Vec<ClaimHandle> {
         let is_lapsed =
-            |entry: &Entry| entry.deadline <= now && !entry.lost && !matches!(entry.stage, Stage::Ended);
+            |entry: &Entry| entry.deadline <= now && !entry.lost && !matches!(entry.stage, Stage::Ended(_));
         self.entries.iter().filter(|(_, entry)| is_lapsed(entry)).map(|(handle, _)| *handle).collect()
     }
 
@@ -276,7 +298,7 @@ impl InFlight {
     pub(super) fn lose(&mut self, handle: ClaimHandle) -> Option<Arc<str>> {
         let entry = self.entries.get_mut(&handle)?;
         match &entry.stage {
-            Stage::Ended => return None,
+            Stage::Ended(_) => return None,
             Stage::Running(context) if context.is_completing() => {
                 // Looked at again a little later, should the commit get stuck.
                 entry.deadline = Instant::now() + self.times.lease / 10;
@@ -298,7 +320,7 @@ impl InFlight {
     /// Computes the next events anew after claims were renewed or lost.
     pub(super) fn recompute(&mut self) {
         let open =
-            || self.entries.values().filter(|entry| !entry.lost && !matches!(entry.stage, Stage::Ended));
+            || self.entries.values().filter(|entry| !entry.lost && !matches!(entry.stage, Stage::Ended(_)));
         self.next_renewal = open().map(|entry| entry.renew_at).min();
         self.next_deadline = open().map(|entry| entry.deadline).min();
     }
