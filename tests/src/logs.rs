@@ -24,7 +24,7 @@ pub struct CapturedLogs {
 /// One thing that was logged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogRecord {
-    /// Whether it is a span, or fields a span got later; otherwise it is an event: a line in a log.
+    /// Whether it is a span, or one that got further fields, with all it had before; otherwise it is an event: a line in a log.
     pub is_span: bool,
     /// How important it is.
     pub level: Level,
@@ -187,19 +187,21 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for CaptureLayer {
         lock(&self.records).push(record);
     }
 
-    fn on_new_span(&self, attributes: &Attributes<'_>, _: &Id, _: Context<'_, S>) {
+    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
         let mut record = LogRecord::new(true, attributes.metadata());
         attributes.record(&mut FieldsOf(&mut record));
+        if let Some(span) = context.span(id) {
+            span.extensions_mut().insert(record.clone());
+        }
         lock(&self.records).push(record);
     }
 
     fn on_record(&self, id: &Id, values: &Record<'_>, context: Context<'_, S>) {
-        let Some(metadata) = context.metadata(id) else {
-            return;
-        };
-        let mut record = LogRecord::new(true, metadata);
-        values.record(&mut FieldsOf(&mut record));
-        lock(&self.records).push(record);
+        let Some(span) = context.span(id) else { return };
+        let mut extensions = span.extensions_mut();
+        let Some(record) = extensions.get_mut::<LogRecord>() else { return };
+        values.record(&mut FieldsOf(record));
+        lock(&self.records).push(record.clone());
     }
 }
 

@@ -1,13 +1,18 @@
-//! Log lines, on stderr.
+//! Log lines, on stderr, and spans, to wherever traces go.
 
 use std::io::IsTerminal;
 
-use tracing_subscriber::EnvFilter;
+use mainstay::otlp::Otlp;
+use mainstay::telemetry::SPANS;
+use tracing_subscriber::filter::filter_fn;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer, fmt};
 
 use crate::failure::Failure;
 
-/// Sends log lines that pass the filter to stderr.
-pub(crate) fn start(filter: &str) -> Result<(), Failure> {
+/// Sends log lines that pass the filter to stderr, and the engine's spans to the collector, if there is one.
+pub(crate) fn start(filter: &str, otlp: Option<&Otlp>) -> Result<(), Failure> {
     let wrong = |why: String| {
         Failure::usage("the log filter (MAINSTAY_LOG or `log` in the configuration file) is not valid")
             .because(why)
@@ -19,11 +24,15 @@ pub(crate) fn start(filter: &str) -> Result<(), Failure> {
         )));
     }
     let filter = EnvFilter::try_new(filter).map_err(|error| wrong(error.to_string()))?;
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .init();
+    let ansi = std::io::stderr().is_terminal();
+    let Some(spans) = otlp.and_then(|otlp| otlp.layer()) else {
+        fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(ansi).init();
+        return Ok(());
+    };
+    // Each with a filter of its own: what is logged has nothing to do with what is traced.
+    let lines = fmt::layer().with_writer(std::io::stderr).with_ansi(ansi).with_filter(filter);
+    let spans = spans.with_filter(filter_fn(|metadata| metadata.is_span() && metadata.target() == SPANS));
+    tracing_subscriber::registry().with(lines).with(spans).init();
     Ok(())
 }
 

@@ -9,6 +9,7 @@ mod failure;
 mod histogram;
 mod log;
 mod meter;
+mod otlp;
 mod output;
 mod redact;
 mod screen;
@@ -43,10 +44,19 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     if let Command::Lease(commands::lease::LeaseCommand::Bound(arguments)) = &cli.command {
         return Err(commands::bound::turn_into(arguments));
     }
-    let settings = Settings::collect(cli.flags)?;
-    // The demo's handlers fail on purpose all the time; nobody wants to read that unasked.
-    log::start(settings.log_filter(!matches!(cli.command, Command::Demo(_))))?;
+    let mut settings = Settings::collect(cli.flags)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let mut unheeded = Vec::new();
+    if matches!(cli.command, Command::Serve(_) | Command::Demo(_)) {
+        let within = runtime.enter();
+        (settings.otlp, unheeded) = otlp::start(settings.telemetry.clone())?;
+        drop(within);
+    }
+    // The demo's handlers fail on purpose all the time; nobody wants to read that unasked.
+    log::start(settings.log_filter(!matches!(cli.command, Command::Demo(_))), settings.otlp.as_ref())?;
+    for told in unheeded {
+        tracing::warn!("{told}");
+    }
     let outcome = runtime.block_on(async {
         match cli.command {
             Command::Demo(arguments) => commands::demo::run(arguments, &settings).await,
@@ -70,6 +80,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             Command::Bench(arguments) => commands::bench::run(arguments, &settings).await,
         }
     });
+    otlp::stop(settings.otlp.take(), runtime);
     // What to do about some errors depends on the database. One that can't be read from its URL was told as that.
     outcome.map_err(|error| failure::at(error, settings.database().ok().flatten().as_ref()))
 }

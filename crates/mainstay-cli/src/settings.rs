@@ -4,6 +4,7 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use mainstay::audit::Actor;
+use mainstay::otlp::{Otlp, OtlpOptions};
 use mainstay::store::Names;
 use serde::Deserialize;
 
@@ -25,6 +26,7 @@ struct File {
     fleet: Option<String>,
     log: Option<String>,
     serve: Option<ServeFile>,
+    telemetry: Option<OtlpOptions>,
 }
 
 /// The settings every command shares.
@@ -38,6 +40,10 @@ pub(crate) struct Settings {
     log: Option<String>,
     /// The section `[serve]`.
     pub(crate) serve: ServeFile,
+    /// The section `[telemetry]`.
+    pub(crate) telemetry: OtlpOptions,
+    /// Where traces and metrics go, while a command runs that has some.
+    pub(crate) otlp: Option<Otlp>,
     /// Who does what is done.
     pub(crate) actor: Actor,
     pub(crate) json: bool,
@@ -71,6 +77,8 @@ impl Settings {
             outbox_table: first(flags.outbox_table, "MAINSTAY_OUTBOX_TABLE", file.outbox_table)?,
             fleet: file.fleet,
             serve: file.serve.unwrap_or_default(),
+            telemetry: file.telemetry.unwrap_or_default(),
+            otlp: None,
             log: if flags.quiet { None } else { first(from_flags, "MAINSTAY_LOG", file.log)? },
             json: flags.json,
             quiet: flags.quiet,
@@ -172,6 +180,6 @@ fn read_file(named: Option<&Path>) -> Result<File, Failure> {
         let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
         Failure::usage(format!("the configuration file {}, line {line}", path.display()))
             .because(error.message())
-            .hint("the keys are database, schema, outbox_table, fleet and log, each with a text, and the section [serve]")
+            .hint("the keys are database, schema, outbox_table, fleet and log, each with a text, and the sections [serve] and [telemetry]")
     })
 }

@@ -1,7 +1,7 @@
 //! W3C trace context: how a trace goes on across the queue.
 //!
 //! The context in force at enqueue travels in the message's `traceparent` header. The handler's span is its child,
-//! and what the handler enqueues continues from there.
+//! and what the handler enqueues continues from there. With the feature `otel`, contexts are those of OpenTelemetry's spans.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,9 +9,13 @@ use std::hash::{BuildHasher, RandomState};
 use std::str::FromStr;
 
 use crate::error::{Error, Result};
+use crate::telemetry;
 
 /// The header that carries a [`TraceContext`].
 pub const TRACEPARENT: &str = "traceparent";
+
+/// The header with what tracing systems say of a trace among themselves. It means nothing without [`TRACEPARENT`].
+pub const TRACESTATE: &str = "tracestate";
 
 tokio::task_local! {
     static CURRENT: TraceContext;
@@ -26,6 +30,16 @@ pub struct TraceContext {
 }
 
 impl TraceContext {
+    #[cfg(feature = "otel")]
+    pub(crate) fn from_parts(trace_id: u128, span_id: u64, sampled: bool) -> Self {
+        Self { trace_id, span_id, sampled }
+    }
+
+    #[cfg(feature = "otel")]
+    pub(crate) fn to_parts(self) -> (u128, u64, bool) {
+        (self.trace_id, self.span_id, self.sampled)
+    }
+
     /// A new trace.
     pub fn root() -> Self {
         Self { trace_id: random(), span_id: random_span(), sampled: true }
@@ -47,14 +61,27 @@ impl TraceContext {
         format!("{:016x}", self.span_id)
     }
 
-    /// The context of the handler that is running on this task, if any.
+    /// Where the code that asks stands: in OpenTelemetry's current span, or else in the handler, or the scope, that is running on this task.
     pub fn current() -> Option<Self> {
+        telemetry::current_context().or_else(Self::of_task)
+    }
+
+    /// That of the handler, or the scope, that is running on this task, whatever spans there are in it.
+    pub(crate) fn of_task() -> Option<Self> {
         CURRENT.try_with(|context| *context).ok()
     }
 
     /// Runs `future` with this context as [`TraceContext::current`].
     pub async fn scope<F: Future>(self, future: F) -> F::Output {
         CURRENT.scope(self, future).await
+    }
+
+    /// Runs `future` with a context as [`TraceContext::current`], if there is one.
+    pub async fn within<F: Future>(context: Option<Self>, future: F) -> F::Output {
+        match context {
+            Some(context) => context.scope(future).await,
+            None => future.await,
+        }
     }
 
     /// The context in a message's headers; a malformed one counts as none.

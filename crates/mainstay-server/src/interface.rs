@@ -20,7 +20,7 @@ use crate::problem::{Kind, Problem};
 use crate::state::{Inner, Shared};
 use crate::stores::Stores;
 use crate::throttle::Throttle;
-use crate::{api, health, metrics, openapi, request_id};
+use crate::{api, health, metrics, openapi, request_id, trace};
 
 /// Sets up the interface.
 #[must_use = "nothing is there until it is built"]
@@ -90,6 +90,7 @@ impl InterfaceBuilder {
             .layer(from_fn_with_state(shared.clone(), chores::only_loopback))
             .layer(from_fn_with_state(shared.clone(), chores::bound))
             .layer(from_fn(metrics::count))
+            .layer(from_fn(trace::carry))
             .layer(from_fn(chores::secure))
             .layer(from_fn(request_id::carry))
             .with_state(shared);

@@ -36,6 +36,7 @@ mod throttle;
 mod ticket;
 mod tls;
 mod token;
+mod trace;
 mod unread;
 pub mod webhook;
 

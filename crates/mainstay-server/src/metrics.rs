@@ -6,8 +6,10 @@ use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderValue, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use mainstay_core::telemetry::BUCKETS;
 use mainstay_core::{Error, ErrorKind, Result};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use metrics_util::layers::FanoutBuilder;
 
 use crate::endpoint::{Endpoint, Endpoints};
 use crate::problem::{Kind, Problem};
@@ -24,15 +26,18 @@ pub const AUTHENTICATION_FAILURES: &str = "mainstay_http_authentication_failures
 /// Gauge: open connections.
 pub const CONNECTIONS: &str = "mainstay_http_connections";
 
-/// From a millisecond to ten minutes, as handlers and waits take.
-const SECONDS: [f64; 14] =
-    [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 120.0, 600.0];
-
 /// How often histograms are put together when nobody asks.
 const UPKEEP: Duration = Duration::from_secs(5);
 
 /// Makes Prometheus' the recorder of this process. Once only.
 pub fn install() -> Result<PrometheusHandle> {
+    install_beside(None::<::metrics::NoopRecorder>)
+}
+
+/// The same beside another recorder, which is told everything too.
+pub fn install_beside(
+    other: Option<impl ::metrics::Recorder + Send + Sync + 'static>,
+) -> Result<PrometheusHandle> {
     let failed = |error: &dyn std::fmt::Display| {
         Error::new(
             ErrorKind::Config,
@@ -41,11 +46,17 @@ pub fn install() -> Result<PrometheusHandle> {
         )
     };
     let builder = PrometheusBuilder::new()
-        .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &SECONDS)
+        .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &BUCKETS)
         .map_err(|error| failed(&error))?;
     let recorder = builder.build_recorder();
     let handle = recorder.handle();
-    metrics::set_global_recorder(recorder).map_err(|error| failed(&error))?;
+    match other {
+        None => ::metrics::set_global_recorder(recorder).map_err(|error| failed(&error))?,
+        Some(other) => {
+            let both = FanoutBuilder::default().add_recorder(recorder).add_recorder(other).build();
+            ::metrics::set_global_recorder(both).map_err(|error| failed(&error))?;
+        }
+    }
     Ok(handle)
 }
 

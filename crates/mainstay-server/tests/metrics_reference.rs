@@ -55,8 +55,10 @@ fn row(name: &str, text: &str) -> String {
 fn reference() -> String {
     let mut text = String::from(
         "# Metrics\n\nMade of the code by a test (`UPDATE_METRICS=1 cargo test -p mainstay-server metrics`); edit the comments there.\n\n\
-         Mainstay records through the `metrics` facade: an application installs the exporter of its choice, `mainstay serve` publishes them at `/metrics`. Counters count\n\
-         rows that really changed. Alert rules and a dashboard are in `deploy/grafana`.\n",
+         Mainstay records through the `metrics` facade: an application installs the exporter of its choice, `mainstay serve` publishes them at `/metrics`, and sends\n\
+         them over OTLP under the same names, with the same buckets, if a [collector](configuration.md#telemetry) is named. Counters count rows that really changed. Alert rules and a dashboard are in `deploy/grafana`.\n\n\
+         Retried messages are `mainstay_outbox_settled_total{outcome=\"abandon\"}`, dead ones `{outcome=\"fail\"}` and `mainstay_outbox_rejected_total`. The queue of the inbox is a `store` of its own in the metrics of the outbox.\n\
+         Spans are in [Tracing](../guides/tracing.md).\n",
     );
     for (title, file) in [("The engine, each with the label `store`", ENGINE), ("The HTTP interface", SERVER)]
     {

@@ -4,7 +4,7 @@
 //! already use, and every message is handled at least once, whatever crashes; receive what others send, and handle it once however
 //! often it comes.
 //!
-//! Providers are features: `sqlite`, `postgres`, `sqlserver`. So are the drivers whose transactions can be enqueued in.
+//! Providers are features: `sqlite`, `postgres`, `sqlserver`. So are the drivers whose transactions can be enqueued in, and where traces go: `otel`, `otlp`.
 
 pub use mainstay_core::*;
 
@@ -46,6 +46,12 @@ pub mod server {
     pub use mainstay_server::*;
 }
 
+/// Traces and metrics over OTLP, to any OpenTelemetry collector.
+#[cfg(feature = "otlp")]
+pub mod otlp {
+    pub use mainstay_otlp::*;
+}
+
 /// The examples of the guides compile, and run where they can.
 #[cfg(all(doctest, feature = "sqlite", feature = "postgres"))]
 mod guides {
@@ -75,4 +81,7 @@ mod guides {
     struct Health;
     #[doc = include_str!("../../../docs/guides/inbox.md")]
     struct Inbox;
+    #[cfg(feature = "otlp")]
+    #[doc = include_str!("../../../docs/guides/tracing.md")]
+    struct Tracing;
 }

@@ -12,6 +12,7 @@ use tempfile::TempDir;
 /// A run of the program in a folder of its own, without settings from outside.
 pub(crate) struct Program {
     folder: TempDir,
+    variables: Vec<(&'static str, String)>,
 }
 
 /// What a run said and how it ended.
@@ -23,7 +24,7 @@ pub(crate) struct Ran {
 
 impl Program {
     pub(crate) fn new() -> Self {
-        Self { folder: tempfile::tempdir().unwrap() }
+        Self { folder: tempfile::tempdir().unwrap(), variables: Vec::new() }
     }
 
     /// One with a migrated SQLite file, named by a configuration file.
@@ -32,6 +33,12 @@ impl Program {
         program.write("mainstay.toml", "database = \"shop.db\"\n");
         program.run(&["migrate"]).succeeded();
         program
+    }
+
+    /// With this in its environment.
+    pub(crate) fn with_variable(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.variables.push((name, value.into()));
+        self
     }
 
     pub(crate) fn folder(&self) -> &Path {
@@ -62,9 +69,11 @@ impl Program {
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_mainstay"));
         command.args(arguments).current_dir(self.folder.path()).stdin(Stdio::null());
-        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("MAINSTAY_")) {
+        let own = |name: &str| name.starts_with("MAINSTAY_") || name.starts_with("OTEL_");
+        for (name, _) in std::env::vars().filter(|(name, _)| own(name)) {
             command.env_remove(name);
         }
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         command
     }
 

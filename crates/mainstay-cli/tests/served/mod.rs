@@ -109,9 +109,17 @@ impl Served {
     }
 
     /// Waits until it has stopped, as it was told to.
-    pub(crate) fn ended(mut self) {
+    pub(crate) fn ended(self) {
+        self.ended_saying();
+    }
+
+    /// The same: what it has said on stderr all the time.
+    pub(crate) fn ended_saying(mut self) -> String {
         self.event("stopped");
         assert!(self.child.wait().unwrap().success());
+        let mut told = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut told).unwrap();
+        told
     }
 
     pub(crate) fn signal(&self, signal: &str) {

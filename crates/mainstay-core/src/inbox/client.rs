@@ -169,11 +169,12 @@ impl Inbox {
 
     /// Puts many messages into the queue: all or none. The results are in the order of the messages.
     pub async fn enqueue_many(&self, incoming: Vec<Incoming>) -> Result<Vec<Received>> {
-        let prepared = self.prepare(incoming)?;
-        if prepared.is_empty() {
+        if incoming.is_empty() {
             return Ok(Vec::new());
         }
-        let received = self.store.enqueue(&prepared).await?;
+        let adding = self.adding(&incoming);
+        let prepared = adding.within(|| self.prepare(incoming))?;
+        let received = adding.run(self.store.enqueue(&prepared)).await?;
         telemetry::received(self.store.identifier(), &prepared, &received);
         self.queue.bell().ring();
         Ok(received)
@@ -196,12 +197,14 @@ impl Inbox {
     where
         Tx: CallIn<Marker> + ?Sized,
     {
-        let prepared = self.prepare(incoming)?;
-        if prepared.is_empty() {
+        if incoming.is_empty() {
             return Ok(Vec::new());
         }
-        let answers = tx.call_in(&self.store.reception(&prepared)).await?;
-        let received = self.store.received(&answers)?;
+        let adding = self.adding(&incoming);
+        let prepared = adding.within(|| self.prepare(incoming))?;
+        let reception = self.store.reception(&prepared);
+        let receiving = async { self.store.received(&tx.call_in(&reception).await?) };
+        let received = adding.run(receiving).await?;
         telemetry::received(self.store.identifier(), &prepared, &received);
         self.queue.bell().ring();
         Ok(received)
@@ -212,9 +215,11 @@ impl Inbox {
     where
         Tx: CallInBlocking<Marker> + ?Sized,
     {
-        let prepared = self.prepare(vec![incoming])?;
-        let answers = tx.call_in(&self.store.reception(&prepared))?;
-        let received = self.store.received(&answers)?;
+        let adding = self.adding(std::slice::from_ref(&incoming));
+        let prepared = adding.within(|| self.prepare(vec![incoming]))?;
+        let received = adding.within(|| self.store.received(&tx.call_in(&self.store.reception(&prepared))?));
+        adding.end(&received);
+        let received = received?;
         telemetry::received(self.store.identifier(), &prepared, &received);
         self.queue.bell().ring();
         only(received)
@@ -350,6 +355,11 @@ impl Inbox {
 
     fn administrator(&self) -> Actor {
         self.actor.clone().unwrap_or_else(Actor::library)
+    }
+
+    fn adding(&self, incoming: &[Incoming]) -> telemetry::Adding {
+        let messages = incoming.iter().map(Incoming::message);
+        telemetry::Adding::begin(self.store.identifier(), "receive", messages)
     }
 
     fn prepare(&self, incoming: Vec<Incoming>) -> Result<Vec<PreparedIncoming>> {

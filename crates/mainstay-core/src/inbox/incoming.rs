@@ -42,6 +42,10 @@ impl Incoming {
         self
     }
 
+    pub(crate) fn message(&self) -> &Message {
+        &self.message
+    }
+
     /// Makes it ready for a provider: checks every rule.
     pub fn prepare(self, limits: &Limits) -> Result<PreparedIncoming> {
         let key = InboxKey::new(self.source, self.message_id)?;

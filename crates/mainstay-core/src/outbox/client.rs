@@ -14,6 +14,7 @@ use crate::queue::{
 use crate::store::OutboxStore;
 use crate::telemetry;
 use crate::text::validate_name;
+use crate::trace::TraceContext;
 
 use super::{
     Enqueued, Limits, Message, MessageFilter, OutboxMessage, OutboxStats, Page, PreparedMessage, Retention,
@@ -95,8 +96,9 @@ impl Outbox {
 
     /// Enqueues one message in a transaction of its own. It is durable when this returns.
     pub async fn enqueue(&self, message: Message) -> Result<Enqueued> {
-        let prepared = [message.prepare(&self.limits)?];
-        let enqueued = only(self.store.enqueue(&prepared).await?)?;
+        let adding = self.adding(std::slice::from_ref(&message));
+        let prepared = [adding.within(|| message.prepare(&self.limits))?];
+        let enqueued = only(adding.run(self.store.enqueue(&prepared)).await?)?;
         telemetry::enqueued(self.store.identifier(), &prepared, &[enqueued]);
         self.bell.ring();
         Ok(enqueued)
@@ -104,11 +106,12 @@ impl Outbox {
 
     /// Enqueues many messages: all or none. The results are in the order of the messages.
     pub async fn enqueue_many(&self, messages: Vec<Message>) -> Result<Vec<Enqueued>> {
-        let prepared = self.prepare(messages)?;
-        if prepared.is_empty() {
+        if messages.is_empty() {
             return Ok(Vec::new());
         }
-        let enqueued = self.store.enqueue(&prepared).await?;
+        let adding = self.adding(&messages);
+        let prepared = adding.within(|| self.prepare(messages))?;
+        let enqueued = adding.run(self.store.enqueue(&prepared)).await?;
         telemetry::enqueued(self.store.identifier(), &prepared, &enqueued);
         self.bell.ring();
         Ok(enqueued)
@@ -131,11 +134,12 @@ impl Outbox {
     where
         Tx: EnqueueIn<Marker>,
     {
-        let prepared = self.prepare(messages)?;
-        if prepared.is_empty() {
+        if messages.is_empty() {
             return Ok(Vec::new());
         }
-        let enqueued = tx.enqueue_in(self.store.as_ref(), &prepared).await?;
+        let adding = self.adding(&messages);
+        let prepared = adding.within(|| self.prepare(messages))?;
+        let enqueued = adding.run(tx.enqueue_in(self.store.as_ref(), &prepared)).await?;
         telemetry::enqueued(self.store.identifier(), &prepared, &enqueued);
         self.bell.ring();
         Ok(enqueued)
@@ -146,8 +150,11 @@ impl Outbox {
     where
         Tx: EnqueueInBlocking<Marker>,
     {
-        let prepared = [message.prepare(&self.limits)?];
-        let enqueued = only(tx.enqueue_in(self.store.as_ref(), &prepared)?)?;
+        let adding = self.adding(std::slice::from_ref(&message));
+        let prepared = [adding.within(|| message.prepare(&self.limits))?];
+        let enqueued = adding.within(|| tx.enqueue_in(self.store.as_ref(), &prepared));
+        adding.end(&enqueued);
+        let enqueued = only(enqueued?)?;
         telemetry::enqueued(self.store.identifier(), &prepared, &[enqueued]);
         self.bell.ring();
         Ok(enqueued)
@@ -156,7 +163,10 @@ impl Outbox {
     /// Claims due messages for `request.owner`.
     pub async fn claim(&self, request: &ClaimRequest) -> Result<ClaimBatch> {
         request.validate()?;
-        let batch = self.store.claim(request).await?;
+        let claiming = telemetry::Claiming::begin(self.store.identifier());
+        let claimed = self.store.claim(request).await;
+        claiming.end(&claimed);
+        let batch = claimed?;
         telemetry::claimed(self.store.identifier(), &batch);
         Ok(batch)
     }
@@ -199,12 +209,23 @@ impl Outbox {
 
     /// Settles claimed messages, each with its own outcome, in one transaction.
     pub async fn settle(&self, owner: OwnerToken, settlements: &[Settlement]) -> Result<Settled> {
+        self.settle_handled(owner, settlements, &[]).await
+    }
+
+    /// The same for handlers that ran here, in these contexts.
+    pub(crate) async fn settle_handled(
+        &self,
+        owner: OwnerToken,
+        settlements: &[Settlement],
+        handled: &[TraceContext],
+    ) -> Result<Settled> {
         owner.validate("outbox.settle")?;
         let settlements = validate_settlements(settlements)?;
         if settlements.is_empty() {
             return Ok(Settled::default());
         }
-        let settled = self.store.settle(owner, &settlements).await?;
+        let settle = self.store.settle(owner, &settlements);
+        let settled = telemetry::settling(self.store.identifier(), &settlements, handled, settle).await?;
         telemetry::settled(self.store.identifier(), &settlements, &settled);
         Ok(settled)
     }
@@ -326,6 +347,10 @@ impl Outbox {
                 return Ok(purged);
             }
         }
+    }
+
+    fn adding(&self, messages: &[Message]) -> telemetry::Adding {
+        telemetry::Adding::begin(self.store.identifier(), "enqueue", messages.iter())
     }
 
     fn prepare(&self, messages: Vec<Message>) -> Result<Vec<PreparedMessage>> {

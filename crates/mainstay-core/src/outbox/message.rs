@@ -9,8 +9,9 @@ use serde::Serialize;
 
 use crate::error::{Error, Result};
 use crate::id::{JoinId, MessageId, WorkItemId};
+use crate::telemetry;
 use crate::text::{validate_name, validate_nul};
-use crate::trace::{TRACEPARENT, TraceContext};
+use crate::trace::{TRACEPARENT, TRACESTATE, TraceContext};
 
 const ENQUEUE: &str = "outbox.enqueue";
 
@@ -213,7 +214,7 @@ impl Message {
         self
     }
 
-    /// Continues this trace in the handler. Defaults to the trace of the handler that enqueues, if one is running.
+    /// Continues this trace in the handler. Defaults to [`TraceContext::current`].
     pub fn trace(self, context: TraceContext) -> Self {
         self.header(TRACEPARENT, context.to_string())
     }
@@ -264,6 +265,11 @@ impl Message {
         &self.topic
     }
 
+    /// The trace that it was told to continue.
+    pub(crate) fn given_trace(&self) -> Option<TraceContext> {
+        TraceContext::from_headers(&self.headers)
+    }
+
     /// Makes the message ready for a provider: checks every rule and fills in what the surroundings give.
     pub fn prepare(self, limits: &Limits) -> Result<PreparedMessage> {
         self.prepare_for(ENQUEUE, limits)
@@ -271,8 +277,13 @@ impl Message {
 
     /// The same for another operation than an enqueue, which errors then name.
     pub(crate) fn prepare_for(mut self, operation: &'static str, limits: &Limits) -> Result<PreparedMessage> {
-        if let Some(context) = TraceContext::current() {
-            self.headers.entry(TRACEPARENT.to_owned()).or_insert_with(|| context.to_string());
+        if !self.headers.contains_key(TRACEPARENT)
+            && let Some(context) = TraceContext::current()
+        {
+            self.headers.insert(TRACEPARENT.to_owned(), context.to_string());
+            if let Some(state) = telemetry::current_state() {
+                self.headers.entry(TRACESTATE.to_owned()).or_insert(state);
+            }
         }
         self.validate(operation, limits)?;
         self.headers.append(&mut self.reserved);

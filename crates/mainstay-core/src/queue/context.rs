@@ -61,10 +61,9 @@ impl Context {
         claimed: Claimed,
         ends: Arc<Ends>,
         owner: OwnerToken,
+        (trace, parent): (TraceContext, Option<TraceContext>),
         stopping: CancellationToken,
     ) -> Self {
-        let parent = TraceContext::from_headers(&claimed.headers);
-        let trace = parent.map_or_else(TraceContext::root, |parent| parent.child());
         let run = CurrentRun::from_headers(&claimed.headers);
         let (cancel, completion) = (Cancel::default(), AtomicU8::new(OPEN));
         Self(Arc::new(Delivery { claimed, ends, owner, trace, parent, run, stopping, cancel, completion }))
@@ -280,8 +279,10 @@ impl<T: StoreTransaction> HandlerTransaction<T> {
 impl<T> HandlerTransaction<T> {
     /// Enqueues a message that is there if and only if this transaction commits.
     pub async fn enqueue(&mut self, message: Message) -> Result<Enqueued> {
-        let prepared = message.prepare(self.context.outbox().limits())?;
-        let enqueued = self.inner.enqueue(std::slice::from_ref(&prepared)).await?;
+        let (outbox, one) = (self.context.outbox(), std::slice::from_ref(&message));
+        let adding = telemetry::Adding::begin(outbox.store().identifier(), "enqueue", one.iter());
+        let prepared = adding.within(|| message.prepare(outbox.limits()))?;
+        let enqueued = adding.run(self.inner.enqueue(std::slice::from_ref(&prepared))).await?;
         let nothing = || Error::new(ErrorKind::Internal, "handler.enqueue", "the store returned no ids");
         let enqueued = enqueued.into_iter().next().ok_or_else(nothing)?;
         self.enqueued.push((prepared, enqueued));
@@ -303,7 +304,9 @@ impl<T> HandlerTransaction<T> {
     async fn ack_and_commit(mut self) -> Result<()> {
         let claim = self.context.0.claimed.handle;
         let settlement = [Settlement { claim, outcome: Outcome::Ack }];
-        let settled = self.inner.settle(self.context.0.owner, &settlement).await?;
+        let store = self.context.queue().store().identifier();
+        let settle = self.inner.settle(self.context.0.owner, &settlement);
+        let settled = telemetry::settling(store, &settlement, &[self.context.trace()], settle).await?;
         if settled.changed.is_empty() {
             self.inner.rollback().await?;
             telemetry::settled(self.context.queue().store().identifier(), &settlement, &settled);

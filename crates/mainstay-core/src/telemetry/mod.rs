@@ -1,4 +1,5 @@
-//! Every metric and every log line of the engine, in one module that is also their reference (R26, R27): a file for each thing that is told of, and `names` for the metrics.
+//! Every metric, every log line and every span of the engine, in one module that is also their reference (R26, R27): a file for each thing that is told of, `names` for the metrics,
+//! `spans` for the spans.
 //!
 //! Counters count rows that really changed. Levels follow OBX-085 to OBX-090. A payload or a header never gets here:
 //! functions take counts, ids and topics.
@@ -11,10 +12,17 @@ mod jobs;
 mod joins;
 mod leases;
 pub mod names;
+#[cfg_attr(not(feature = "otel"), path = "no_otel.rs")]
+mod otel;
 mod queue;
+mod spans;
 mod timers;
 mod trail;
 mod webhooks;
+
+/// The upper bounds of all histograms, in seconds: from a millisecond to ten minutes, as handlers and waits take.
+pub const BUCKETS: [f64; 14] =
+    [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 120.0, 600.0];
 
 pub(crate) use fanout::{
     fanout_administered, fanout_completed, fanout_dispatched, fanout_failed, fanout_known,
@@ -40,11 +48,14 @@ pub(crate) use leases::{
     LeaseLoss, lease_acquired, lease_contended, lease_forced, lease_lost, lease_released, lease_renewed,
     lease_unreleased, leases_acquired, leases_lost, leases_released, leases_renewed,
 };
+pub(crate) use otel::{current_context, current_state};
 pub(crate) use queue::{
     Scene, administered, claim_lost, claimed, enqueued, handler_ended, handler_started, key_released,
     no_handler, purged, reaped, rejected, retrying, service, settled,
 };
 pub use queue::{gauges, inbox_gauges};
+pub use spans::SPANS;
+pub(crate) use spans::{Adding, Claiming, broken_off, handled, handling, settling, wanted as spans_wanted};
 pub use timers::timer_gauges;
 pub(crate) use timers::{fired, run_gauges, scheduled, timers_changed};
 pub(crate) use trail::{

@@ -48,7 +48,7 @@ pub const LEASE_ACQUIRED: &str = "mainstay_lease_acquired_total";
 pub const LEASE_CONTENDED: &str = "mainstay_lease_contended_total";
 /// Counter: renewals of leases.
 pub const LEASE_RENEWED: &str = "mainstay_lease_renewed_total";
-/// Counter, by `reason` (lapsed, taken): leases lost, because they were not renewed in time or the database says that somebody else may have them.
+/// Counter, by `reason` (lapsed, taken): leases lost, because they were not renewed in time, or because the database says that somebody else may have them.
 pub const LEASE_LOST: &str = "mainstay_lease_lost_total";
 /// Counter, by `by` (holder, operator): leases released.
 pub const LEASE_RELEASED: &str = "mainstay_lease_released_total";

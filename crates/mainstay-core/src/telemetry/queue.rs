@@ -58,7 +58,7 @@ pub(crate) fn claimed(store: &str, batch: &ClaimBatch) {
     }
 }
 
-fn outcome_name(outcome: &Outcome) -> &'static str {
+pub(super) fn outcome_name(outcome: &Outcome) -> &'static str {
     match outcome {
         Outcome::Ack => "ack",
         Outcome::Abandon { .. } => "abandon",

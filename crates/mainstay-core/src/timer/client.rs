@@ -76,11 +76,12 @@ impl Timers {
 
     /// Schedules many timers: all or none. The results are in the order of the timers.
     pub async fn schedule_many(&self, timers: Vec<NewTimer>) -> Result<Vec<Enqueued>> {
-        let prepared = self.prepare(timers)?;
-        if prepared.is_empty() {
+        if timers.is_empty() {
             return Ok(Vec::new());
         }
-        let scheduled = self.queue.store().enqueue(&prepared).await?;
+        let adding = self.adding(&timers);
+        let prepared = adding.within(|| self.prepare(timers))?;
+        let scheduled = adding.run(self.queue.store().enqueue(&prepared)).await?;
         self.told(&prepared, &scheduled);
         Ok(scheduled)
     }
@@ -102,11 +103,12 @@ impl Timers {
     where
         Tx: EnqueueIn<Marker>,
     {
-        let prepared = self.prepare(timers)?;
-        if prepared.is_empty() {
+        if timers.is_empty() {
             return Ok(Vec::new());
         }
-        let scheduled = tx.enqueue_in(self.queue.store().as_ref(), &prepared).await?;
+        let adding = self.adding(&timers);
+        let prepared = adding.within(|| self.prepare(timers))?;
+        let scheduled = adding.run(tx.enqueue_in(self.queue.store().as_ref(), &prepared)).await?;
         self.told(&prepared, &scheduled);
         Ok(scheduled)
     }
@@ -116,8 +118,11 @@ impl Timers {
     where
         Tx: EnqueueInBlocking<Marker>,
     {
-        let prepared = self.prepare(vec![timer])?;
-        let scheduled = tx.enqueue_in(self.queue.store().as_ref(), &prepared)?;
+        let adding = self.adding(std::slice::from_ref(&timer));
+        let prepared = adding.within(|| self.prepare(vec![timer]))?;
+        let scheduled = adding.within(|| tx.enqueue_in(self.queue.store().as_ref(), &prepared));
+        adding.end(&scheduled);
+        let scheduled = scheduled?;
         self.told(&prepared, &scheduled);
         only(scheduled)
     }
@@ -231,6 +236,11 @@ impl Timers {
     fn actor(&self, operation: &'static str) -> Result<Option<&Actor>> {
         self.actor.as_ref().map(|actor| actor.validate(operation)).transpose()?;
         Ok(self.actor.as_ref())
+    }
+
+    fn adding(&self, timers: &[NewTimer]) -> telemetry::Adding {
+        let messages = timers.iter().map(NewTimer::message);
+        telemetry::Adding::begin(self.queue.store().identifier(), "schedule", messages)
     }
 
     fn prepare(&self, timers: Vec<NewTimer>) -> Result<Vec<PreparedMessage>> {

@@ -106,7 +106,7 @@ impl NewTimer {
         self
     }
 
-    /// Continues this trace in the handler. Defaults to the trace of the handler that schedules, if one is running.
+    /// Continues this trace in the handler. Defaults to [`TraceContext::current`].
     pub fn trace(mut self, context: TraceContext) -> Self {
         self.message = self.message.trace(context);
         self
@@ -127,6 +127,10 @@ impl NewTimer {
     /// The topic.
     pub fn topic(&self) -> &str {
         self.message.topic()
+    }
+
+    pub(crate) fn message(&self) -> &Message {
+        &self.message
     }
 
     /// Makes the timer ready for a provider: checks every rule.

@@ -1,7 +1,7 @@
 //! The inbox: messages that come from elsewhere, each handled once however often it is delivered.
 
 use axum::Json;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use jiff::Timestamp;
 use mainstay_core::inbox::{ContentHash, InboxEntry, InboxFilter, InboxKey, InboxPage, Incoming, Received};
@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::mending::ChangeView;
 use super::message::NewMessage;
-use super::outbox::{trace, work_endpoint};
+use super::outbox::work_endpoint;
 use super::reservations;
 use super::work::{
     self, AbandonBody, ClaimBody, ClaimsBody, ClaimsView, FailBody, ReleaseBody, RenewBody, SettleBody,
@@ -363,9 +363,8 @@ pub(super) fn hash(text: Option<&str>) -> Result<Option<ContentHash>, Problem> {
 }
 
 impl IncomingBody {
-    fn into_incoming(self, headers: &HeaderMap) -> Result<Incoming, Problem> {
-        let incoming =
-            Incoming::new(self.source, self.message_id, self.message.into_message(trace(headers))?);
+    fn into_incoming(self) -> Result<Incoming, Problem> {
+        let incoming = Incoming::new(self.source, self.message_id, self.message.into_message()?);
         Ok(match hash(self.hash.as_deref())? {
             Some(hash) => incoming.hash(hash),
             None => incoming,
@@ -383,23 +382,15 @@ impl From<Received> for ReceivedView {
     }
 }
 
-async fn receive(
-    call: Call,
-    headers: HeaderMap,
-    Body(body): Body<IncomingBody>,
-) -> Result<Response, Problem> {
-    let received = call.inbox().enqueue(body.into_incoming(&headers)?).await?;
+async fn receive(call: Call, Body(body): Body<IncomingBody>) -> Result<Response, Problem> {
+    let received = call.inbox().enqueue(body.into_incoming()?).await?;
     let status = if received.outcome.is_duplicate() { StatusCode::OK } else { StatusCode::CREATED };
     Ok((status, Json(ReceivedView::from(received))).into_response())
 }
 
-async fn receive_batch(
-    call: Call,
-    headers: HeaderMap,
-    Body(body): Body<IncomingsBody>,
-) -> Result<Json<ReceivedsView>, Problem> {
+async fn receive_batch(call: Call, Body(body): Body<IncomingsBody>) -> Result<Json<ReceivedsView>, Problem> {
     call.check_batch("messages", &body.messages)?;
-    let incoming = body.messages.into_iter().map(|one| one.into_incoming(&headers));
+    let incoming = body.messages.into_iter().map(IncomingBody::into_incoming);
     let received = call.inbox().enqueue_many(incoming.collect::<Result<_, _>>()?).await?;
     Ok(Json(ReceivedsView { items: received.into_iter().map(ReceivedView::from).collect() }))
 }

@@ -323,10 +323,10 @@ impl JoinBody {
             None => {}
         }
         if let Some(message) = self.on_completed {
-            join = join.on_completed(message.into_message(None)?);
+            join = join.on_completed(message.into_message()?);
         }
         if let Some(message) = self.on_failed {
-            join = join.on_failed(message.into_message(None)?);
+            join = join.on_failed(message.into_message()?);
         }
         Ok(join)
     }

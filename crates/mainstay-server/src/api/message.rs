@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use mainstay_core::outbox::{Enqueued, Message, OnFailure, OutboxMessage, When};
-use mainstay_core::trace::{TRACEPARENT, TraceContext};
 use mainstay_core::{JoinId, MessageId, WorkItemId};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -79,7 +78,7 @@ impl NewMessage {
     }
 
     /// As the core has it. Without a trace of its own it continues that of the request.
-    pub(super) fn into_message(self, trace: Option<TraceContext>) -> Result<Message, Problem> {
+    pub(super) fn into_message(self) -> Result<Message, Problem> {
         let payload = match (self.payload, self.payload_json) {
             (Some(_), Some(_)) => {
                 return Err(Problem::invalid("payload", "must not be given together with payload_json"));
@@ -113,9 +112,6 @@ impl NewMessage {
         }
         if let Some(id) = self.message_id {
             message = message.message_id(MessageId::from_uuid(id));
-        }
-        if let (Some(trace), false) = (trace, self.headers.contains_key(TRACEPARENT)) {
-            message = message.trace(trace);
         }
         for (name, value) in self.headers {
             message = message.header(name, value);

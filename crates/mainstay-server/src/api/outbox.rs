@@ -6,7 +6,6 @@ use axum::response::{IntoResponse, Response};
 use jiff::Timestamp;
 use mainstay_core::WorkItemId;
 use mainstay_core::outbox::{MessageFilter, Page as OutboxPage};
-use mainstay_core::trace::{TRACEPARENT, TraceContext};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
@@ -251,11 +250,6 @@ pub(super) fn work_endpoint(path: &'static str, id: &'static str, summary: &'sta
         .answer::<SettledView>(200, "What was changed, and what was stale.")
 }
 
-/// The trace that a request continues.
-pub(super) fn trace(headers: &HeaderMap) -> Option<TraceContext> {
-    headers.get(TRACEPARENT)?.to_str().ok()?.parse().ok()
-}
-
 /// The key of the header, which must not contradict the one in the body.
 pub(super) fn take_key(headers: &HeaderMap, key: &mut Option<String>) -> Result<(), Problem> {
     let Some(value) = headers.get(KEY_HEADER) else { return Ok(()) };
@@ -292,18 +286,13 @@ async fn enqueue(
     Body(mut body): Body<NewMessage>,
 ) -> Result<Response, Problem> {
     take_key(&headers, &mut body.idempotency_key)?;
-    let enqueued = call.outbox().enqueue(body.into_message(trace(&headers))?).await?;
+    let enqueued = call.outbox().enqueue(body.into_message()?).await?;
     Ok(created("messages", enqueued.into()))
 }
 
-async fn enqueue_batch(
-    call: Call,
-    headers: HeaderMap,
-    Body(body): Body<BatchBody>,
-) -> Result<Json<BatchView>, Problem> {
+async fn enqueue_batch(call: Call, Body(body): Body<BatchBody>) -> Result<Json<BatchView>, Problem> {
     call.check_batch("messages", &body.messages)?;
-    let trace = trace(&headers);
-    let messages = body.messages.into_iter().map(|message| message.into_message(trace));
+    let messages = body.messages.into_iter().map(NewMessage::into_message);
     let enqueued = call.outbox().enqueue_many(messages.collect::<Result<_, _>>()?).await?;
     Ok(Json(BatchView { items: enqueued.into_iter().map(EnqueuedView::from).collect() }))
 }

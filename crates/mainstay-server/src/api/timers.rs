@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use super::mending::{ChangedView, IdsBody};
 use super::message::{EnqueuedView, MessageView, NewMessage, ids, items};
-use super::outbox::{MessagesQuery, created, take_key, trace};
+use super::outbox::{MessagesQuery, created, take_key};
 use super::time;
 use crate::endpoint::{Endpoint, Endpoints};
 use crate::page::Page;
@@ -86,7 +86,7 @@ async fn schedule(
 ) -> Result<Response, Problem> {
     take_key(&headers, &mut body.idempotency_key)?;
     let due = body.take_due()?;
-    let timer = NewTimer::from_message(body.into_message(trace(&headers))?, due);
+    let timer = NewTimer::from_message(body.into_message()?, due);
     let scheduled = call.timers().schedule(timer).await?;
     Ok(created("timers", scheduled.into()))
 }

@@ -10,6 +10,7 @@ use mainstay_core::queue::{
     ClaimBatch, ClaimHandle, ClaimRequest, Claimed, FailureReason, Outcome, Settled, Settlement,
 };
 use mainstay_core::store::{OutboxStore, WaitRequest};
+use mainstay_core::trace::TraceContext;
 use mainstay_core::{OwnerToken, WorkItemId};
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
@@ -311,9 +312,9 @@ async fn claim_within(
 /// Claims in a task of its own: what was claimed for a client who has hung up meanwhile is given back, and counts as no delivery.
 async fn claim_once(queue: &Outbox, request: &ClaimRequest) -> Result<ClaimBatch, Problem> {
     let (sender, answer) = oneshot::channel();
-    let (queue, request) = (queue.clone(), request.clone());
+    let (queue, request, trace) = (queue.clone(), request.clone(), TraceContext::current());
     tokio::spawn(async move {
-        let claimed = queue.claim(&request).await;
+        let claimed = TraceContext::within(trace, queue.claim(&request)).await;
         if let Err(Ok(batch)) = sender.send(claimed) {
             let claims = batch.handles();
             // What can't be given back lapses.

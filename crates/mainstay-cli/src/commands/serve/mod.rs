@@ -18,6 +18,7 @@ use clap::Args;
 use mainstay::fleet::{DatabaseFile, Fleet, UrlConnector};
 use mainstay::health::{Startup, WatchdogOptions};
 use mainstay::operation::OperationOptions;
+use mainstay::otlp::Otlp;
 use mainstay::runtime::MainstayBuilder;
 use mainstay::server::{Interface, Listener, metrics};
 use mainstay::{ErrorKind, Mainstay};
@@ -76,7 +77,7 @@ pub(crate) async fn run(arguments: ServeArgs, settings: &Settings) -> anyhow::Re
         Some(_) if arguments.fleet.is_none() => None,
         _ => settings.fleet(arguments.fleet.clone())?,
     };
-    let metrics = metrics::install()?;
+    let metrics = metrics::install_beside(settings.otlp.as_ref().and_then(Otlp::recorder))?;
     tokio::spawn(metrics::upkeep(metrics.clone()));
     match fleet {
         Some(file) => {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
-use tracing::Instrument;
+use tracing::{Instrument, Span};
 
 use crate::queue::settle::DELAY_MAX;
 use crate::queue::{ClaimHandle, Context, FailureReason, HandlerError, HandlerResult, Outcome, Registered};
@@ -33,9 +33,14 @@ pub(super) enum End {
 }
 
 /// Runs a handler. Never panics, and drops the handler at once when the context is cancelled.
-pub(super) async fn run(context: Context, registered: Arc<Registered>, scene: Scene, attempts: u32) -> Ended {
+pub(super) async fn run(
+    context: Context,
+    registered: Arc<Registered>,
+    (scene, span): (Scene, Span),
+    attempts: u32,
+) -> Ended {
     let started = Instant::now();
-    let delivery = deliver(&context, &registered, &scene, attempts);
+    let delivery = deliver(&context, &registered, (&scene, &span), attempts);
     // A policy's own code may panic too, and so may the drop of a handler.
     let ended = AssertUnwindSafe(delivery).catch_unwind().await;
     ended.unwrap_or_else(|panic| {
@@ -43,19 +48,24 @@ pub(super) async fn run(context: Context, registered: Arc<Registered>, scene: Sc
         let outcome = Outcome::Abandon { delay: None, error };
         let message = context.message();
         telemetry::handler_ended(&scene, message.message_id, &outcome, started.elapsed());
+        telemetry::handled(&span, &outcome);
         Ended { claim: message.handle, end: End::Settle(outcome) }
     })
 }
 
-async fn deliver(context: &Context, registered: &Registered, scene: &Scene, attempts: u32) -> Ended {
+async fn deliver(
+    context: &Context,
+    registered: &Registered,
+    (scene, span): (&Scene, &Span),
+    attempts: u32,
+) -> Ended {
     let claim = context.message().handle;
     let started = Instant::now();
-    let span = span(context, &scene.store);
     let work = async {
         context.note_start().await;
         call(context, registered).await
     };
-    let work = context.trace().scope(work).instrument(span);
+    let work = context.trace().scope(work).instrument(span.clone());
     let result = tokio::select! {
         biased;
         () = context.cancelled() => None,
@@ -63,13 +73,17 @@ async fn deliver(context: &Context, registered: &Registered, scene: &Scene, atte
     };
     let ended = |outcome: &Outcome| {
         telemetry::handler_ended(scene, context.message_id(), outcome, started.elapsed());
+        telemetry::handled(span, outcome);
     };
     let end = match result {
         _ if context.is_completed() => {
             ended(&Outcome::Ack);
             End::Completed
         }
-        None => End::Cancelled,
+        None => {
+            telemetry::broken_off(span);
+            End::Cancelled
+        }
         Some(result) => {
             let outcome = outcome(result, context, registered, attempts);
             ended(&outcome);
@@ -78,21 +92,6 @@ async fn deliver(context: &Context, registered: &Registered, scene: &Scene, atte
         }
     };
     Ended { claim, end }
-}
-
-/// The span of the handler: a child of the trace the message was enqueued in (MST-032).
-fn span(context: &Context, store: &str) -> tracing::Span {
-    let trace = context.trace();
-    tracing::info_span!(
-        "handle",
-        store,
-        topic = context.topic(),
-        message_id = %context.message_id(),
-        attempt = context.attempt(),
-        trace_id = trace.trace_id(),
-        span_id = trace.span_id(),
-        parent_span_id = context.parent_trace().map(|parent| parent.span_id()),
-    )
 }
 
 async fn call(context: &Context, registered: &Registered) -> HandlerResult {

@@ -20,6 +20,7 @@ use crate::runtime::Waited;
 use crate::runtime::pause::{BLOCKED, Pause, TROUBLE};
 use crate::store::{WaitRequest, Wake};
 use crate::telemetry::{self, Scene};
+use crate::trace::TraceContext;
 
 use super::admission::Admission;
 use super::delivery::{self, End, Ended};
@@ -141,7 +142,7 @@ impl Engine {
     /// Starts all that may start.
     fn start_all(&mut self) {
         self.start_handlers();
-        self.settling.start(&self.queue, self.owner);
+        self.settling.start(&self.in_flight, &self.queue, self.owner);
         self.renewing.start(&mut self.in_flight, &self.queue, self.owner);
         self.start_claim();
         self.beat.in_hand(self.in_flight.len());
@@ -360,11 +361,14 @@ impl Engine {
             .map(|lag| lag + since_claim);
         let scene = Scene { store: Arc::clone(&self.store), topic };
         telemetry::handler_started(&scene, claimed.message_id, lag);
-        let context = Context::new(claimed, Arc::clone(&self.ends), self.owner, self.hurry.clone());
+        let parent = TraceContext::from_headers(&claimed.headers);
+        let (span, trace) = telemetry::handling(&self.store, &claimed, parent);
+        let ends = Arc::clone(&self.ends);
+        let context = Context::new(claimed, ends, self.owner, (trace, parent), self.hurry.clone());
         self.ended_runs.begun(&context);
         self.in_flight.set_running(handle, context.clone());
         // In a box: the runtime moves what it is given several times, and this is more than a kilobyte.
-        let delivery = delivery::run(context, registered, scene, attempts);
+        let delivery = delivery::run(context, registered, (scene, span), attempts);
         self.handlers.spawn(Box::pin(async move {
             let _slot = slot;
             delivery.await

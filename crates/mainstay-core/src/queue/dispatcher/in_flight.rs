@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use crate::hash::{Map, Set};
 use crate::id::WorkItemId;
-use crate::queue::{ClaimHandle, Claimed, Context, Registered};
+use crate::queue::{ClaimHandle, Claimed, Context, Registered, Settlement};
+use crate::telemetry;
+use crate::trace::TraceContext;
 
 /// Where a claim stands.
 #[derive(Debug)]
@@ -15,8 +17,8 @@ pub(super) enum Stage {
     Waiting(Box<Claimed>),
     /// Its handler is running.
     Running(Context),
-    /// Its handler has ended; it is being settled.
-    Ended,
+    /// Its handler has ended, or never began; it is being settled. The context it ran in, if anybody wants to know.
+    Ended(Option<Box<TraceContext>>),
 }
 
 /// A claim this dispatcher holds.
@@ -170,7 +172,7 @@ impl InFlight {
         let at = self.waiting.iter().position(ready)?;
         let handle = self.waiting.remove(at)?;
         let entry = self.entries.get_mut(&handle)?;
-        match std::mem::replace(&mut entry.stage, Stage::Ended) {
+        match std::mem::replace(&mut entry.stage, Stage::Ended(None)) {
             Stage::Waiting(claimed) => Some(Next {
                 claimed,
                 topic: Arc::clone(&entry.topic),
@@ -197,7 +199,11 @@ impl InFlight {
     pub(super) fn set_ended(&mut self, handle: ClaimHandle) -> bool {
         self.running.remove(&handle.id());
         let Some(entry) = self.entries.get_mut(&handle) else { return true };
-        entry.stage = Stage::Ended;
+        let trace = match &entry.stage {
+            Stage::Running(context) if telemetry::spans_wanted() => Some(Box::new(context.trace())),
+            _ => None,
+        };
+        entry.stage = Stage::Ended(trace);
         share_of(&mut self.by_lane, &entry.registered, |share| {
             share.running = share.running.saturating_sub(1)
         });
@@ -219,10 +225,23 @@ impl InFlight {
         let handles: Vec<_> = self.waiting.drain(..).collect();
         for handle in &handles {
             if let Some(entry) = self.entries.get_mut(handle) {
-                entry.stage = Stage::Ended;
+                entry.stage = Stage::Ended(None);
             }
         }
         handles
+    }
+
+    /// The contexts that the handlers of these claims ran in, if anybody wants to know.
+    pub(super) fn handled(&self, settlements: &[Settlement]) -> Vec<TraceContext> {
+        if !telemetry::spans_wanted() {
+            return Vec::new();
+        }
+        let stages = settlements.iter().filter_map(|settlement| self.entries.get(&settlement.claim));
+        let traces = stages.filter_map(|entry| match &entry.stage {
+            Stage::Ended(trace) => trace.as_deref().copied(),
+            _ => None,
+        });
+        traces.collect()
     }
 
     /// Drops every running handler.
@@ -246,7 +265,10 @@ impl InFlight {
         for (handle, entry) in &mut self.entries {
             // One whose own transaction is acking has its row locked: a renewal would wait for it, and with it all others.
             let is_acking = matches!(&entry.stage, Stage::Running(context) if context.is_completing());
-            if entry.renew_at <= horizon && !entry.lost && !is_acking && !matches!(entry.stage, Stage::Ended)
+            if entry.renew_at <= horizon
+                && !entry.lost
+                && !is_acking
+                && !matches!(entry.stage, Stage::Ended(_))
             {
                 // Until the answer comes, which sets it anew.
                 entry.renew_at = far;
@@ -284,7 +306,7 @@ impl InFlight {
     /// Claims that may have lapsed by now. What becomes of them must be followed by [`Self::recompute`].
     pub(super) fn lapsed(&self, now: Instant) -> Vec<ClaimHandle> {
         let is_lapsed =
-            |entry: &Entry| entry.deadline <= now && !entry.lost && !matches!(entry.stage, Stage::Ended);
+            |entry: &Entry| entry.deadline <= now && !entry.lost && !matches!(entry.stage, Stage::Ended(_));
         self.entries.iter().filter(|(_, entry)| is_lapsed(entry)).map(|(handle, _)| *handle).collect()
     }
 
@@ -294,7 +316,7 @@ impl InFlight {
     pub(super) fn lose(&mut self, handle: ClaimHandle) -> Option<Arc<str>> {
         let entry = self.entries.get_mut(&handle)?;
         match &entry.stage {
-            Stage::Ended => return None,
+            Stage::Ended(_) => return None,
             Stage::Running(context) if context.is_completing() => {
                 // Looked at again a little later, should the commit get stuck.
                 entry.deadline = Instant::now() + self.times.lease / 10;
@@ -316,7 +338,7 @@ impl InFlight {
     /// Computes the next events anew after claims were renewed or lost.
     pub(super) fn recompute(&mut self) {
         let open =
-            || self.entries.values().filter(|entry| !entry.lost && !matches!(entry.stage, Stage::Ended));
+            || self.entries.values().filter(|entry| !entry.lost && !matches!(entry.stage, Stage::Ended(_)));
         self.next_renewal = open().map(|entry| entry.renew_at).min();
         self.next_deadline = open().map(|entry| entry.deadline).min();
     }

@@ -12,9 +12,10 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::id::OwnerToken;
 use crate::outbox::Outbox;
 use crate::queue::{ClaimHandle, Outcome, Settled, Settlement};
+use crate::runtime::pause::Pause;
 use crate::telemetry;
 
-use crate::runtime::pause::Pause;
+use super::in_flight::InFlight;
 
 /// Settlements per call. More gain nothing and hold the rows' locks longer.
 const SETTLE_BATCH: usize = 1_000;
@@ -61,7 +62,7 @@ impl Settling {
     }
 
     /// Sends the next batch, unless one is under way or it is too early after trouble.
-    pub(super) fn start(&mut self, outbox: &Outbox, owner: OwnerToken) {
+    pub(super) fn start(&mut self, in_flight: &InFlight, outbox: &Outbox, owner: OwnerToken) {
         let too_early = self.not_before.is_some_and(|when| when > Instant::now());
         if self.under_way.is_some() || self.waiting.is_empty() || too_early {
             return;
@@ -71,7 +72,8 @@ impl Settling {
         let rest = self.waiting.split_off(self.waiting.len().min(size));
         let batch = Arc::new(std::mem::replace(&mut self.waiting, rest));
         let (outbox, settlements) = (outbox.clone(), Arc::clone(&batch));
-        let task = tokio::spawn(async move { outbox.settle(owner, &settlements).await });
+        let handled = in_flight.handled(&batch);
+        let task = tokio::spawn(async move { outbox.settle_handled(owner, &settlements, &handled).await });
         self.under_way = Some(UnderWay { batch, task });
     }
 
