@@ -184,7 +184,7 @@ fn what_fails_too_often_is_given_up() {
 fn a_receiver_says_when_to_come_again() {
     let receiver = Receiver::start(|_, request, stream| match request.body.as_str() {
         "seconds" => answer(stream, "429 Too Many Requests", "retry-after: 7200\r\n"),
-        "date" => answer(stream, "503 Service Unavailable", "retry-after: Fri, 31 Dec 2999 23:59:59 GMT\r\n"),
+        "date" => answer(stream, "503 Service Unavailable", "retry-after: Tue, 31 Dec 2999 23:59:59 GMT\r\n"),
         _ => answer(stream, "503 Service Unavailable", "retry-after: soon\r\n"),
     });
     let (_program, served) = start(&receiver.route("r", "topic = 't'\nretry_after_max_seconds = 36000"));

@@ -2,6 +2,23 @@
 //!
 //! A [`Route`] is a handler like any other: the dispatcher claims, renews and settles, so a delivery that dies with its process is made again,
 //! under the same `webhook-id`. A 2xx acks, 410 fails for good, everything else is tried again. Topics without a route are left to others.
+//!
+//! ```
+//! # use std::time::Duration;
+//! # use mainstay_core::Result;
+//! # use mainstay_core::runtime::MainstayBuilder;
+//! use mainstay_server::webhook::{Route, RouteOptions, Topics, Webhooks};
+//!
+//! # fn routes(mainstay: MainstayBuilder) -> Result<MainstayBuilder> {
+//! let mut options = RouteOptions::default();
+//! options.concurrency = 2;
+//! let secrets = vec!["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw".parse()?];
+//! let topics = Topics::Prefix("order.".to_owned());
+//! let route = Route::new("billing", topics, "https://billing.example/hooks", secrets, options)?;
+//! let mainstay = Webhooks::new(vec![route])?.register(mainstay, Duration::from_secs(10));
+//! # Ok(mainstay)
+//! # }
+//! ```
 
 mod connect;
 mod deliver;

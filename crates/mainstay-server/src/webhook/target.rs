@@ -68,12 +68,17 @@ impl Target {
                 .filter(|port| *port > 0)
                 .ok_or_else(|| wrong("its port must be 1 to 65535"))?,
         };
+        let mut path = uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
+        // A query right behind the host.
+        if !path.starts_with('/') {
+            path.insert(0, '/');
+        }
         Ok(Self {
             secure,
             host: host.trim_matches(['[', ']']).to_owned(),
             port,
             authority: authority.as_str().to_owned(),
-            path: uri.path_and_query().map_or("/", |path| path.as_str()).to_owned(),
+            path,
         })
     }
 
