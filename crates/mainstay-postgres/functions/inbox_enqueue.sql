@@ -35,6 +35,7 @@ declare
     was_item uuid;
     was_until timestamptz;
     workable boolean;
+    left_key text;
 begin
     perform "{{schema}}"."{{inbox}}_check"('enqueue', $1, $2, $5);
     -- Null counts as valid where the argument is optional: the whole must not be false, and the required ones must be there.
@@ -109,6 +110,9 @@ begin
         end if;
         outcome := case was_state when 3 then 'revived' else 'added' end;
         if was_state = 3 then
+            -- It may have been marked while a worker had it: whoever has it finds that it is gone. Waited for, as he may be settling it just now.
+            delete from "{{schema}}"."{{inbox}}" q where q.id = was_item returning q.ordering_key into left_key;
+            perform "{{schema}}"."{{inbox}}_advance"(array[left_key]) where left_key is not null;
             delete from "{{schema}}"."{{inbox}}_history" h where h.id = was_item;
         end if;
         update "{{schema}}"."{{inbox}}_entry" e
@@ -131,7 +135,7 @@ $mainstay$;
 comment on function "{{schema}}"."{{inbox}}_enqueue"(
     text, text, text, text, bytea, text, timestamptz, text, integer, timestamptz, jsonb, boolean, double precision, double precision, uuid, uuid) is
     'Puts a received message into the queue, in the caller''s transaction. outcome added: it is there now. replaced: it was waiting there; topic, payload, hash, due time, expiry, '
-    'correlation id and headers are the new ones. revived: it was dead, and is there as if new. in-progress: a worker has it, done: it is done; nothing but the time it was last seen has changed. '
+    'correlation id and headers are the new ones. revived: it was dead, and is there as if new; a worker who still had it finds that it is gone. in-progress: a worker has it, done: it is done; nothing but the time it was last seen has changed. '
     'The hash is that of the payload unless given; one that differs from the last is reported.';
 
 create or replace function "{{schema}}"."{{inbox}}_enqueue_many"(
