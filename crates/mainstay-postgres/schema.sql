@@ -1141,6 +1141,10 @@ create function infra.inbox_forget(done_older_than_seconds double precision,
     returns integer language plpgsql volatile
     set jit=off set enable_seqscan=off set enable_hashjoin=off set enable_mergejoin=off;
 
+create function infra.inbox_grasp(work_item_id uuid)
+    returns boolean language plpgsql volatile
+    set jit=off;
+
 create function infra.inbox_guard_complete(source text,
         message_id text,
         owner uuid,

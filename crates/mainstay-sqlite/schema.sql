@@ -403,6 +403,12 @@ BEGIN
     DELETE FROM "infra_inbox" WHERE seq = NEW.seq;
 END;
 
+CREATE TRIGGER "infra_inbox_revived" AFTER UPDATE OF work_item_id ON "infra_inbox_entry"
+WHEN OLD.state = 3 AND OLD.work_item_id IS NOT NULL AND NEW.work_item_id IS NOT OLD.work_item_id
+BEGIN
+    DELETE FROM "infra_inbox" WHERE id = OLD.work_item_id;
+END;
+
 CREATE INDEX "infra_inbox_running" ON "infra_inbox" (ordering_key, locked_until) WHERE ordering_key IS NOT NULL AND status = 1;
 
 CREATE TRIGGER "infra_inbox_settled" AFTER INSERT ON "infra_inbox_history"

@@ -10,6 +10,7 @@ use mainstay::{Error, ErrorKind};
 
 use crate::database::Database;
 use crate::redact::redact;
+use crate::text::harmless;
 
 /// Not as wanted.
 pub(crate) const FAILED: u8 = 1;
@@ -46,6 +47,12 @@ impl Failure {
     /// Something with an exit code of its own.
     pub(crate) fn with_code(code: u8, what: impl Into<String>) -> Self {
         Self { code, ..Self::new(what) }
+    }
+
+    /// A page that is asked for after what is not there: it would be empty, as if there were no more.
+    pub(crate) fn nothing_to_follow(noun: &str, after: impl fmt::Display) -> Self {
+        Self::new(format!("there is no {noun} {} to list after", harmless(&after.to_string())))
+            .hint("--after takes the last one of the page before; if it was deleted since, begin without --after")
     }
 
     /// Says why.

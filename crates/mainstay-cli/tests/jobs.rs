@@ -31,6 +31,8 @@ fn a_fixed_time_in_a_gap_is_told_to_be_moved() {
             "3 Mon 2027-03-29 02:30:00 +02:00 2027-03-29 00:30:00",
             "at (UTC) clock change scheduled in it what happens",
             "2027-03-28 01:00:00 2027-03-28 02:00 to 03:00 skipped 1 time one run, at 03:00",
+            "2027-10-31 01:00:00 2027-10-31 02:00 to 03:00 twice 1 time run at the first, not again at the second",
+            "2028-03-26 01:00:00 2028-03-26 02:00 to 03:00 skipped 1 time one run, at 03:00",
         ]
     );
 }
@@ -59,8 +61,13 @@ fn each_decision_about_a_clock_change_has_its_words() {
             ["3 times from 2011-12-30 00:00 on are skipped: one run for all", "one run, at 2011-12-31 00:00"],
         ),
         (
+            // Far from any clock change.
+            ["30 2 * * *", "Europe/Berlin", "2027-06-01T00:00:00Z", "1"],
+            ["2027-10-31 02:00 to 03:00 twice 1 time", "2028-03-26 02:00 to 03:00 skipped 1 time"],
+        ),
+        (
             ["@yearly", "Europe/Berlin", "2027-02-01T00:00:00Z", "1"],
-            ["1 Sat 2028-01-01 00:00:00 +01:00", "2 clock changes on the way with no scheduled time in it"],
+            ["1 Sat 2028-01-01 00:00:00 +01:00", "2 clock changes until 2028-03-03 with no scheduled time in it"],
         ),
     ] {
         let [cron, zone, from, count] = arguments;
@@ -81,7 +88,8 @@ fn json_has_every_fire_and_every_clock_change() {
     assert_eq!(json["fires"][0]["note"], serde_json::Value::Null);
     assert_eq!(json["fires"][1]["at"], "2027-03-28T01:00:00Z");
     assert_eq!(json["fires"][1]["note"]["kind"], "moved");
-    assert_eq!(json["shifts"][0]["treatment"], "moved-to-end");
+    let treatments = [0, 1, 2].map(|shift| json["shifts"][shift]["treatment"].clone());
+    assert_eq!(treatments, ["moved-to-end", "fires-first", "moved-to-end"], "those of 13 months");
 }
 
 #[test]

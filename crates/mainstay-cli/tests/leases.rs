@@ -6,7 +6,7 @@ mod program;
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
-use std::process::{Child, ChildStdout, Command};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use mainstay::lease::{Lease, LeaseOptions, Leases};
@@ -129,6 +129,36 @@ async fn a_lost_lease_ends_the_command_and_what_it_started() {
     let (code, told) = running.end();
     assert_eq!(code, 76, "{told}");
     assert!(told.contains("the lease job was lost; the command was ended"), "{told}");
+    eventually(DEADLINE, "all of it is gone", async || !processes.iter().any(|process| is_alive(process)))
+        .await;
+}
+
+/// There the command has no process group of its own, which could not read what is typed. One that it started has lost its parent, too.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_lost_lease_ends_what_the_command_started_at_a_terminal_too() {
+    let program = Program::with_database();
+    // The end of the terminal is not heeded either.
+    let command = "test -t 0 || exit 9; trap '' TERM HUP; (sleep 1000 & echo $!); sleep 1000 & echo $! $$; wait";
+    let run = "exec \"$PROGRAM\" lease run job --duration 3s -- sh -c \"$COMMAND\"";
+    let mut terminal = Command::new("script");
+    terminal.args(["--quiet", "--return", "--command", run, "/dev/null"]);
+    terminal.env("PROGRAM", env!("CARGO_BIN_EXE_mainstay")).env("COMMAND", command);
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("MAINSTAY_")) {
+        terminal.env_remove(name);
+    }
+    let terminal = terminal.current_dir(program.folder()).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = terminal.stderr(Stdio::piped()).spawn().unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap());
+    let mut running = Running { child, lines };
+    let processes = format!("{} {}", running.line(), running.line());
+    let processes: Vec<&str> = processes.split(' ').collect();
+    assert!(processes.len() == 3 && processes.iter().all(|process| is_alive(process)), "{processes:?}");
+    program.run(&["leases", "release", "job"]).succeeded();
+    let mut told = String::new();
+    running.lines.read_to_string(&mut told).unwrap();
+    assert!(told.contains("the lease job was lost; the command was ended"), "{told}");
+    assert_eq!(running.end().0, 76);
     eventually(DEADLINE, "all of it is gone", async || !processes.iter().any(|process| is_alive(process)))
         .await;
 }

@@ -82,3 +82,22 @@ fn a_folder_and_a_damaged_file_are_called_what_they_are() {
         .failed(1, &["is damaged", "restore a backup"]);
     assert!(!ran.stderr.contains("should not happen"), "{}", ran.stderr);
 }
+
+/// An empty page would look as if there were no more.
+#[test]
+fn a_page_after_what_is_not_there_is_refused() {
+    let program = Program::with_database();
+    for (group, list, noun) in [
+        ("outbox", "list", "message"),
+        ("timers", "list", "timer"),
+        ("jobs", "runs", "run"),
+        ("joins", "list", "join"),
+        ("operations", "list", "operation"),
+        ("audit", "list", "record"),
+    ] {
+        let says = format!("there is no {noun} {NOBODY} to list after");
+        program.run(&[group, list, "--after", NOBODY]).failed(1, &[&says, "begin without --after"]);
+    }
+    let says = "there is no message billing/inv-17 to list after";
+    program.run(&["inbox", "list", "--after", "billing", "inv-17"]).failed(1, &[says]);
+}

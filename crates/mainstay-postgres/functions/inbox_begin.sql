@@ -75,8 +75,8 @@ declare
 begin
     select e.work_item_id into item from "{{schema}}"."{{inbox}}_entry" e
      where e.source = $1 and e.digest = key and e.state = 1 and e.owner = $3 and e.generation = $4 for update;
-    -- Also once it has lapsed, if nobody has taken it: but a worker may have.
-    if not found or exists (select from "{{schema}}"."{{inbox}}" q where q.id = item and q.status = 1) then
+    -- Also once it has lapsed, if nobody has taken it: but a worker may have, or be about to.
+    if not found or not coalesce("{{schema}}"."{{inbox}}_grasp"(item), true) then
         return false;
     end if;
     update "{{schema}}"."{{inbox}}_entry" e
@@ -132,6 +132,7 @@ set jit = off set enable_seqscan = off
 as $mainstay$
 #variable_conflict use_column
 declare
+    key constant bytea := "{{schema}}"."{{inbox}}_digest"($2);
     until timestamptz;
     item uuid;
 begin
@@ -139,10 +140,15 @@ begin
         raise exception using errcode = '22023',
             message = '{{inbox:literal}}_guard_renew: lease_seconds must be more than 0 and at most 1000000000, got ' || coalesce(lease_seconds::text, 'null');
     end if;
+    select e.work_item_id into item from "{{schema}}"."{{inbox}}_entry" e
+     where e.source = $1 and e.digest = key and e.state = 1 and e.owner = $3 and e.generation = $4 for update;
+    -- As in guard_end.
+    if not found or not coalesce("{{schema}}"."{{inbox}}_grasp"(item), true) then
+        return null;
+    end if;
     update "{{schema}}"."{{inbox}}_entry" e set locked_until = clock_timestamp() + make_interval(secs => lease_seconds)
-     where e.source = $1 and e.digest = "{{schema}}"."{{inbox}}_digest"($2) and e.state = 1 and e.owner = $3 and e.generation = $4
-       and not exists (select from "{{schema}}"."{{inbox}}" q where q.id = e.work_item_id and q.status = 1)
-    returning e.locked_until, e.work_item_id into until, item;
+     where e.source = $1 and e.digest = key
+    returning e.locked_until into until;
     perform "{{schema}}"."{{inbox}}_postpone"(item, until);
     return until;
 end

@@ -34,9 +34,8 @@ declare
     was_hash bytea;
     was_item uuid;
     was_until timestamptz;
-    spot tid[];
-    status smallint;
-    tries integer := 0;
+    workable boolean;
+    left_key text;
 begin
     perform "{{schema}}"."{{inbox}}_check"('enqueue', $1, $2, $5);
     -- Null counts as valid where the argument is optional: the whole must not be false, and the required ones must be there.
@@ -85,21 +84,16 @@ begin
             update "{{schema}}"."{{inbox}}_entry" e set last_seen_at = moment where e.source = $1 and e.digest = key;
             return;
         end if;
-        -- A claim that only looks at it has it for a moment; whoever has it for longer is at it. Never waited for: see follow.
-        while was_state < 2 and was_item is not null loop
-            select q.status into status from "{{schema}}"."{{inbox}}" q where q.id = was_item;
-            exit when status is null;
-            spot := array(select q.ctid from "{{schema}}"."{{inbox}}" q where q.id = was_item and q.status = 0 for update skip locked);
-            tries := tries + 1;
-            if status = 1 or spot = '{}' and tries > 10 then
-                outcome := 'in-progress';
-                update "{{schema}}"."{{inbox}}_entry" e set last_seen_at = moment where e.source = $1 and e.digest = key;
-                return;
-            end if;
-            if spot = '{}' then
-                perform pg_sleep(0.002);
-                continue;
-            end if;
+        -- Never waited for: see follow.
+        if was_state < 2 then
+            workable := "{{schema}}"."{{inbox}}_grasp"(was_item);
+        end if;
+        if not workable then
+            outcome := 'in-progress';
+            update "{{schema}}"."{{inbox}}_entry" e set last_seen_at = moment where e.source = $1 and e.digest = key;
+            return;
+        end if;
+        if workable then
             outcome := 'replaced';
             update "{{schema}}"."{{inbox}}_entry" e set last_seen_at = moment, hash = content where e.source = $1 and e.digest = key;
             update "{{schema}}"."{{inbox}}" m
@@ -110,12 +104,15 @@ begin
                    -- before waits for its next attempt all the same, so that duplicates do not wear it out.
                    due_at = greatest(case when pg_current_xact_id() is not null then clock_timestamp() end, $7, moment + make_interval(secs => $13),
                                      was_until, case when m.generation > 0 then m.due_at end)
-             where m.ctid = any (spot);
+             where m.id = was_item;
             perform "{{schema}}"."{{inbox}}_wake"();
             return;
-        end loop;
+        end if;
         outcome := case was_state when 3 then 'revived' else 'added' end;
         if was_state = 3 then
+            -- It may have been marked while a worker had it: whoever has it finds that it is gone. Waited for, as he may be settling it just now.
+            delete from "{{schema}}"."{{inbox}}" q where q.id = was_item returning q.ordering_key into left_key;
+            perform "{{schema}}"."{{inbox}}_advance"(array[left_key]) where left_key is not null;
             delete from "{{schema}}"."{{inbox}}_history" h where h.id = was_item;
         end if;
         update "{{schema}}"."{{inbox}}_entry" e
@@ -138,7 +135,7 @@ $mainstay$;
 comment on function "{{schema}}"."{{inbox}}_enqueue"(
     text, text, text, text, bytea, text, timestamptz, text, integer, timestamptz, jsonb, boolean, double precision, double precision, uuid, uuid) is
     'Puts a received message into the queue, in the caller''s transaction. outcome added: it is there now. replaced: it was waiting there; topic, payload, hash, due time, expiry, '
-    'correlation id and headers are the new ones. revived: it was dead, and is there as if new. in-progress: a worker has it, done: it is done; nothing but the time it was last seen has changed. '
+    'correlation id and headers are the new ones. revived: it was dead, and is there as if new; a worker who still had it finds that it is gone. in-progress: a worker has it, done: it is done; nothing but the time it was last seen has changed. '
     'The hash is that of the payload unless given; one that differs from the last is reported.';
 
 create or replace function "{{schema}}"."{{inbox}}_enqueue_many"(

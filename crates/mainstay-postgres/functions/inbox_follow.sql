@@ -56,19 +56,44 @@ end
 $mainstay$;
 comment on function "{{schema}}"."{{inbox}}_follow_returned"() is 'Internal: what was marked as settled while a worker had it does not come back.';
 
+create or replace function "{{schema}}"."{{inbox}}_grasp"(work_item_id uuid) returns boolean
+language plpgsql volatile
+set jit = off
+as $mainstay$
+#variable_conflict use_column
+declare
+    status smallint;
+begin
+    -- A claim that only looks at it has it for a moment; whoever has it for longer is at it, though his claim may not be committed yet.
+    for tries in 1 .. 10 loop
+        perform from "{{schema}}"."{{inbox}}" q where q.id = $1 and q.status = 0 for update skip locked;
+        if found then
+            return true;
+        end if;
+        select q.status into status from "{{schema}}"."{{inbox}}" q where q.id = $1;
+        if not found then
+            return null;
+        end if;
+        exit when status = 1;
+        perform pg_sleep(0.002);
+    end loop;
+    return false;
+end
+$mainstay$;
+comment on function "{{schema}}"."{{inbox}}_grasp"(uuid) is
+    'Internal: keeps workers off an item until the transaction ends. False when a worker has it, or is just taking it; null when the queue does not have it.';
+
 create or replace function "{{schema}}"."{{inbox}}_withdraw"(work_item_id uuid, status smallint, error text) returns boolean
 language plpgsql volatile
 set jit = off
 as $mainstay$
 #variable_conflict use_column
 declare
-    spot tid[];
     left_key text;
 begin
-    spot := array(select q.ctid from "{{schema}}"."{{inbox}}" q where q.id = $1 and q.status = 0 for update skip locked);
-    if spot <> '{}' then
+    if "{{schema}}"."{{inbox}}_grasp"($1) then
         with gone as (
-            delete from "{{schema}}"."{{inbox}}" m where m.ctid = any (spot) returning m.*),
+            delete from "{{schema}}"."{{inbox}}" m where m.id = $1 returning m.*),
         kept as (
             insert into "{{schema}}"."{{inbox}}_history" (
                 seq, created_at, due_at, requested_due_at, processed_at, expires_at, generation, attempts, priority, status, id, message_id,

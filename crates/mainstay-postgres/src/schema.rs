@@ -49,6 +49,7 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
     Migration::once(9, "audit", include_str!("../migrations/0009_audit.sql")),
     Migration::once(10, "operations", include_str!("../migrations/0010_operations.sql")),
     Migration::once(11, "expected_version", include_str!("../migrations/0011_expected_version.sql")),
+    Migration::once(12, "inbox_claims", include_str!("../migrations/0012_inbox_claims.sql")),
 ];
 
 /// A file of functions and the queues it is made for.

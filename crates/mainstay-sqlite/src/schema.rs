@@ -36,6 +36,7 @@ pub const MIGRATIONS: &[Migration] = &[
     Migration::once(8, "audit", include_str!("../migrations/0008_audit.sql")),
     Migration::once(9, "operations", include_str!("../migrations/0009_operations.sql")),
     Migration::once(10, "keys_first", include_str!("../migrations/0010_keys_first.sql")),
+    Migration::once(12, "inbox_claims", include_str!("../migrations/0012_inbox_claims.sql")),
 ];
 
 /// The steps taken, by outbox, made by the runner and not by a step. Names of tables are not case-sensitive, so the

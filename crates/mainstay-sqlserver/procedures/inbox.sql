@@ -211,10 +211,13 @@ BEGIN
     DECLARE @Digest BINARY(32) = HASHBYTES('SHA2_256', @Source + NCHAR(1) + @MessageId);
     IF @Own = 1 BEGIN TRANSACTION;
     EXEC "{{schema}}"."{{inbox}}_KeyLock" @Digest;
+    -- Once it has lapsed, a worker may have it, or be about to: his claim is waited for, and before the entry is written, which he does after the item.
+    DECLARE @Status INT = (
+        SELECT q."Status" FROM "{{schema}}"."{{inbox}}" q WITH (UPDLOCK, ROWLOCK)
+         WHERE q."Id" = (SELECT e."WorkItemId" FROM "{{schema}}"."{{inbox}}_entry" e WHERE e."Digest" = @Digest));
     DECLARE @Until DATETIME2(6) = "{{schema}}"."{{outbox}}_after"(SYSUTCDATETIME(), CAST(@LeaseSeconds * 1000000 AS BIGINT));
     UPDATE "{{schema}}"."{{inbox}}_entry" SET "LockedUntil" = @Until
-     WHERE "Digest" = @Digest AND "State" = 1 AND "OwnerToken" = @OwnerToken AND "Generation" = @Generation
-       AND NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{inbox}}" q WHERE q."Id" = "{{schema}}"."{{inbox}}_entry"."WorkItemId" AND q."Status" = 1);
+     WHERE "Digest" = @Digest AND "State" = 1 AND "OwnerToken" = @OwnerToken AND "Generation" = @Generation AND COALESCE(@Status, 0) <> 1;
     IF @@ROWCOUNT = 0
         SET @Until = NULL;
     ELSE
@@ -242,15 +245,16 @@ BEGIN
     IF @Own = 1 BEGIN TRANSACTION;
     EXEC "{{schema}}"."{{inbox}}_KeyLock" @Digest;
     DECLARE @Now DATETIME2(6) = SYSUTCDATETIME();
+    SELECT @Item = e."WorkItemId" FROM "{{schema}}"."{{inbox}}_entry" e WHERE e."Digest" = @Digest;
+    -- As in GuardRenew.
+    DECLARE @Status INT = (SELECT q."Status" FROM "{{schema}}"."{{inbox}}" q WITH (UPDLOCK, ROWLOCK) WHERE q."Id" = @Item);
     -- What is given back without an error was no attempt.
     UPDATE "{{schema}}"."{{inbox}}_entry"
        SET "State" = @State, "ProcessedAt" = CASE WHEN @State >= 2 THEN @Now END, "OwnerToken" = NULL, "LockedUntil" = NULL,
            "Attempts" = CASE WHEN @State = 0 AND @Error IS NULL AND "Attempts" > 0 THEN "Attempts" - 1 ELSE "Attempts" END,
            "LastError" = COALESCE(@Error, "LastError")
-     WHERE "Digest" = @Digest AND "State" = 1 AND "OwnerToken" = @OwnerToken AND "Generation" = @Generation
-       AND NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{inbox}}" q WHERE q."Id" = "{{schema}}"."{{inbox}}_entry"."WorkItemId" AND q."Status" = 1);
+     WHERE "Digest" = @Digest AND "State" = 1 AND "OwnerToken" = @OwnerToken AND "Generation" = @Generation AND COALESCE(@Status, 0) <> 1;
     SET @Changed = @@ROWCOUNT;
-    SELECT @Item = e."WorkItemId" FROM "{{schema}}"."{{inbox}}_entry" e WHERE e."Digest" = @Digest;
     IF @Changed > 0 AND @Item IS NOT NULL AND @State >= 2
         EXEC "{{schema}}"."{{inbox}}_Withdraw" @Item, @Now;
     -- It was kept from the workers until the end of the reservation.
@@ -341,7 +345,8 @@ BEGIN
         END
         IF @Outcome = N'revived'
         BEGIN
-            -- Dead: as if it were new.
+            -- Dead: as if it were new. It may have been marked while a worker had it: whoever has it finds that it is gone.
+            DELETE FROM "{{schema}}"."{{inbox}}" WHERE "Id" = @Item;
             DELETE FROM "{{schema}}"."{{inbox}}_history" WHERE "Id" = @Item;
             UPDATE "{{schema}}"."{{inbox}}_entry" SET "State" = 0, "Attempts" = 0, "ProcessedAt" = NULL, "WorkItemId" = NULL WHERE "Digest" = @Digest;
         END

@@ -37,8 +37,10 @@ Examples:
 
 The lease is renewed while the command runs and released when it ends. If it is lost, because the database can't be
 reached or an operator took it away, the command and the processes it started are asked to end, and killed a moment
-later. On Linux the command also dies with mainstay itself, should that be killed. The command finds the lease in MAINSTAY_LEASE_NAME, MAINSTAY_LEASE_OWNER, MAINSTAY_LEASE_EPOCH and
-MAINSTAY_LEASE_TOKEN, and can guard its own writes with them:
+later: on Linux all of them, elsewhere those that have not left the command's process group, and at a terminal only the
+command itself. On Linux the command also dies with mainstay itself, should that be killed. The command finds the lease in
+MAINSTAY_LEASE_NAME, MAINSTAY_LEASE_OWNER, MAINSTAY_LEASE_EPOCH and MAINSTAY_LEASE_TOKEN, and can guard its own writes
+with them:
   select infra.lease_guard('nightly-report', '$MAINSTAY_LEASE_OWNER', $MAINSTAY_LEASE_EPOCH)
 
 Exit codes:
@@ -155,6 +157,8 @@ async fn supervise(
     let mut child = start(arguments, lease, group)?;
     loop {
         tokio::select! {
+            biased;
+            // First: what has ended by itself was not ended.
             status = child.process.wait() => return Ok(Ended::ByItself(status?)),
             () = lease.cancellation().cancelled() => break,
             () = signals.stop(), if !child.asked => child.ask_to_end(),
@@ -172,28 +176,33 @@ async fn supervise(
     Ok(Ended::Killed)
 }
 
-/// The process group of the command: the command and what it has started.
+/// The command and what it has started: its process group, if it has one of its own, and on Linux whoever descends from it.
 #[derive(Clone, Default)]
 struct Group(Arc<AtomicI32>);
 
 impl Group {
-    fn ask_to_end(&self) {
-        #[cfg(unix)]
-        self.signal(rustix::process::Signal::TERM);
+    /// False when nobody was told.
+    #[cfg(unix)]
+    fn ask_to_end(&self) -> bool {
+        #[cfg(target_os = "linux")]
+        if super::descendants::ask_to_end() {
+            return true;
+        }
+        self.signal(rustix::process::Signal::TERM)
     }
 
     fn kill(&self) {
+        #[cfg(target_os = "linux")]
+        super::descendants::kill();
         #[cfg(unix)]
         self.signal(rustix::process::Signal::KILL);
     }
 
     #[cfg(unix)]
-    fn signal(&self, signal: rustix::process::Signal) {
+    fn signal(&self, signal: rustix::process::Signal) -> bool {
         // Zero as long as there is none.
-        if let Some(id) = rustix::process::Pid::from_raw(self.0.load(Ordering::SeqCst)) {
-            // An error means that there is nobody left to tell.
-            let _gone = rustix::process::kill_process_group(id, signal);
-        }
+        let group = rustix::process::Pid::from_raw(self.0.load(Ordering::SeqCst));
+        group.is_some_and(|id| rustix::process::kill_process_group(id, signal).is_ok())
     }
 }
 
@@ -237,6 +246,8 @@ fn start(arguments: &RunArgs, lease: &Lease, group: Group) -> anyhow::Result<Sup
         .env("MAINSTAY_LEASE_EPOCH", lease.epoch().to_string())
         .env("MAINSTAY_LEASE_TOKEN", lease.fencing_token().to_string())
         .kill_on_drop(true);
+    #[cfg(target_os = "linux")]
+    super::descendants::adopt_orphans();
     // Not at a terminal: a command in a group of its own could not read what is typed.
     let grouped = cfg!(unix) && !std::io::stdin().is_terminal();
     #[cfg(unix)]
@@ -244,6 +255,8 @@ fn start(arguments: &RunArgs, lease: &Lease, group: Group) -> anyhow::Result<Sup
         command.process_group(0);
     }
     let process = command.spawn().map_err(|error| unrunnable(program, error))?;
+    #[cfg(target_os = "linux")]
+    tokio::spawn(super::descendants::bury_orphans(process.id()));
     if let (true, Some(id)) = (grouped, process.id().and_then(|id| i32::try_from(id).ok())) {
         group.0.store(id, Ordering::SeqCst);
     }
@@ -253,11 +266,10 @@ fn start(arguments: &RunArgs, lease: &Lease, group: Group) -> anyhow::Result<Sup
 impl Supervised {
     fn ask_to_end(&mut self) {
         self.asked = true;
-        self.group.ask_to_end();
         #[cfg(unix)]
-        if let Some(id) = self.process.id().and_then(|id| i32::try_from(id).ok())
+        if !self.group.ask_to_end()
+            && let Some(id) = self.process.id().and_then(|id| i32::try_from(id).ok())
             && let Some(id) = rustix::process::Pid::from_raw(id)
-            && self.group.0.load(Ordering::SeqCst) == 0
         {
             // An error means that there is nobody left to tell.
             let _gone = rustix::process::kill_process(id, rustix::process::Signal::TERM);

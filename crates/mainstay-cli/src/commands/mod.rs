@@ -6,6 +6,8 @@ pub(crate) mod bench;
 pub(crate) mod bound;
 mod content;
 pub(crate) mod demo;
+#[cfg(target_os = "linux")]
+mod descendants;
 pub(crate) mod fanout;
 pub(crate) mod health;
 pub(crate) mod inbox;

@@ -20,6 +20,7 @@ cases! { $ receive_again_cases:
     ibx_029_an_enqueue_over_a_dead_message_revives_it ["IBX-029"],
     ibx_029_an_enqueue_over_a_running_message_changes_nothing ["IBX-029", "R15"],
     ibx_029_a_message_that_was_only_seen_is_added ["IBX-029", "R15"],
+    ibx_078_a_dead_message_that_comes_again_is_taken_from_the_worker_who_had_it ["IBX-078", "IBX-029"],
     r15_duplicates_do_not_wear_a_failing_message_out ["R15"],
     r15_a_different_content_warns_and_is_counted ["R15", "IBX-008"],
 }
@@ -141,6 +142,32 @@ async fn ibx_029_a_message_that_was_only_seen_is_added(fx: &dyn Fixture) {
     world.advance(LEASE + Duration::from_secs(1)).await;
     let all = payloads(&world).await;
     assert!(all.contains(&"reserved".to_owned()), "{all:?}");
+}
+
+async fn ibx_078_a_dead_message_that_comes_again_is_taken_from_the_worker_who_had_it(fx: &dyn Fixture) {
+    let world = World::open(fx).await;
+    for (id, payload) in [("m", "first"), ("n", "behind it")] {
+        let message = Message::new(TOPIC, payload).ordering_key("k");
+        world.inbox.enqueue(Incoming::new(SOURCE, id, message)).await.unwrap();
+    }
+    let (first, second) = (OwnerToken::new(), OwnerToken::new());
+    let claimed = claim(&world, first).await;
+    assert_eq!(claimed.len(), 1, "the other waits for it");
+    let stale = claimed[0].handle;
+    assert!(world.inbox.mark_dead(SOURCE, "m", None).await.unwrap());
+    assert_eq!(outcome(receive(&world, "m", "second").await), (ReceivedOutcome::Revived, true));
+    let mut claimed = claim(&world, second).await;
+    claimed.sort_by(|a, b| a.payload.cmp(&b.payload));
+    let payloads: Vec<&str> = claimed.iter().map(|item| item.payload.as_str()).collect();
+    assert_eq!(payloads, ["behind it", "second"], "nothing waits for what is gone");
+    // Whoever had it learns that at whatever he does next.
+    assert_eq!(world.inbox.queue().renew(first, &[stale], LEASE).await.unwrap().changed.len(), 0);
+    assert_eq!(world.inbox.ack(first, &[stale]).await.unwrap().changed.len(), 0);
+    assert_eq!(world.inbox.abandon(first, &[stale], None, None).await.unwrap().changed.len(), 0);
+    let entry = world.entry(SOURCE, "m").await;
+    assert_eq!((entry.state, entry.work_item), (EntryState::Processing, Some(claimed[1].id())));
+    world.inbox.ack(second, &[claimed[1].handle]).await.unwrap();
+    assert_eq!(world.entry(SOURCE, "m").await.state, EntryState::Done);
 }
 
 async fn r15_duplicates_do_not_wear_a_failing_message_out(fx: &dyn Fixture) {

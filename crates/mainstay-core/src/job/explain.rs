@@ -119,9 +119,14 @@ impl Schedule {
     pub fn explain(&self, after: Timestamp, count: usize) -> Explanation {
         let fires: Vec<_> = self.after(after).take(count).map(|at| self.fire(at)).collect();
         let last = fires.last().map_or(after, |fire| fire.at);
+        Explanation { shifts: self.shifts(after, last), fires }
+    }
+
+    /// The clock changes after `after` up to `until`, with what each does to this schedule.
+    pub fn shifts(&self, after: Timestamp, until: Timestamp) -> Vec<Shift> {
         let changes = self.zone().time_zone().following(after);
-        let shifts = changes.take_while(|change| change.timestamp() <= last);
-        Explanation { shifts: shifts.filter_map(|change| self.shift(change.timestamp())).collect(), fires }
+        let changes = changes.take_while(|change| change.timestamp() <= until);
+        changes.filter_map(|change| self.shift(change.timestamp())).collect()
     }
 
     fn fire(&self, at: Timestamp) -> Fire {

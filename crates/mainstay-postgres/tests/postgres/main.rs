@@ -11,6 +11,7 @@ mod fleet;
 mod floor;
 mod gathering;
 mod health;
+mod inbox;
 mod job_races;
 mod jobs;
 mod joins;

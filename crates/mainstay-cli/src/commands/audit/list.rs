@@ -7,6 +7,7 @@ use clap::Args;
 use jiff::Timestamp;
 use mainstay::audit::{Anchor, Audit, AuditFilter, AuditId, AuditOutcome, AuditPage, AuditRecord};
 
+use crate::failure::Failure;
 use crate::output;
 use crate::settings::Settings;
 use crate::text::{counted, moment, parse_timestamp, shorten};
@@ -73,6 +74,10 @@ pub(super) async fn run(
     audit: &Audit,
     settings: &Settings,
 ) -> anyhow::Result<ExitCode> {
+    if let Some(id) = arguments.after {
+        let known = audit.get(id).await.context("the audit trail can't be listed")?;
+        known.ok_or_else(|| Failure::nothing_to_follow("record", id))?;
+    }
     let page = AuditPage { limit: arguments.limit, before: arguments.after };
     let found = audit.list(&arguments.filter(), page).await.context("the audit trail can't be listed")?;
     if settings.json {

@@ -7,6 +7,7 @@ use clap::Args;
 use mainstay::Inbox;
 use mainstay::inbox::{EntryState, InboxFilter, InboxKey, InboxPage};
 
+use crate::failure::Failure;
 use crate::output;
 use crate::settings::Settings;
 use crate::text::{counted, moment, shorten};
@@ -54,6 +55,10 @@ pub(super) async fn run(arguments: ListArgs, inbox: &Inbox, settings: &Settings)
         Some([source, message_id]) => Some(InboxKey::new(source, message_id)?),
         _ => None,
     };
+    if let Some(key) = &after {
+        let known = inbox.get(key.source(), key.message_id()).await.context("the messages can't be listed")?;
+        known.ok_or_else(|| Failure::nothing_to_follow("message", key))?;
+    }
     let page = InboxPage { limit: arguments.limit, after };
     let entries = inbox.list(&filter, &page).await.context("the messages can't be listed")?;
     if settings.json {

@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use jiff::Timestamp;
 use jiff::civil::DateTime;
+use jiff::{SignedDuration, Timestamp};
 use mainstay::job::{Cron, DstNote, Explanation, Fire, Schedule, Shift, ShiftKind, Treatment, Zone};
 use serde::Serialize;
 
@@ -12,6 +12,9 @@ use crate::failure::Failure;
 use crate::output;
 use crate::settings::Settings;
 use crate::text::{count, counted, moment, parse_timestamp};
+
+/// How far ahead clock changes are told at least: 13 months, in which a zone has all of a year's.
+const AHEAD: SignedDuration = SignedDuration::from_hours(396 * 24);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -26,6 +29,7 @@ What happens where clocks change:
   A fixed time (no * and no step in minute and hour) that is skipped runs once, at the first instant
   after the gap. One that comes twice runs once, at the first of the two.
   An interval goes by real time: what is skipped doesn't run, what comes twice runs twice.
+Those of the next 13 months are told, however few fires are asked for.
 
 No database is needed.";
 
@@ -59,12 +63,15 @@ struct Report<'a> {
 pub(super) fn run(arguments: &ExplainArgs, settings: &Settings) -> anyhow::Result<ExitCode> {
     let schedule = Schedule::new(read_cron(&arguments.cron)?, read_zone(&arguments.tz)?);
     let from = arguments.from.unwrap_or_else(Timestamp::now);
-    let explanation = schedule.explain(from, arguments.count.into());
+    let mut explanation = schedule.explain(from, arguments.count.into());
+    let ahead = from.checked_add(AHEAD).unwrap_or(Timestamp::MAX);
+    let until = explanation.fires.last().map_or(ahead, |fire| fire.at.max(ahead));
+    explanation.shifts = schedule.shifts(from, until);
     if settings.json {
         let fixed_time = schedule.cron().is_fixed_time();
         output::json(&Report { schedule: &schedule, fixed_time, explanation: &explanation })?;
     } else {
-        tell(&schedule, &explanation)?;
+        tell(&schedule, &explanation, until)?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -85,7 +92,7 @@ fn read_zone(name: &str) -> anyhow::Result<Zone> {
     Ok(zone.map_err(|error| Failure::usage("the time zone is not known").because(error.message()))?)
 }
 
-fn tell(schedule: &Schedule, explanation: &Explanation) -> anyhow::Result<()> {
+fn tell(schedule: &Schedule, explanation: &Explanation, until: Timestamp) -> anyhow::Result<()> {
     let kind = if schedule.cron().is_fixed_time() { "fixed times" } else { "an interval" };
     output::line(format_args!("{} in {}, {kind}\n", schedule.cron(), schedule.zone()))?;
     let zone = schedule.zone().time_zone();
@@ -100,10 +107,10 @@ fn tell(schedule: &Schedule, explanation: &Explanation) -> anyhow::Result<()> {
         ]);
     }
     output::print(&fires)?;
-    tell_shifts(&explanation.shifts)
+    tell_shifts(&explanation.shifts, until)
 }
 
-fn tell_shifts(shifts: &[Shift]) -> anyhow::Result<()> {
+fn tell_shifts(shifts: &[Shift], until: Timestamp) -> anyhow::Result<()> {
     let (met, idle): (Vec<_>, Vec<_>) = shifts.iter().partition(|shift| shift.treatment != Treatment::None);
     if !met.is_empty() {
         output::line("")?;
@@ -121,7 +128,8 @@ fn tell_shifts(shifts: &[Shift]) -> anyhow::Result<()> {
     }
     if !idle.is_empty() {
         let changes = counted(idle.len() as u64, "clock change");
-        output::line(format_args!("\n{changes} on the way with no scheduled time in it"))?;
+        let until = until.strftime("%Y-%m-%d");
+        output::line(format_args!("\n{changes} until {until} with no scheduled time in it"))?;
     }
     Ok(())
 }

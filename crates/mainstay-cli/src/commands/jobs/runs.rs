@@ -55,6 +55,10 @@ pub(super) async fn run(arguments: &RunsArgs, jobs: &Jobs, settings: &Settings) 
         })?;
         return tell_one(&run, settings);
     }
+    if let Some(id) = arguments.after {
+        let known = jobs.run(id).await.context("the runs can't be listed")?;
+        known.ok_or_else(|| Failure::nothing_to_follow("run", id))?;
+    }
     let mut filter = RunFilter::all();
     filter.job.clone_from(&arguments.name);
     filter.state = arguments.state;

@@ -7,6 +7,7 @@ use clap::Args;
 use mainstay::join::{JoinFilter, JoinPage, JoinState};
 use mainstay::{JoinId, Joins};
 
+use crate::failure::Failure;
 use crate::output;
 use crate::settings::Settings;
 use crate::text::{count, counted, moment, shorten};
@@ -57,6 +58,10 @@ pub(super) async fn run(
     joins: &Joins,
     settings: &Settings,
 ) -> anyhow::Result<ExitCode> {
+    if let Some(id) = arguments.after {
+        let known = joins.get(id).await.context("the joins can't be listed")?;
+        known.ok_or_else(|| Failure::nothing_to_follow("join", id))?;
+    }
     let found = joins.list(&arguments.filter(), arguments.page()).await;
     let found = found.context("the joins can't be listed")?;
     if settings.json {

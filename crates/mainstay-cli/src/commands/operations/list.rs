@@ -7,6 +7,7 @@ use clap::Args;
 use mainstay::operation::{OperationFilter, OperationPage, OperationState};
 use mainstay::{OperationId, Operations};
 
+use crate::failure::Failure;
 use crate::output;
 use crate::settings::Settings;
 use crate::text::counted;
@@ -64,6 +65,10 @@ pub(super) async fn run(
     operations: &Operations,
     settings: &Settings,
 ) -> anyhow::Result<ExitCode> {
+    if let Some(id) = arguments.after {
+        let known = operations.get(id).await.context("the operations can't be listed")?;
+        known.ok_or_else(|| Failure::nothing_to_follow("operation", id))?;
+    }
     let page = OperationPage { limit: arguments.limit, before: arguments.after };
     let found = operations.list(&arguments.filter(), page).await;
     let found = found.context("the operations can't be listed")?;

@@ -9,6 +9,7 @@ use mainstay::queue::{FailureReason, Status};
 use mainstay::{Outbox, WorkItemId};
 use serde_json::Value;
 
+use crate::failure::Failure;
 use crate::output;
 use crate::settings::Settings;
 use crate::text::{counted, moment, shorten};
@@ -66,6 +67,10 @@ pub(super) async fn run(
     outbox: &Outbox,
     settings: &Settings,
 ) -> anyhow::Result<ExitCode> {
+    if let Some(id) = arguments.after {
+        let known = outbox.get(id).await.context("the messages can't be listed")?;
+        known.ok_or_else(|| Failure::nothing_to_follow("message", id))?;
+    }
     let messages = outbox.list(&arguments.filter(), arguments.page()).await;
     tell(&messages.context("the messages can't be listed")?, &arguments, "message", settings)
 }

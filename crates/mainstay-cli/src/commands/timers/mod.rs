@@ -11,6 +11,7 @@ use clap::Subcommand;
 use mainstay::Timers;
 
 use crate::attempt::Attempt;
+use crate::failure::Failure;
 use crate::settings::Settings;
 
 use super::outbox::{Opened, cancel, list, show, tell_verdicts};
@@ -111,6 +112,10 @@ async fn list_timers(
     timers: &Timers,
     settings: &Settings,
 ) -> anyhow::Result<ExitCode> {
+    if let Some(id) = arguments.page().before {
+        let known = timers.get(id).await.context("the timers can't be listed")?;
+        known.ok_or_else(|| Failure::nothing_to_follow("timer", id))?;
+    }
     let found = timers.list(&arguments.filter(), arguments.page()).await;
     let found = found.context("the timers can't be listed")?;
     let records: Vec<_> = found.iter().map(|timer| timer.record().clone()).collect();
