@@ -2,27 +2,21 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
+mod application;
+
+use application::{Application, ask};
 use axum::Router;
-use axum::body::{Body, to_bytes};
-use axum::http::{Request, Response, StatusCode, header};
+use axum::body::Body;
+use axum::http::{Request, StatusCode, header};
 use axum::routing::get;
 use mainstay_core::runtime::Mainstay;
 use mainstay_server::{Access, Interface, NewToken, Role, Token};
 use mainstay_sqlite::Sqlite;
 use serde_json::Value;
-use tower::ServiceExt;
 
 async fn application(access: Access) -> Router {
-    let mainstay = Mainstay::builder(Sqlite::memory().await.unwrap()).deploy_schema(true).build().unwrap();
-    mainstay.provider().schema().deploy().await.unwrap();
-    let interface = Interface::builder(mainstay, access).build().unwrap();
-    Router::new().route("/", get(|| async { "the shop" })).nest("/mainstay", interface.router())
-}
-
-async fn ask(application: &Router, request: Request<Body>) -> (Response<()>, String) {
-    let (parts, body) = application.clone().oneshot(request).await.unwrap().into_parts();
-    let body = to_bytes(body, usize::MAX).await.unwrap();
-    (Response::from_parts(parts, ()), String::from_utf8(body.to_vec()).unwrap())
+    let router = Application::new(access).await.router;
+    Router::new().route("/", get(|| async { "the shop" })).nest("/mainstay", router)
 }
 
 fn enqueue(token: Option<&str>) -> Request<Body> {

@@ -19,6 +19,7 @@ use crate::endpoint::{Endpoint, Endpoints};
 use crate::page::{self, Page};
 use crate::problem::{Kind, Problem};
 use crate::request::{Body, Call, Named, Query};
+use crate::taken::take;
 use crate::ticket;
 
 const LIST: &str = "leases";
@@ -297,7 +298,7 @@ async fn acquire(
     options = options.context(body.context.unwrap_or_default());
     let (deadline, mut pause) = (Instant::now() + wait, LOOK_MIN);
     loop {
-        let holder = match call.mainstay.leases().grant(&name, &options).await? {
+        let holder = match grant(&call, &name, &options).await? {
             (claim, LeaseAnswer::Granted(grant)) => return Ok(Json(granted(&claim, grant))),
             (_, LeaseAnswer::Held(holder)) => holder,
         };
@@ -308,6 +309,23 @@ async fn acquire(
         }
         pause = (pause * 2).min(LOOK_MAX);
     }
+}
+
+/// What was granted to a client who has hung up meanwhile is given up.
+async fn grant(
+    call: &Call,
+    name: &str,
+    options: &LeaseOptions,
+) -> Result<(LeaseClaim, LeaseAnswer), Problem> {
+    let (leases, name, options) = (call.mainstay.leases(), name.to_owned(), options.clone());
+    let of = leases.clone();
+    let granting = async move { leases.grant(&name, &options).await };
+    let give_back = move |(claim, answer)| async move {
+        if let LeaseAnswer::Granted(_) = answer {
+            let _lapses = of.release_claim(&claim).await;
+        }
+    };
+    take(granting, give_back).await
 }
 
 async fn renew(

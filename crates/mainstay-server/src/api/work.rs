@@ -12,7 +12,6 @@ use mainstay_core::queue::{
 use mainstay_core::store::{OutboxStore, WaitRequest};
 use mainstay_core::{OwnerToken, WorkItemId};
 use serde::{Deserialize, Serialize};
-use tokio::sync::oneshot;
 use tokio::time::Instant;
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -21,6 +20,7 @@ use super::message::ids;
 use super::time;
 use crate::problem::{Kind, Problem};
 use crate::request::Call;
+use crate::taken::take;
 use crate::ticket;
 
 /// What is claimed at once, unless told otherwise.
@@ -308,22 +308,15 @@ async fn claim_within(
     }
 }
 
-/// Claims in a task of its own: what was claimed for a client who has hung up meanwhile is given back, and counts as no delivery.
+/// What was claimed for a client who has hung up meanwhile is given back, and counts as no delivery.
 async fn claim_once(queue: &Outbox, request: &ClaimRequest) -> Result<ClaimBatch, Problem> {
-    let (sender, answer) = oneshot::channel();
+    let (outbox, owner) = (queue.clone(), request.owner);
     let (queue, request) = (queue.clone(), request.clone());
-    tokio::spawn(async move {
-        let claimed = queue.claim(&request).await;
-        if let Err(Ok(batch)) = sender.send(claimed) {
-            let claims = batch.handles();
-            // What can't be given back lapses.
-            let _lapses = queue.release(request.owner, &claims, None).await;
-        }
-    });
-    match answer.await {
-        Ok(claimed) => Ok(claimed?),
-        Err(_) => Err(Problem::new(Kind::Internal, "the claim was broken off")),
-    }
+    let claiming = async move { queue.claim(&request).await };
+    let give_back = move |batch: ClaimBatch| async move {
+        let _lapses = outbox.release(owner, &batch.handles(), None).await;
+    };
+    take(claiming, give_back).await
 }
 
 /// Somebody who waits, and is no longer waited for once this is dropped.
