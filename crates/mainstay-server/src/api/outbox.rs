@@ -234,20 +234,21 @@ pub(super) fn endpoints(all: &mut Endpoints) {
         renew,
     );
     all.add(
-        work_endpoint(
-            "/v1/outbox/claims/settle",
-            "settleMessages",
-            "End claims, each in its own way, in one transaction",
-        )
-        .body::<SettleBody>(),
+        work_endpoint("/v1/outbox/claims/settle", "settleMessages", "End claims, each in its own way")
+            .body::<SettleBody>(),
         settle,
     );
 }
 
+/// What is true of every operation on claims.
+const OF_CLAIMS: &str = "All of it is checked before anything is written. What one request, or one `owner`, has claimed is written in \
+    one transaction; claims of several, in one each. If the database fails between those, the problem tells what was `changed` and \
+    `stale` before; sending it again is safe. Where none of the claims holds any more it is 409 `claim-lost`.";
+
 /// An operation on claims.
 pub(super) fn work_endpoint(path: &'static str, id: &'static str, summary: &'static str) -> Endpoint {
     Endpoint::post(path, id, summary)
-        .note("Where none of the claims holds any more it is 409 `claim-lost`.")
+        .note(OF_CLAIMS)
         .answer::<SettledView>(200, "What was changed, and what was stale.")
 }
 

@@ -365,6 +365,9 @@ type Ticket = (OwnerToken, WorkItemId, i64, Option<std::num::NonZeroU64>);
 
 fn handle(queue: &str, field: &str, text: &str) -> Result<(OwnerToken, ClaimHandle), Problem> {
     let (owner, id, generation, place): Ticket = ticket::read(queue, field, text)?;
+    if owner.as_uuid().is_nil() {
+        return Err(ticket::wrong(field));
+    }
     Ok((owner, ClaimHandle::new(id, generation).at(place)))
 }
 
@@ -389,12 +392,12 @@ pub(super) async fn ack(call: &Call, queue: &Outbox, body: ClaimsBody) -> Result
 }
 
 pub(super) async fn abandon(call: &Call, queue: &Outbox, body: AbandonBody) -> Result<SettledView, Problem> {
-    let delay = time::optional("delay_seconds", body.delay_seconds)?;
+    let delay = time::delay("delay_seconds", body.delay_seconds)?;
     settle_all(call, queue, &body.claims, Outcome::Abandon { delay, error: body.error }).await
 }
 
 pub(super) async fn release(call: &Call, queue: &Outbox, body: ReleaseBody) -> Result<SettledView, Problem> {
-    let delay = time::optional("delay_seconds", body.delay_seconds)?;
+    let delay = time::delay("delay_seconds", body.delay_seconds)?;
     settle_all(call, queue, &body.claims, Outcome::Release { delay, error: None }).await
 }
 
@@ -409,7 +412,7 @@ pub(super) async fn settle(call: &Call, queue: &Outbox, body: SettleBody) -> Res
     for (index, one) in body.settlements.into_iter().enumerate() {
         let at = |field: &str| format!("settlements[{index}].{field}");
         let (owner, claim) = handle(&queue_name(queue), &at("claim"), &one.claim)?;
-        let delay = time::optional(&at("delay_seconds"), one.delay_seconds)?;
+        let delay = time::delay(&at("delay_seconds"), one.delay_seconds)?;
         let outcome = match one.outcome {
             OutcomeBody::Ack | OutcomeBody::Fail if delay.is_some() => {
                 return Err(Problem::invalid(
@@ -430,15 +433,12 @@ pub(super) async fn settle(call: &Call, queue: &Outbox, body: SettleBody) -> Res
     end(queue, settlements).await
 }
 
-/// Ends them, those of each owner together. Most have one.
+/// Ends them, those of each owner in one transaction. Most have one owner. Nothing of the request may be wrong by now.
 async fn end(queue: &Outbox, settlements: Vec<(OwnerToken, Settlement)>) -> Result<SettledView, Problem> {
-    let mut by_owner: BTreeMap<OwnerToken, Vec<Settlement>> = BTreeMap::new();
-    for (owner, settlement) in settlements {
-        by_owner.entry(owner).or_default().push(settlement);
-    }
     let mut all = Settled::default();
-    for (owner, settlements) in by_owner {
-        add(&mut all, queue.settle(owner, &settlements).await?);
+    for (owner, settlements) in by_owner(settlements) {
+        let settled = queue.settle(owner, &settlements).await;
+        add(&mut all, settled)?;
     }
     told(all)
 }
@@ -446,21 +446,39 @@ async fn end(queue: &Outbox, settlements: Vec<(OwnerToken, Settlement)>) -> Resu
 pub(super) async fn renew(call: &Call, queue: &Outbox, body: RenewBody) -> Result<SettledView, Problem> {
     call.check_batch("claims", &body.claims)?;
     let lease = time::optional("lease_seconds", body.lease_seconds)?.unwrap_or(Duration::from_secs(30));
-    let mut by_owner: BTreeMap<OwnerToken, Vec<ClaimHandle>> = BTreeMap::new();
+    let mut claims = Vec::with_capacity(body.claims.len());
     for (index, text) in body.claims.iter().enumerate() {
-        let (owner, claim) = handle(&queue_name(queue), &format!("claims[{index}]"), text)?;
-        by_owner.entry(owner).or_default().push(claim);
+        claims.push(handle(&queue_name(queue), &format!("claims[{index}]"), text)?);
     }
     let mut all = Settled::default();
-    for (owner, claims) in by_owner {
-        add(&mut all, queue.renew(owner, &claims, lease).await?);
+    for (owner, claims) in by_owner(claims) {
+        let renewed = queue.renew(owner, &claims, lease).await;
+        add(&mut all, renewed)?;
     }
     told(all)
 }
 
-fn add(all: &mut Settled, mut more: Settled) {
-    all.changed.append(&mut more.changed);
-    all.stale.append(&mut more.stale);
+fn by_owner<T>(all: Vec<(OwnerToken, T)>) -> BTreeMap<OwnerToken, Vec<T>> {
+    let mut by_owner: BTreeMap<OwnerToken, Vec<T>> = BTreeMap::new();
+    for (owner, one) in all {
+        by_owner.entry(owner).or_default().push(one);
+    }
+    by_owner
+}
+
+/// Where the database fails midway, what was changed before is told with the problem.
+fn add(all: &mut Settled, more: mainstay_core::Result<Settled>) -> Result<(), Problem> {
+    match more {
+        Ok(mut more) => {
+            all.changed.append(&mut more.changed);
+            all.stale.append(&mut more.stale);
+            Ok(())
+        }
+        Err(error) if all.changed.is_empty() && all.stale.is_empty() => Err(error.into()),
+        Err(error) => {
+            Err(Problem::from(error).with("changed", ids(&all.changed)).with("stale", ids(&all.stale)))
+        }
+    }
 }
 
 /// Whoever looks at nothing but the status must not take lost claims for settled ones.
