@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use mainstay_core::lease::{
     LeaseAnswer, LeaseClaim, LeaseFilter, LeaseGrant, LeaseHolder, LeaseOptions, LeaseRecord,
 };
+use mainstay_core::runtime::Pause;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use utoipa::{IntoParams, ToSchema};
@@ -26,8 +27,7 @@ const LIST: &str = "leases";
 const LEASE: &str = "lease";
 
 /// How often a lease that somebody else holds is asked for again.
-const LOOK_MIN: Duration = Duration::from_millis(50);
-const LOOK_MAX: Duration = Duration::from_secs(1);
+const LOOK: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
 /// Asks for a lease.
 #[derive(Deserialize, ToSchema)]
@@ -296,18 +296,17 @@ async fn acquire(
     options.duration = time::optional("duration_seconds", body.duration_seconds)?.unwrap_or(options.duration);
     options = options.owner(owner(call.caller.actor().as_str(), body.owner, body.reentrant)?);
     options = options.context(body.context.unwrap_or_default());
-    let (deadline, mut pause) = (Instant::now() + wait, LOOK_MIN);
+    let (deadline, mut pause) = (Instant::now() + wait, Pause::new(LOOK));
     loop {
         let holder = match grant(&call, &name, &options).await? {
             (claim, LeaseAnswer::Granted(grant)) => return Ok(Json(granted(&claim, grant))),
             (_, LeaseAnswer::Held(holder)) => holder,
         };
         let left = deadline.saturating_duration_since(Instant::now());
-        let sleep = tokio::time::sleep(pause.min(left));
+        let sleep = tokio::time::sleep(pause.step().min(left));
         if left.is_zero() || call.shared.stop.run_until_cancelled(sleep).await.is_none() {
             return Err(held(&holder));
         }
-        pause = (pause * 2).min(LOOK_MAX);
     }
 }
 

@@ -9,6 +9,7 @@ use mainstay_core::outbox::Outbox;
 use mainstay_core::queue::{
     ClaimBatch, ClaimHandle, ClaimRequest, Claimed, FailureReason, Outcome, Settled, Settlement,
 };
+use mainstay_core::runtime::Pause;
 use mainstay_core::store::{OutboxStore, WaitRequest};
 use mainstay_core::{OwnerToken, WorkItemId};
 use serde::{Deserialize, Serialize};
@@ -27,8 +28,10 @@ use crate::ticket;
 const BATCH: u32 = 10;
 
 /// The pause after a wake that brought nothing: what woke us may be somebody else's by now, again and again.
-const PAUSE_MIN: Duration = Duration::from_millis(10);
-const PAUSE_MAX: Duration = Duration::from_millis(500);
+const BLOCKED: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(500));
+
+/// How often it is looked whether there is work, where nobody tells: the database can't, or its pooler passes nothing on.
+const POLL: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
 
 /// Asks for due work.
 #[derive(Deserialize, ToSchema)]
@@ -277,7 +280,7 @@ async fn claim_within(
 ) -> Result<ClaimBatch, Problem> {
     let (deadline, stop) = (Instant::now() + wait, &call.shared.stop);
     let mut rejected = Vec::new();
-    let (mut waiting, mut pause) = (None, PAUSE_MIN);
+    let (mut waiting, mut blocked, mut poll) = (None, Pause::new(BLOCKED), Pause::new(POLL));
     loop {
         let mut found = claim_once(queue, request).await?;
         rejected.append(&mut found.rejected);
@@ -291,7 +294,7 @@ async fn claim_within(
             .get_or_insert_with(|| Waiting { store: Arc::clone(store), owner: OwnerToken::new() })
             .owner;
         let asked = WaitRequest::new(waiter)
-            .timeout(left)
+            .timeout(left.min(poll.step()))
             .only_topics(request.only_topics.clone())
             .except_topics(request.except_topics.clone());
         let begun = Instant::now();
@@ -299,11 +302,10 @@ async fn claim_within(
             None => return Ok(ClaimBatch { items: Vec::new(), rejected }),
             Some(woken) => drop(woken?),
         }
-        if begun.elapsed() < pause {
-            tokio::time::sleep(pause.min(deadline.saturating_duration_since(Instant::now()))).await;
-            pause = (pause * 2).min(PAUSE_MAX);
+        if begun.elapsed() < blocked.next() {
+            tokio::time::sleep(blocked.step().min(deadline.saturating_duration_since(Instant::now()))).await;
         } else {
-            pause = PAUSE_MIN;
+            blocked.reset();
         }
     }
 }
