@@ -5,6 +5,8 @@
 mod program;
 mod served;
 
+use std::time::Duration;
+
 use program::Program;
 use serde_json::{Value, json};
 use served::{Answer, Served};
@@ -292,12 +294,11 @@ fn the_six_gauges_are_published_for_each_store() {
         "active_leases",
     ];
     // Each is published at the start, by a service of its own.
-    let told = loop {
-        let told = served.get("/metrics").body;
-        if names.iter().all(|name| told.contains(&format!("\n{name}{{store="))) {
-            break told;
-        }
-    };
+    let mut told = String::new();
+    mainstay_tests::eventually_blocking(Duration::from_secs(60), "all are published", || {
+        told = served.get("/metrics").body;
+        names.iter().all(|name| told.contains(&format!("\n{name}{{store=")))
+    });
     assert!(told.contains("mainstay_outbox_enqueued_total{store="), "{told}");
     assert!(told.contains("mainstay_http_request_seconds_bucket{"), "{told}");
 }
@@ -332,5 +333,27 @@ fn a_fleet_is_asked_by_the_id_of_the_database() {
     let claim = |store: &str| served.post(&format!("/v1/outbox/claims?store={store}"), json!({})).json(200);
     assert_eq!(claim("globex")["items"], json!([]));
     assert_eq!(claim("acme")["items"].as_array().unwrap().len(), 1);
+    served.stop();
+}
+
+/// A restart would not heal a database, and the others' tenants are to be served.
+#[test]
+fn a_database_that_is_down_does_not_take_a_fleet_away() {
+    let program = Program::new();
+    program.write("fleet.toml", "[[databases]]\nid = \"acme\"\nurl = \"sqlite:acme.db\"\n\n[[databases]]\nid = \"down\"\nurl = \"postgres://app@127.0.0.1:1/down\"\n");
+    let served = Served::start(&program, &["--fleet=fleet.toml", "--deploy"]);
+    served.ask("POST", "/v1/stores/acme/deploy", &[], None).json(200);
+    let live = served.get("/health/live").json(200);
+    assert_eq!((&live["status"], &live["stores"]), (&json!("healthy"), &json!([])), "{live}");
+    assert_eq!(live["startup"]["state"], "running");
+    let ready = served.get("/health/ready").json(200);
+    assert_eq!(
+        (&ready["status"], &ready["stores"][0]["id"]),
+        (&json!("degraded"), &json!("down")),
+        "{ready}"
+    );
+    assert_eq!(served.get("/health").json(503)["status"], "unhealthy");
+    program.run(&["health", "ready", "--url", &served.url()]).succeeded();
+    program.run(&["health", "--url", &served.url()]).ended(3);
     served.stop();
 }
