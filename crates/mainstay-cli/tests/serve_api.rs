@@ -183,7 +183,7 @@ fn a_lease_has_one_holder() {
     let acquire = |body: Value| served.post("/v1/leases/the%20report/acquire", body);
     let mine = acquire(json!({"owner": "a"})).json(200);
     let held = acquire(json!({"owner": "b"})).problem(409, "lease-held");
-    assert_eq!((&held["owner"], &held["retryable"]), (&json!("a"), &json!(true)));
+    assert_eq!((&held["owner"], &held["retryable"]), (&json!("http:anyone/a"), &json!(true)));
     let renewed = served.post("/v1/leases/the%20report/renew", json!({"lease": mine["lease"]})).json(200);
     assert!(renewed["fencing_token"].as_i64() > mine["fencing_token"].as_i64());
     served.post("/v1/leases/other/renew", json!({"lease": mine["lease"]})).problem(422, "invalid-argument");
@@ -193,7 +193,7 @@ fn a_lease_has_one_holder() {
     assert_eq!(next["epoch"], 2);
     served.post("/v1/leases/the%20report/release", release).problem(409, "lease-lost");
     let forced = served.ask("POST", "/v1/leases/the%20report/force-release", &[], None).json(200);
-    assert_eq!(forced["owner"], "b");
+    assert_eq!(forced["owner"], "http:anyone/b");
     let lost = json!({"lease": next["lease"]});
     served.post("/v1/leases/the%20report/renew", lost).problem(409, "lease-lost");
     assert_eq!(served.get("/v1/leases?held=true").json(200)["items"], json!([]));

@@ -5,6 +5,8 @@
 mod application;
 
 use application::Application;
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use mainstay_server::Access;
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -33,4 +35,28 @@ async fn why_does_not_name_the_owner_of_a_claim() {
     assert_eq!(application.post("/v1/outbox/claims/fail", fail).await.0, 200);
     let told = why(&application, &second["id"]).await;
     assert_eq!((&told["why"]["because"], &told["why"]["by"]), (&json!("key_held"), &first["id"]), "{told}");
+}
+
+/// What logs, the audit trail and other processes read of a lease does not let them hold it.
+#[tokio::test]
+async fn the_owner_in_the_database_is_no_ticket() {
+    let application = Application::new(Access::anyone()).await;
+    let granted = application.post("/v1/leases/l/acquire", json!({"owner": "w"})).await.1;
+    assert_eq!(granted["owner"], "http:anyone/w", "{granted}");
+    let record = application.mainstay.leases().get("l").await.unwrap().unwrap();
+    let stored = record.owner.unwrap();
+    assert!(stored.starts_with("http:anyone/w ~"), "{stored}");
+    let mark = stored.rsplit_once('~').unwrap().1;
+    let epoch = granted["epoch"].as_i64().unwrap();
+    for forged in [
+        json!(["lease", ["l", "http:anyone/w", mark, epoch]]),
+        json!(["lease", ["l", stored, null, epoch]]),
+        json!(["lease", ["l", "http:anyone/w", null, epoch]]),
+    ] {
+        let ticket = URL_SAFE_NO_PAD.encode(forged.to_string());
+        let (status, problem) = application.post("/v1/leases/l/release", json!({"lease": ticket})).await;
+        assert!(status == 403 || status == 409, "{status}: {problem}");
+    }
+    let forced = application.post("/v1/leases/l/force-release", json!(null)).await.1;
+    assert_eq!(forced["owner"], "http:anyone/w", "{forced}");
 }
