@@ -17,13 +17,13 @@ use super::work::{
     self, AbandonBody, ClaimBody, ClaimsBody, ClaimsView, FailBody, ReleaseBody, RenewBody, SettleBody,
     SettledView,
 };
+use crate::chores::KEY_HEADER;
 use crate::endpoint::{Endpoint, Endpoints};
 use crate::page::{self, Page};
 use crate::problem::Problem;
 use crate::request::{Body, Call, Named, Query};
 
 const LIST: &str = "outbox";
-pub(super) const KEY_HEADER: &str = "idempotency-key";
 
 /// Several messages: all are enqueued, or none.
 #[derive(Deserialize, ToSchema)]
