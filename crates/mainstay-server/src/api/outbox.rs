@@ -25,6 +25,9 @@ use crate::request::{Body, Call, Named, Query};
 
 const LIST: &str = "outbox";
 
+/// Messages of a page that has their payloads: each may be as large as a body.
+const PAYLOADS: u32 = 20;
+
 /// Several messages: all are enqueued, or none.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -58,7 +61,10 @@ pub(super) struct MessagesQuery {
     settled_after: Option<Timestamp>,
     /// Only those settled before this moment.
     settled_before: Option<Timestamp>,
-    /// Items at most. Defaults to 100.
+    /// Whether payloads are told, too, to those who may see them. Defaults to false: a message by its id has its payload.
+    #[serde(default)]
+    payload: bool,
+    /// Items at most; up to 20 with their payloads. Defaults to 100, or to 20.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<u32>,
     /// The `next_cursor` of the page before.
@@ -66,7 +72,7 @@ pub(super) struct MessagesQuery {
 }
 
 impl MessagesQuery {
-    pub(super) fn filter(&self) -> Result<MessageFilter, Problem> {
+    pub(super) fn filter(&self, call: &Call) -> Result<MessageFilter, Problem> {
         let filter = FilterBody {
             topic: self.topic.clone(),
             reason: self.reason.clone(),
@@ -76,12 +82,19 @@ impl MessagesQuery {
         };
         let mut filter = filter.into_filter()?;
         filter.status = self.status.as_deref().map(str::parse).transpose()?;
+        filter.without_payloads = !self.payload || !call.shows();
         Ok(filter)
     }
 
     pub(super) fn page(&self, list: &str) -> Result<OutboxPage, Problem> {
         let before = page::read::<WorkItemId>(list, self.cursor.as_deref())?;
-        Ok(OutboxPage { limit: self.limit.unwrap_or(page::LIMIT), before })
+        let most = if self.payload { PAYLOADS } else { page::LIMIT };
+        let limit = self.limit.unwrap_or(most);
+        if self.payload && limit > PAYLOADS {
+            let text = format_args!("must be at most {PAYLOADS} with payload=true, got {limit}");
+            return Err(Problem::invalid("limit", text));
+        }
+        Ok(OutboxPage { limit, before })
     }
 }
 
@@ -311,7 +324,7 @@ async fn enqueue_batch(
 
 async fn list(call: Call, Query(query): Query<MessagesQuery>) -> Result<Json<Page<MessageView>>, Problem> {
     let page = query.page(LIST)?;
-    let found = call.mainstay.outbox().list(&query.filter()?, page).await?;
+    let found = call.mainstay.outbox().list(&query.filter(&call)?, page).await?;
     let shows = call.shows();
     Ok(Json(Page::of(LIST, page.limit, found, |one| one.id, |one| MessageView::new(one, shows))))
 }
