@@ -51,8 +51,9 @@ impl Failure {
 
     /// A page that is asked for after what is not there: it would be empty, as if there were no more.
     pub(crate) fn nothing_to_follow(noun: &str, after: impl fmt::Display) -> Self {
-        Self::new(format!("there is no {noun} {} to list after", harmless(&after.to_string())))
-            .hint("--after takes the last one of the page before; if it was deleted since, begin without --after")
+        Self::new(format!("there is no {noun} {} to list after", harmless(&after.to_string()))).hint(
+            "--after takes the last one of the page before; if it was deleted since, begin without --after",
+        )
     }
 
     /// Says why.

@@ -67,7 +67,10 @@ fn each_decision_about_a_clock_change_has_its_words() {
         ),
         (
             ["@yearly", "Europe/Berlin", "2027-02-01T00:00:00Z", "1"],
-            ["1 Sat 2028-01-01 00:00:00 +01:00", "2 clock changes until 2028-03-03 with no scheduled time in it"],
+            [
+                "1 Sat 2028-01-01 00:00:00 +01:00",
+                "2 clock changes until 2028-03-03 with no scheduled time in it",
+            ],
         ),
     ] {
         let [cron, zone, from, count] = arguments;

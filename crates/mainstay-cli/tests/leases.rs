@@ -139,7 +139,8 @@ async fn a_lost_lease_ends_the_command_and_what_it_started() {
 async fn a_lost_lease_ends_what_the_command_started_at_a_terminal_too() {
     let program = Program::with_database();
     // The end of the terminal is not heeded either.
-    let command = "test -t 0 || exit 9; trap '' TERM HUP; (sleep 1000 & echo $!); sleep 1000 & echo $! $$; wait";
+    let command =
+        "test -t 0 || exit 9; trap '' TERM HUP; (sleep 1000 & echo $!); sleep 1000 & echo $! $$; wait";
     let run = "exec \"$PROGRAM\" lease run job --duration 3s -- sh -c \"$COMMAND\"";
     let mut terminal = Command::new("script");
     terminal.args(["--quiet", "--return", "--command", run, "/dev/null"]);

@@ -75,13 +75,33 @@ fn who_waits_for_work_is_told_of_it() {
     assert_eq!(claimed["items"].as_array().unwrap().len(), 1);
 }
 
+/// Nobody is told of new work through a pooler: it has to be looked for. It waits longer than a test does for an answer.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_waits_behind_a_pooler_is_told_of_work_too() {
+    let database = TestDatabase::create(None).await;
+    let (direct, pooled) = (database.url(), format!("--database={}", database.bouncer_url()));
+    tokio::task::spawn_blocking(move || {
+        let program = Program::new();
+        program.write("mainstay.toml", "[serve]\nmax_wait_seconds = 600\n");
+        program.run(&["--database", &direct, "migrate"]).succeeded();
+        let served = Served::start(&program, &[&pooled]);
+        let mut waiting = served.send("POST", "/v1/outbox/claims", &[], Some(r#"{"wait_seconds":600}"#));
+        served.running(2);
+        program.run(&["--database", &direct, "outbox", "enqueue", "t"]).succeeded();
+        assert_eq!(Answer::read(&mut waiting).json(200)["items"][0]["topic"], "t");
+        served.stop();
+    })
+    .await
+    .unwrap();
+}
+
 #[test]
 fn a_stop_ends_who_waits_with_an_answer() {
     let program = Program::new();
     let served = Served::start(&program, &[]);
     let mut waiting = served.send("POST", "/v1/outbox/claims", &[], Some(r#"{"wait_seconds":50}"#));
     // This one, and the one that waits.
-    while !served.get("/metrics").body.contains("\nmainstay_http_requests_running 2\n") {}
+    served.running(2);
     served.signal("-TERM");
     assert_eq!(Answer::read(&mut waiting).json(200)["items"], json!([]));
     served.ended();

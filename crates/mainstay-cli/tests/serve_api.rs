@@ -5,6 +5,8 @@
 mod program;
 mod served;
 
+use std::time::Duration;
+
 use program::Program;
 use serde_json::{Value, json};
 use served::{Answer, Served};
@@ -181,7 +183,7 @@ fn a_lease_has_one_holder() {
     let acquire = |body: Value| served.post("/v1/leases/the%20report/acquire", body);
     let mine = acquire(json!({"owner": "a"})).json(200);
     let held = acquire(json!({"owner": "b"})).problem(409, "lease-held");
-    assert_eq!((&held["owner"], &held["retryable"]), (&json!("a"), &json!(true)));
+    assert_eq!((&held["owner"], &held["retryable"]), (&json!("http:anyone/a"), &json!(true)));
     let renewed = served.post("/v1/leases/the%20report/renew", json!({"lease": mine["lease"]})).json(200);
     assert!(renewed["fencing_token"].as_i64() > mine["fencing_token"].as_i64());
     served.post("/v1/leases/other/renew", json!({"lease": mine["lease"]})).problem(422, "invalid-argument");
@@ -191,7 +193,7 @@ fn a_lease_has_one_holder() {
     assert_eq!(next["epoch"], 2);
     served.post("/v1/leases/the%20report/release", release).problem(409, "lease-lost");
     let forced = served.ask("POST", "/v1/leases/the%20report/force-release", &[], None).json(200);
-    assert_eq!(forced["owner"], "b");
+    assert_eq!(forced["owner"], "http:anyone/b");
     let lost = json!({"lease": next["lease"]});
     served.post("/v1/leases/the%20report/renew", lost).problem(409, "lease-lost");
     assert_eq!(served.get("/v1/leases?held=true").json(200)["items"], json!([]));
@@ -292,12 +294,11 @@ fn the_six_gauges_are_published_for_each_store() {
         "active_leases",
     ];
     // Each is published at the start, by a service of its own.
-    let told = loop {
-        let told = served.get("/metrics").body;
-        if names.iter().all(|name| told.contains(&format!("\n{name}{{store="))) {
-            break told;
-        }
-    };
+    let mut told = String::new();
+    mainstay_tests::eventually_blocking(Duration::from_secs(60), "all are published", || {
+        told = served.get("/metrics").body;
+        names.iter().all(|name| told.contains(&format!("\n{name}{{store=")))
+    });
     assert!(told.contains("mainstay_outbox_enqueued_total{store="), "{told}");
     assert!(told.contains("mainstay_http_request_seconds_bucket{"), "{told}");
 }
@@ -332,5 +333,27 @@ fn a_fleet_is_asked_by_the_id_of_the_database() {
     let claim = |store: &str| served.post(&format!("/v1/outbox/claims?store={store}"), json!({})).json(200);
     assert_eq!(claim("globex")["items"], json!([]));
     assert_eq!(claim("acme")["items"].as_array().unwrap().len(), 1);
+    served.stop();
+}
+
+/// A restart would not heal a database, and the others' tenants are to be served.
+#[test]
+fn a_database_that_is_down_does_not_take_a_fleet_away() {
+    let program = Program::new();
+    program.write("fleet.toml", "[[databases]]\nid = \"acme\"\nurl = \"sqlite:acme.db\"\n\n[[databases]]\nid = \"down\"\nurl = \"postgres://app@127.0.0.1:1/down\"\n");
+    let served = Served::start(&program, &["--fleet=fleet.toml", "--deploy"]);
+    served.ask("POST", "/v1/stores/acme/deploy", &[], None).json(200);
+    let live = served.get("/health/live").json(200);
+    assert_eq!((&live["status"], &live["stores"]), (&json!("healthy"), &json!([])), "{live}");
+    assert_eq!(live["startup"]["state"], "running");
+    let ready = served.get("/health/ready").json(200);
+    assert_eq!(
+        (&ready["status"], &ready["stores"][0]["id"]),
+        (&json!("degraded"), &json!("down")),
+        "{ready}"
+    );
+    assert_eq!(served.get("/health").json(503)["status"], "unhealthy");
+    program.run(&["health", "ready", "--url", &served.url()]).succeeded();
+    program.run(&["health", "--url", &served.url()]).ended(3);
     served.stop();
 }

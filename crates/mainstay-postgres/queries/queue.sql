@@ -93,7 +93,7 @@ select m.id, m.message_id, m.topic, m.payload, m.correlation_id, m.status, m.rea
  limit 1
 
 -- name: list
-select m.id, m.message_id, m.topic, m.payload, m.correlation_id, m.status, m.reason, m.attempts, m.created_at, m.requested_due_at,
+select m.id, m.message_id, m.topic, case when $9::boolean then null else m.payload end, m.correlation_id, m.status, m.reason, m.attempts, m.created_at, m.requested_due_at,
        m.due_at, m.expires_at, m.owner, m.locked_until, m.generation, m.processed_at, m.processed_by, m.last_error, m.priority,
        m.ordering_key, m.idempotency_key, m.headers::text
   from "{{schema}}"."{{queue}}_message" m

@@ -238,7 +238,7 @@ impl OutboxStore for PostgresQueue {
         let (after, before) = (filter.settled_after.map(Moment), filter.settled_before.map(Moment));
         let last = page.before.map(|id| id.as_uuid());
         let limit = i64::from(page.limit);
-        let parameters: [Parameter<'_>; 8] = [
+        let parameters: [Parameter<'_>; 9] = [
             (&filter.topic, Type::TEXT),
             (&status, Type::INT2),
             (&reason, Type::TEXT),
@@ -247,6 +247,7 @@ impl OutboxStore for PostgresQueue {
             (&before, Type::TIMESTAMPTZ),
             (&last, Type::UUID),
             (&limit, Type::INT8),
+            (&filter.without_payloads, Type::BOOL),
         ];
         let rows = self.query(LIST, &self.statements.list, &parameters).await?;
         rows.iter().map(|row| rows::message(LIST, row)).collect()

@@ -29,6 +29,19 @@ pub(crate) async fn bound(State(shared): State<Shared>, request: Request, next: 
     }
 }
 
+/// The header with which a request is done once, however often it is sent.
+pub(crate) const KEY_HEADER: &str = "idempotency-key";
+
+/// Refuses a key where it would have no effect: whoever gives one relies on it.
+pub(crate) async fn without_key(request: Request, next: Next) -> Response {
+    if !request.headers().contains_key(KEY_HEADER) {
+        return next.run(request).await;
+    }
+    let text = "must not be given here: it has no effect. It has with POST /v1/outbox/messages and /v1/timers; each message of a batch has \
+                an idempotency_key in the body, a received one its source and message_id";
+    Problem::invalid("Idempotency-Key", text).into_response()
+}
+
 /// What browsers are to know, and caches.
 pub(crate) async fn secure(request: Request, next: Next) -> Response {
     let reads = matches!(*request.method(), Method::GET | Method::HEAD);

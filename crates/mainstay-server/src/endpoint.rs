@@ -12,6 +12,7 @@ use axum::routing::{MethodFilter, on};
 use serde_json::{Map, Value, json};
 use utoipa::{IntoParams, PartialSchema, ToSchema};
 
+use crate::chores::{self, KEY_HEADER};
 use crate::problem::ProblemBody;
 use crate::state::Shared;
 use crate::{Role, access, etag};
@@ -151,6 +152,12 @@ impl Endpoint {
         json!({"$ref": format!("#/components/schemas/{}", T::name())})
     }
 
+    /// Whether a header of this name has an effect.
+    fn takes(&self, header: &str) -> bool {
+        let name = |one: &Value| one["name"].as_str().is_some_and(|name| name.eq_ignore_ascii_case(header));
+        self.parameters.iter().any(|one| one["in"] == "header" && name(one))
+    }
+
     /// Which problems can come of it, beside its answers.
     fn problems(&self) -> Vec<u16> {
         let mut statuses = vec![400, 421, 429, 500, 503];
@@ -279,6 +286,9 @@ impl Endpoints {
             }
         }
         let mut method = on(endpoint.method, handler);
+        if endpoint.verb == "post" && !endpoint.takes(KEY_HEADER) {
+            method = method.route_layer(from_fn(chores::without_key));
+        }
         if endpoint.etag {
             method = method.route_layer(from_fn(etag::compare));
         }

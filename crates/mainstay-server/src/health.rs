@@ -11,7 +11,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use jiff::Timestamp;
-use mainstay_core::health::{Check, HealthOptions, HealthReport, HealthStatus, Probe};
+use mainstay_core::health::{Check, HealthOptions, HealthReport, HealthStatus, Probe, Startup};
 use serde::Serialize;
 use tokio::sync::Mutex;
 use utoipa::ToSchema;
@@ -33,9 +33,13 @@ const AT_ONCE: usize = 8;
 #[schema(as = Health)]
 pub(crate) struct HealthView {
     /// `healthy`, `degraded`, `unknown` or `unhealthy`: that of the worst. The first two are answered with 200, the others with 503.
+    /// Whether a fleet is ready, databases that do not work degrade at most, unless none does.
     status: &'static str,
     /// `live`, `ready` or `full`.
     probe: &'static str,
+    /// Where the process stands with its fleet: `starting` until the databases are known. Null where there is one database.
+    #[schema(value_type = Option<Object>)]
+    startup: Option<serde_json::Value>,
     /// When it was looked at.
     checked_at: Timestamp,
     /// How long that took.
@@ -79,10 +83,17 @@ struct CheckView {
     advice: Option<String>,
 }
 
-type Found = Arc<(Duration, Vec<(String, HealthReport)>)>;
+/// What was found.
+struct Found {
+    status: HealthStatus,
+    startup: Option<Startup>,
+    checked_at: Timestamp,
+    took: Duration,
+    reports: Vec<(String, HealthReport)>,
+}
 
 /// A report, and when it was made.
-type Kept = Arc<Mutex<Option<(Instant, Found)>>>;
+type Kept = Arc<Mutex<Option<(Instant, Arc<Found>)>>>;
 
 /// The latest report of each probe.
 #[derive(Default)]
@@ -91,7 +102,7 @@ pub(crate) struct Reports([Kept; 4]);
 impl Reports {
     /// A report that is not older than a moment. Of many who ask at once, one looks; and to the end, also when whoever asked has hung up:
     /// otherwise anybody could make the database work without a report ever being kept.
-    async fn get(&self, probe: Probe, stores: &Stores) -> Result<Found, Problem> {
+    async fn get(&self, probe: Probe, stores: &Stores) -> Result<Arc<Found>, Problem> {
         let kept = match probe {
             Probe::Live => &self.0[0],
             Probe::Ready => &self.0[1],
@@ -104,9 +115,7 @@ impl Reports {
         }
         let stores = stores.clone();
         let looking = tokio::spawn(async move {
-            let begun = Instant::now();
-            let reports = look(probe, &stores).await?;
-            let found = Arc::new((begun.elapsed(), reports));
+            let found = Arc::new(look(probe, &stores).await?);
             *kept = Some((Instant::now(), Arc::clone(&found)));
             Ok(found)
         });
@@ -115,16 +124,20 @@ impl Reports {
     }
 }
 
-async fn look(probe: Probe, stores: &Stores) -> Result<Vec<(String, HealthReport)>, Problem> {
-    match stores {
+async fn look(probe: Probe, stores: &Stores) -> Result<Found, Problem> {
+    let (begun, checked_at) = (Instant::now(), Timestamp::now());
+    let (status, startup, reports) = match stores {
         Stores::One(mainstay) => {
-            Ok(vec![(crate::stores::ONLY.to_owned(), mainstay.health().check(probe).await)])
+            let report = mainstay.health().check(probe).await;
+            (report.status, None, vec![(crate::stores::ONLY.to_owned(), report)])
         }
         Stores::Fleet(fleet) => {
             let health = fleet.health(probe, HealthOptions::default(), AT_ONCE).await?;
-            Ok(health.databases.into_iter().map(|database| (database.id, database.report)).collect())
+            let reports = health.databases.into_iter().map(|database| (database.id, database.report));
+            (health.status, health.startup, reports.collect())
         }
-    }
+    };
+    Ok(Found { status, startup, checked_at, took: begun.elapsed(), reports })
 }
 
 pub(crate) fn endpoints(all: &mut Endpoints) {
@@ -134,13 +147,13 @@ pub(crate) fn endpoints(all: &mut Endpoints) {
             "/health/live",
             "healthLive",
             "Whether the process runs",
-            "The database is not asked: a restart would not heal it.",
+            "No database is asked: a restart would not heal it.",
         ),
         (
             "/health/ready",
             "healthReady",
             "Whether requests can be answered",
-            "Started, the database answers, the schema is right.",
+            "Started, the database answers, the schema is right. Of a fleet: the databases are known, and one of them works at least.",
         ),
     ] {
         let endpoint = Endpoint::get(path, id, summary)
@@ -172,12 +185,12 @@ async fn ready(State(shared): State<Shared>, caller: Asked) -> Result<Response, 
 
 async fn tell(probe: Probe, shared: &Shared, caller: Asked) -> Result<Response, Problem> {
     let found = shared.reports.get(probe, &shared.stores).await?;
-    let (took, reports) = found.as_ref();
-    let status = HealthStatus::worst(reports.iter().map(|(_, report)| report.status));
+    let Found { status, startup, checked_at, took, reports } = found.as_ref();
     let view = HealthView {
         status: status.as_str(),
         probe: probe.as_str(),
-        checked_at: reports.first().map_or_else(Timestamp::now, |(_, report)| report.checked_at),
+        startup: startup.and_then(told),
+        checked_at: *checked_at,
         duration_ms: milliseconds(*took),
         stores: reports.iter().map(|(id, report)| store(id, report, caller.is_some())).collect(),
     };
@@ -190,10 +203,14 @@ fn store(id: &str, report: &HealthReport, in_words: bool) -> StoreHealthView {
         id: id.to_owned(),
         status: report.status.as_str(),
         provider: report.provider,
-        startup: report.startup.as_ref().and_then(|startup| serde_json::to_value(startup).ok()),
+        startup: report.startup.and_then(told),
         reached: report.reached,
         checks: report.checks.iter().map(|one| check(one, in_words)).collect(),
     }
+}
+
+fn told(startup: Startup) -> Option<serde_json::Value> {
+    serde_json::to_value(startup).ok()
 }
 
 fn check(check: &Check, in_words: bool) -> CheckView {

@@ -32,6 +32,7 @@ mod request_id;
 mod role;
 mod state;
 mod stores;
+mod taken;
 mod throttle;
 mod ticket;
 mod tls;

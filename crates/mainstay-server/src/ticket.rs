@@ -22,5 +22,10 @@ pub(crate) fn read<T: DeserializeOwned>(kind: &str, field: &str, ticket: &str) -
         let (of, what): (String, T) = serde_json::from_slice(&bytes).ok()?;
         (of == kind).then_some(what)
     };
-    read().ok_or_else(|| Problem::invalid(field, "must be as the server gave it"))
+    read().ok_or_else(|| wrong(field))
+}
+
+/// One that this server has not given.
+pub(crate) fn wrong(field: &str) -> Problem {
+    Problem::invalid(field, "must be as the server gave it")
 }

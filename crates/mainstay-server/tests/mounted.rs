@@ -2,27 +2,21 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
+mod application;
+
+use application::{Application, ask, post};
 use axum::Router;
-use axum::body::{Body, to_bytes};
-use axum::http::{Request, Response, StatusCode, header};
+use axum::body::Body;
+use axum::http::{Request, StatusCode, header};
 use axum::routing::get;
 use mainstay_core::runtime::Mainstay;
 use mainstay_server::{Access, Interface, NewToken, Role, Token};
 use mainstay_sqlite::Sqlite;
-use serde_json::Value;
-use tower::ServiceExt;
+use serde_json::{Value, json};
 
 async fn application(access: Access) -> Router {
-    let mainstay = Mainstay::builder(Sqlite::memory().await.unwrap()).deploy_schema(true).build().unwrap();
-    mainstay.provider().schema().deploy().await.unwrap();
-    let interface = Interface::builder(mainstay, access).build().unwrap();
-    Router::new().route("/", get(|| async { "the shop" })).nest("/mainstay", interface.router())
-}
-
-async fn ask(application: &Router, request: Request<Body>) -> (Response<()>, String) {
-    let (parts, body) = application.clone().oneshot(request).await.unwrap().into_parts();
-    let body = to_bytes(body, usize::MAX).await.unwrap();
-    (Response::from_parts(parts, ()), String::from_utf8(body.to_vec()).unwrap())
+    let router = Application::new(access).await.router;
+    Router::new().route("/", get(|| async { "the shop" })).nest("/mainstay", router)
 }
 
 fn enqueue(token: Option<&str>) -> Request<Body> {
@@ -69,4 +63,32 @@ async fn its_tokens_hold_there_too() {
 async fn nobody_in_particular_is_refused_when_it_is_built() {
     let mainstay = Mainstay::builder(Sqlite::memory().await.unwrap()).build().unwrap();
     assert!(Interface::builder(mainstay, Access::nobody()).build().is_err());
+}
+
+/// Whoever gives a key relies on it.
+#[tokio::test]
+async fn an_idempotency_key_has_an_effect_or_is_refused() {
+    let application = Application::new(Access::anyone()).await;
+    let keyed = |path: &str, body: &Value| {
+        let mut request = post(path, body);
+        request.headers_mut().insert("idempotency-key", "k".parse().unwrap());
+        request
+    };
+    let message = json!({"topic": "t"});
+    for (path, body) in [
+        ("/v1/outbox/messages/batch", json!({"messages": [message]})),
+        ("/v1/jobs/nightly/trigger", json!({})),
+        ("/v1/joins", json!({"expected": 1, "on_completed": message})),
+        ("/v1/operations", json!({"name": "o"})),
+        ("/v1/inbox/messages", json!({"source": "s", "message_id": "1", "topic": "t"})),
+    ] {
+        let (answer, body) = application.ask(keyed(path, &body)).await;
+        assert_eq!(answer.status(), StatusCode::UNPROCESSABLE_ENTITY, "{path}: {body}");
+        assert!(body.contains("Idempotency-Key must not be given here"), "{path}: {body}");
+    }
+    let mut statuses = Vec::new();
+    for _ in 0..2 {
+        statuses.push(application.ask(keyed("/v1/outbox/messages", &message)).await.0.status());
+    }
+    assert_eq!(statuses, [StatusCode::CREATED, StatusCode::OK]);
 }

@@ -229,18 +229,18 @@ SELECT id, message_id, topic, payload, correlation_id, status, reason, attempts,
   FROM "{{schema}}_{{queue}}_message" WHERE id = ?1 LIMIT 1;
 
 -- name: list
--- 1 before this id, 2 topic, 3 status, 4 reason, 5 correlation id, 6 settled at or after, 7 settled before, 8 rows at most.
+-- 1 before this id, 2 topic, 3 status, 4 reason, 5 correlation id, 6 settled at or after, 7 settled before, 8 rows at most, 9 whether without payloads.
 -- Not from the view: only this way SQLite merges the two tables in the order of their indexes and stops at the limit.
-SELECT id, message_id, topic, payload, correlation_id, status, NULL AS reason, attempts, created_at, requested_due_at, due_at,
-       expires_at, owner, locked_until, generation, NULL AS processed_at, NULL AS processed_by, last_error, priority,
-       ordering_key, idempotency_key, headers
+SELECT id, message_id, topic, CASE WHEN ?9 THEN NULL ELSE payload END AS payload, correlation_id, status, NULL AS reason, attempts,
+       created_at, requested_due_at, due_at, expires_at, owner, locked_until, generation, NULL AS processed_at, NULL AS processed_by,
+       last_error, priority, ordering_key, idempotency_key, headers
   FROM "{{schema}}_{{queue}}"
  WHERE id < ?1 AND (?2 IS NULL OR topic = ?2) AND (?3 IS NULL OR status = ?3) AND (?5 IS NULL OR correlation_id = ?5)
    AND ?4 IS NULL AND ?6 IS NULL AND ?7 IS NULL
 UNION ALL
-SELECT id, message_id, topic, payload, correlation_id, status, reason, attempts, created_at, requested_due_at, due_at,
-       expires_at, NULL, NULL, generation, processed_at, processed_by, last_error, priority,
-       ordering_key, idempotency_key, headers
+SELECT id, message_id, topic, CASE WHEN ?9 THEN NULL ELSE payload END, correlation_id, status, reason, attempts,
+       created_at, requested_due_at, due_at, expires_at, NULL, NULL, generation, processed_at, processed_by,
+       last_error, priority, ordering_key, idempotency_key, headers
   FROM "{{schema}}_{{queue}}_history"
  WHERE id < ?1 AND (?2 IS NULL OR topic = ?2) AND (?3 IS NULL OR status = ?3) AND (?5 IS NULL OR correlation_id = ?5)
    AND (?4 IS NULL OR reason = ?4) AND (?6 IS NULL OR processed_at >= ?6) AND (?7 IS NULL OR processed_at < ?7)

@@ -27,6 +27,9 @@ use crate::waiting::Waiting;
 /// Rows that one reap frees per transaction.
 const REAP_BATCH: u32 = 1_000;
 
+/// Messages read at a time where their payloads are of no interest.
+const FEW: u32 = 20;
+
 /// A queue in SQL Server.
 pub struct SqlServerQueue {
     identifier: String,
@@ -170,8 +173,25 @@ impl OutboxStore for SqlServerQueue {
 
     async fn list(&self, filter: &MessageFilter, page: Page) -> Result<Vec<OutboxMessage>> {
         const LIST: &str = "outbox.list";
-        let rows = self.run(LIST, self.procedures.list(filter, &page)).await?;
-        rows.iter().map(|row| rows::message(LIST, row)).collect()
+        if !filter.without_payloads {
+            let rows = self.run(LIST, self.procedures.list(filter, &page)).await?;
+            return rows.iter().map(|row| rows::message(LIST, row)).collect();
+        }
+        // The procedure tells all of a message, so it is asked for few at a time, and no payload is kept.
+        let mut found: Vec<OutboxMessage> = Vec::new();
+        loop {
+            let left = page.limit - found.len() as u32;
+            let few = Page { limit: left.min(FEW), before: found.last().map(|last| last.id).or(page.before) };
+            let rows = self.run(LIST, self.procedures.list(filter, &few)).await?;
+            for row in &rows {
+                let mut message = rows::message(LIST, row)?;
+                message.payload = None;
+                found.push(message);
+            }
+            if left == few.limit || rows.len() < few.limit as usize {
+                return Ok(found);
+            }
+        }
     }
 
     async fn cancel(&self, ids: &[WorkItemId], by: Option<&Actor>) -> Result<Vec<WorkItemId>> {

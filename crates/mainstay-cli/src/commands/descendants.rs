@@ -29,7 +29,8 @@ pub(super) async fn bury_orphans(own: Option<u32>) {
     let own = own.and_then(|id| i32::try_from(id).ok());
     let this = getpid().as_raw_pid();
     while ended.recv().await.is_some() {
-        let orphans = processes().into_iter().filter(|it| it.parent == this && it.ended && Some(it.id) != own);
+        let orphans =
+            processes().into_iter().filter(|it| it.parent == this && it.ended && Some(it.id) != own);
         for orphan in orphans.filter_map(|orphan| Pid::from_raw(orphan.id)) {
             // An error means that there is nothing left to do.
             let _gone = waitpid(Some(orphan), WaitOptions::NOHANG);
@@ -117,8 +118,11 @@ mod tests {
 
     #[test]
     fn descendants_are_found_at_any_distance() {
-        let all = [(1, 0), (2, 1), (3, 2), (4, 3), (5, 1), (6, 6)]
-            .map(|(id, parent)| Process { id, parent, ended: false });
+        let all = [(1, 0), (2, 1), (3, 2), (4, 3), (5, 1), (6, 6)].map(|(id, parent)| Process {
+            id,
+            parent,
+            ended: false,
+        });
         let ids = |of| {
             let mut ids: Vec<i32> = descendants(of, &all).iter().map(|process| process.id).collect();
             ids.sort_unstable();

@@ -133,6 +133,13 @@ impl Served {
         self.child.wait().unwrap();
     }
 
+    /// Waits until so many requests are being answered, the one that asks for that included.
+    pub(crate) fn running(&self, wanted: u32) {
+        let line = format!("mainstay_http_requests_running {wanted}");
+        let seen = || self.get("/metrics").body.lines().any(|one| one == line);
+        mainstay_tests::eventually_blocking(PATIENCE, &line, seen);
+    }
+
     pub(crate) fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(&self.address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();

@@ -163,6 +163,12 @@ pub(super) async fn r16_listings_filter_and_page(fx: &dyn Fixture) {
     }
     let none = world.outbox.list(&MessageFilter::all().topic("no such"), Page::default()).await.unwrap();
     assert!(none.is_empty());
+    let bare = MessageFilter::all().without_payloads();
+    let bare = world.outbox.list(&bare, Page::default()).await.unwrap();
+    assert_eq!(bare.iter().map(|row| row.id).collect::<Vec<_>>(), all);
+    assert!(bare.iter().all(|row| row.payload.is_none()), "payloads stay in the database");
+    let ready = status(Status::Ready).await;
+    assert!(ready.iter().all(|row| row.payload.is_some()), "and come where nobody says otherwise");
     for limit in [0, 1_001] {
         let page = Page { limit, before: None };
         let error = world.outbox.list(&MessageFilter::all(), page).await.unwrap_err();

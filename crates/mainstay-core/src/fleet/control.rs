@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::health::Startup;
 use crate::queue::slots::SharedSlots;
 use crate::runtime::{MainstayBuilder, Pause, Service, start};
 use crate::store::Queue;
@@ -154,6 +155,19 @@ impl Fleet {
     /// as it is. An error leaves everything as it is.
     pub async fn refresh(&self) -> Result<Refreshed> {
         self.0.refresh().await
+    }
+
+    /// Where this process stands with its fleet: it is starting until discovery has answered, and running from then on, whatever single
+    /// databases do.
+    pub fn startup(&self) -> Startup {
+        let inner = &self.0;
+        match inner.started.load(Ordering::SeqCst) {
+            false => Startup::NotStarted,
+            true if inner.stop.is_cancelled() && inner.keepers.is_empty() => Startup::Stopped,
+            true if inner.stop.is_cancelled() => Startup::Stopping,
+            true if inner.last_refresh().at.is_none() => Startup::Starting,
+            true => Startup::Running,
+        }
     }
 
     /// The ids of all databases, in order.

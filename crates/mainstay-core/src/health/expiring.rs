@@ -20,7 +20,7 @@ pub(super) async fn count(provider: &dyn Provider, kept: Duration, options: &Hea
     let settled = from.checked_sub(past).map_err(|_| {
         Error::invalid("health.expiring", "failed", format_args!("is longer than the calendar: {past:?}"))
     })?;
-    let filter = MessageFilter::all().status(Status::Failed).settled_before(settled);
+    let filter = MessageFilter::all().status(Status::Failed).settled_before(settled).without_payloads();
     let page = Page { limit: LOOKED_FOR, before: None };
     Ok(provider.outbox().list(&filter, page).await?.len())
 }

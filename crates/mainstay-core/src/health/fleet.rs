@@ -13,7 +13,7 @@ use crate::fleet::{Fleet, StoreState};
 use crate::store::Provider;
 
 use super::check::milliseconds;
-use super::{Check, Finding, Health, HealthOptions, HealthReport, HealthStatus, Probe};
+use super::{Check, Finding, Health, HealthOptions, HealthReport, HealthStatus, Probe, Startup};
 
 /// One database of many.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -47,8 +47,11 @@ impl DatabaseHealth {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct FleetHealth {
-    /// That of the worst database.
+    /// That of the worst database. Of a process that works on them: as [`Fleet::health`] says.
     pub status: HealthStatus,
+    /// Where the process stands, if it is one that works on the databases.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub startup: Option<Startup>,
     /// How long all of it took; in milliseconds where it is serialised.
     #[serde(rename = "duration_ms", serialize_with = "milliseconds")]
     pub duration: Duration,
@@ -61,7 +64,7 @@ impl FleetHealth {
     pub fn new(mut databases: Vec<DatabaseHealth>, duration: Duration) -> Self {
         databases.sort_by(|a, b| (Reverse(a.report.status), &a.id).cmp(&(Reverse(b.report.status), &b.id)));
         let status = HealthStatus::worst(databases.iter().map(|database| database.report.status));
-        Self { status, duration, databases }
+        Self { status, startup: None, duration, databases }
     }
 
     /// Asks these databases, up to `at_once` (at least one) at a time. One that is down is told as that, and the others still are.
@@ -84,6 +87,18 @@ impl FleetHealth {
         Ok(Self::new(databases, begun.elapsed()))
     }
 
+    /// The same as a process tells it that works on them and stands there.
+    fn of_process(mut self, probe: Probe, startup: Startup) -> Self {
+        let fit = |database: &DatabaseHealth| database.report.status.is_fit();
+        // A load balancer must not take all tenants away because of one that is down.
+        if probe == Probe::Ready && self.databases.iter().any(fit) {
+            self.status = self.status.min(HealthStatus::Degraded);
+        }
+        self.status = self.status.max(startup.judge(probe).status);
+        self.startup = Some(startup);
+        self
+    }
+
     /// The database of this id.
     pub fn database(&self, id: &str) -> Option<&HealthReport> {
         self.databases.iter().find(|database| database.id == id).map(|database| &database.report)
@@ -91,10 +106,17 @@ impl FleetHealth {
 }
 
 impl Fleet {
-    /// The health of all databases, asked through the fleet's budget, up to `at_once` (at least one) at a time. One that was refused is
-    /// told with why.
+    /// The health of this process and of all databases, asked through the fleet's budget, up to `at_once` (at least one) at a time. One
+    /// that was refused is told with why.
+    ///
+    /// [`Probe::Live`] tells how the process stands and asks no database: a restart would heal none. [`Probe::Ready`] is healthy once
+    /// the databases are known; those that do not work degrade it, unless none does. The others tell the worst.
     pub async fn health(&self, probe: Probe, options: HealthOptions, at_once: usize) -> Result<FleetHealth> {
-        let begun = Instant::now();
+        options.validate()?;
+        let (begun, startup) = (Instant::now(), self.startup());
+        if probe == Probe::Live {
+            return Ok(FleetHealth::new(Vec::new(), begun.elapsed()).of_process(probe, startup));
+        }
         let providers = self.ids().into_iter().filter_map(|id| {
             // One that is gone since is of the fleet no more.
             let provider = self.provider(id.as_str()).ok()?;
@@ -107,6 +129,39 @@ impl Fleet {
             let why = store.last_error.unwrap_or_default();
             DatabaseHealth::unreachable(store.id.clone(), probe, store.id, &why)
         }));
-        Ok(FleetHealth::new(databases, begun.elapsed()))
+        Ok(FleetHealth::new(databases, begun.elapsed()).of_process(probe, startup))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fleet(of: &[HealthStatus], probe: Probe, startup: Startup) -> HealthStatus {
+        let databases = of.iter().enumerate().map(|(index, status)| {
+            let check = Check::new("connectivity", Finding::new(*status, ""), Duration::ZERO);
+            DatabaseHealth::new(index.to_string(), HealthReport::new(probe, "", "").with_checks(vec![check]))
+        });
+        FleetHealth::new(databases.collect(), Duration::ZERO).of_process(probe, startup).status
+    }
+
+    #[test]
+    fn a_database_that_is_down_does_not_take_the_others_away() {
+        use HealthStatus::{Degraded, Healthy, Unhealthy, Unknown};
+        let running = Startup::Running;
+        assert_eq!(fleet(&[Healthy, Healthy], Probe::Ready, running), Healthy);
+        assert_eq!(fleet(&[Healthy, Unhealthy, Unknown], Probe::Ready, running), Degraded);
+        assert_eq!(fleet(&[Unhealthy, Unhealthy], Probe::Ready, running), Unhealthy);
+        assert_eq!(fleet(&[Healthy, Unhealthy], Probe::Full, running), Unhealthy);
+        assert_eq!(fleet(&[], Probe::Ready, running), Healthy, "there are none to work on");
+    }
+
+    #[test]
+    fn before_the_databases_are_known_it_is_alive_and_not_ready() {
+        assert_eq!(fleet(&[], Probe::Live, Startup::Starting), HealthStatus::Healthy);
+        for probe in [Probe::Ready, Probe::Full] {
+            assert_eq!(fleet(&[], probe, Startup::Starting), HealthStatus::Unhealthy);
+            assert_eq!(fleet(&[HealthStatus::Healthy], probe, Startup::Stopping), HealthStatus::Unhealthy);
+        }
     }
 }

@@ -16,6 +16,9 @@ use crate::store::{Provider, Queue};
 use super::LaneSeen;
 use super::check::told;
 
+/// An owner who is not known, or not named.
+const SOMEBODY: &str = "somebody";
+
 /// Where an item stands, and what it waits for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "because", rename_all = "snake_case")]
@@ -128,6 +131,17 @@ impl Explanation {
         Ok(None)
     }
 
+    /// The same without who has, or had, the item claimed: with that, somebody else could settle it.
+    #[must_use]
+    pub fn anonymous(mut self) -> Self {
+        if let Why::Claimed { by, .. } | Why::Lapsed { by, .. } = &mut self.why
+            && let Some(owner) = by.take()
+        {
+            self.summary = self.summary.replace(&owner.to_string(), SOMEBODY);
+        }
+        self
+    }
+
     fn new(queue: Queue, item: OutboxMessage, lane: LaneSeen, now: Timestamp) -> Self {
         let why = why(&item, &lane, now);
         let (summary, advice) = in_words(queue, &item, &why, now);
@@ -183,7 +197,7 @@ fn in_words(queue: Queue, item: &OutboxMessage, why: &Why, now: Timestamp) -> (S
         Queue::Timers => "a process with timers switched on".to_owned(),
         Queue::JobRuns => "a process with jobs switched on".to_owned(),
     };
-    let owner = |by: &Option<OwnerToken>| by.map_or_else(|| "somebody".to_owned(), |by| by.to_string());
+    let owner = |by: &Option<OwnerToken>| by.map_or_else(|| SOMEBODY.to_owned(), |by| by.to_string());
     let last = item.last_error.as_ref().map(|error| format!("; the last error: {error}")).unwrap_or_default();
     let at = |at: &Option<Timestamp>| at.map(|at| format!(" {} ago", between(at, now))).unwrap_or_default();
     match why {

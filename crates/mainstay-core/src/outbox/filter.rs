@@ -23,6 +23,8 @@ pub struct MessageFilter {
     pub settled_after: Option<Timestamp>,
     /// Only those settled before this moment. Defaults to all.
     pub settled_before: Option<Timestamp>,
+    /// Whether payloads stay in the database, where they are listed. Defaults to false.
+    pub without_payloads: bool,
 }
 
 impl MessageFilter {
@@ -64,6 +66,12 @@ impl MessageFilter {
     #[must_use]
     pub fn settled_before(mut self, moment: Timestamp) -> Self {
         self.settled_before = Some(moment);
+        self
+    }
+    /// Lists them without their payloads, which may be large and many.
+    #[must_use]
+    pub fn without_payloads(mut self) -> Self {
+        self.without_payloads = true;
         self
     }
 }

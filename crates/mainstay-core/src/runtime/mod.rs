@@ -24,7 +24,8 @@ pub use maintenance::{
     AuditSweep, Gauges, InboxSweep, OperationSweep, Reaper, RetentionSweep, RunRetention, StalledOperations,
 };
 pub(crate) use maintenance::{LastDone, every};
-pub(crate) use pause::{Pause, TROUBLE};
+pub use pause::Pause;
+pub(crate) use pause::TROUBLE;
 pub use queue::{InboxBuilder, OutboxBuilder, QueueBuilder};
 pub use timers::TimersBuilder;
 pub(crate) use watch::{Turn, Waited, Watch};

@@ -10,30 +10,32 @@ pub(crate) const BLOCKED: (Duration, Duration) = (Duration::from_millis(10), Dur
 
 /// A delay that doubles with every step and starts anew on success.
 #[derive(Debug)]
-pub(crate) struct Pause {
+pub struct Pause {
     min: Duration,
     max: Duration,
     next: Duration,
 }
 
 impl Pause {
-    pub(crate) fn new((min, max): (Duration, Duration)) -> Self {
+    /// One that begins with `min` and grows to `max`.
+    pub fn new((min, max): (Duration, Duration)) -> Self {
         Self { min, max, next: min }
     }
 
     /// The delay to wait now; the next one is twice as long.
-    pub(crate) fn step(&mut self) -> Duration {
+    pub fn step(&mut self) -> Duration {
         let delay = self.next;
         self.next = (self.next * 2).min(self.max);
         delay
     }
 
     /// The delay that [`Self::step`] will give.
-    pub(crate) fn next(&self) -> Duration {
+    pub fn next(&self) -> Duration {
         self.next
     }
 
-    pub(crate) fn reset(&mut self) {
+    /// Begins with the shortest again.
+    pub fn reset(&mut self) {
         self.next = self.min;
     }
 }

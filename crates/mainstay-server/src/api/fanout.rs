@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::http::StatusCode;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use mainstay_core::fanout::{
     FanoutChange, FanoutCursor, FanoutDefinition, FanoutKey, FanoutPolicy, FanoutSlice,
 };
@@ -22,6 +22,9 @@ use crate::request::{Body, Call, Named, Query};
 
 const LIST: &str = "fanouts";
 const SHARDS: &str = "shards";
+
+/// How far a worker's clock may be ahead of the database's.
+const SLACK: SignedDuration = SignedDuration::from_secs(60);
 
 /// A fan-out to be registered. It needs `every_seconds` or `cron`.
 #[derive(Deserialize, ToSchema)]
@@ -179,7 +182,7 @@ struct DeletedView {
 #[serde(deny_unknown_fields)]
 #[schema(as = ShardCompletion)]
 struct CompleteBody {
-    /// Up to when; the `due_at` of the slice, mostly.
+    /// Up to when; the `due_at` of the slice, mostly. Not in the future.
     at: Timestamp,
 }
 
@@ -290,6 +293,15 @@ fn unknown(topic: &str, work_key: &str) -> Problem {
     Problem::not_found(format_args!("fan-out {topic}/{work_key}"))
 }
 
+fn unknown_shard(topic: &str, work_key: &str, shard: &str) -> Problem {
+    Problem::not_found(format_args!("shard {shard:?} of {topic}/{work_key}"))
+}
+
+async fn must_be_known(call: &Call, topic: &str, work_key: &str) -> Result<(), Problem> {
+    let found = call.mainstay.fanout().get(topic, work_key).await?;
+    found.map(drop).ok_or_else(|| unknown(topic, work_key))
+}
+
 async fn list(call: Call, Query(query): Query<PageQuery>) -> Result<Json<Page<FanoutView>>, Problem> {
     let limit = query.limit()?;
     let after = page::read::<(String, String)>(LIST, query.cursor.as_deref())?;
@@ -366,6 +378,9 @@ async fn shards(
     let limit = query.limit()?;
     let after = page::read::<String>(SHARDS, query.cursor.as_deref())?;
     let found = call.mainstay.fanout().cursors(&topic, &work_key, after.as_deref(), limit).await?;
+    if found.is_empty() {
+        must_be_known(&call, &topic, &work_key).await?;
+    }
     Ok(Json(Page::of(SHARDS, limit, found, |one| one.shard_key.clone(), ShardView::from)))
 }
 
@@ -384,7 +399,7 @@ type ShardKey = Named<(String, String, String)>;
 async fn forget_shard(call: Call, Named((topic, work_key, shard)): ShardKey) -> Result<StatusCode, Problem> {
     match call.fanout().forget_shard(&topic, &work_key, &shard).await? {
         true => Ok(StatusCode::NO_CONTENT),
-        false => Err(Problem::not_found(format_args!("shard {shard:?} of {topic}/{work_key}"))),
+        false => Err(unknown_shard(&topic, &work_key, &shard)),
     }
 }
 
@@ -393,6 +408,17 @@ async fn complete(
     Named((topic, work_key, shard)): ShardKey,
     Body(body): Body<CompleteBody>,
 ) -> Result<Json<ChangeView>, Problem> {
+    // The cursor of a shard that nobody planned would stay, and one in the future would never move again.
+    must_be_known(&call, &topic, &work_key).await?;
+    if call.mainstay.fanout().cursor(&topic, &work_key, &shard).await?.is_none() {
+        return Err(unknown_shard(&topic, &work_key, &shard));
+    }
+    let now = call.mainstay.provider().now().await?;
+    if body.at.duration_since(now) > SLACK {
+        let text =
+            format_args!("must not be in the future, got {}; by the database's clock it is {now}", body.at);
+        return Err(Problem::invalid("at", text));
+    }
     let slice = FanoutSlice::new(&FanoutKey::new(topic, work_key)?, shard, body.at);
     let changed = call.fanout().complete(&slice, body.at).await?;
     Ok(Json(ChangeView { changed }))

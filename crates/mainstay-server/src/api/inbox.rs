@@ -301,12 +301,8 @@ fn queue_endpoints(all: &mut Endpoints) {
         renew,
     );
     all.add(
-        work_endpoint(
-            "/v1/inbox/claims/settle",
-            "settleClaimed",
-            "End claims, each in its own way, in one transaction",
-        )
-        .body::<SettleBody>(),
+        work_endpoint("/v1/inbox/claims/settle", "settleClaimed", "End claims, each in its own way")
+            .body::<SettleBody>(),
         settle,
     );
 }

@@ -8,32 +8,33 @@ use jiff::Timestamp;
 use mainstay_core::lease::{
     LeaseAnswer, LeaseClaim, LeaseFilter, LeaseGrant, LeaseHolder, LeaseOptions, LeaseRecord,
 };
+use mainstay_core::runtime::Pause;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use utoipa::{IntoParams, ToSchema};
-use uuid::Uuid;
 
+use super::owner::{Owner, shown};
 use super::{time, work};
 use crate::Role;
 use crate::endpoint::{Endpoint, Endpoints};
 use crate::page::{self, Page};
 use crate::problem::{Kind, Problem};
 use crate::request::{Body, Call, Named, Query};
+use crate::taken::take;
 use crate::ticket;
 
 const LIST: &str = "leases";
 const LEASE: &str = "lease";
 
 /// How often a lease that somebody else holds is asked for again.
-const LOOK_MIN: Duration = Duration::from_millis(50);
-const LOOK_MAX: Duration = Duration::from_secs(1);
+const LOOK: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
 /// Asks for a lease.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = LeaseAcquire)]
 struct AcquireBody {
-    /// Who is to hold it, for people. Defaults to the one who asks.
+    /// Who is to hold it, for people, who are shown it behind the caller's name. Defaults to the one who asks.
     #[schema(min_length = 1, max_length = 100)]
     owner: Option<String>,
     /// How long it holds unless renewed, 0.1 to 86,400. Defaults to 30.
@@ -201,72 +202,26 @@ pub(super) fn endpoints(all: &mut Endpoints) {
     );
 }
 
-/// Begins the part of an owner that nobody but the holder is told.
-const SECRET: &str = " ~";
-/// Its length, in hexadecimal digits.
-const SECRET_LENGTH: usize = 32;
-
-/// Who is to hold it. An instance has a part that is its own secret, or anybody who looks at the lease could renew and release it.
-/// Whoever wants to take it from an earlier instance of itself can't have one; such an owner is known by the caller it belongs to.
-fn owner(caller: &str, given: Option<String>, reentrant: bool) -> Result<String, Problem> {
-    if let Some(length) =
-        given.as_ref().map(|given| given.chars().count()).filter(|length| !(1..=100).contains(length))
-    {
-        return Err(Problem::invalid("owner", format_args!("must be 1 to 100 characters, got {length}")));
-    }
-    Ok(match (given, reentrant) {
-        (given, true) => format!("{}{}", of_caller(caller), given.unwrap_or_default()),
-        (given, false) => {
-            format!("{}{SECRET}{}", given.as_deref().unwrap_or(caller), Uuid::new_v4().simple())
-        }
-    })
-}
-
-/// How the owners begin that a caller may take leases from.
-fn of_caller(caller: &str) -> String {
-    format!("{caller}/")
-}
-
-/// An owner and its secret, if it has one.
-fn parts(owner: &str) -> (&str, Option<&str>) {
-    match owner.rsplit_once(SECRET) {
-        Some((shown, secret))
-            if secret.len() == SECRET_LENGTH && secret.bytes().all(|byte| byte.is_ascii_hexdigit()) =>
-        {
-            (shown, Some(secret))
-        }
-        _ => (owner, None),
-    }
-}
-
-fn shown(owner: &str) -> &str {
-    parts(owner).0
-}
-
-fn granted(claim: &LeaseClaim, grant: LeaseGrant) -> GrantView {
+fn granted(name: String, owner: &Owner, grant: LeaseGrant) -> GrantView {
     GrantView {
-        lease: ticket::write(LEASE, &(&claim.name, &claim.owner, claim.epoch)),
-        name: claim.name.clone(),
-        owner: shown(&claim.owner).to_owned(),
+        lease: ticket::write(LEASE, &(&name, &owner.name, &owner.secret, grant.epoch)),
+        name,
+        owner: owner.name.clone(),
         epoch: grant.epoch,
         fencing_token: grant.fencing_token,
         expires_at: grant.expires_at,
     }
 }
 
-fn claim(call: &Call, name: &str, text: &str) -> Result<LeaseClaim, Problem> {
-    let (of, owner, epoch): (String, String, i64) = ticket::read(LEASE, LEASE, text)?;
-    // Whatever else is in a ticket, anybody can look up.
-    if parts(&owner).1.is_none() && !owner.starts_with(&of_caller(call.caller.actor().as_str())) {
-        return Err(Problem::new(
-            Kind::Forbidden,
-            "the lease is not the caller's; only an admin takes leases away",
-        ));
-    }
+/// The claim that a ticket proves, and whose it is.
+fn claim(call: &Call, name: &str, text: &str) -> Result<(Owner, LeaseClaim), Problem> {
+    let (of, owner, secret, epoch): (String, String, Option<String>, i64) = ticket::read(LEASE, LEASE, text)?;
+    let owner = Owner::of_ticket(call.caller.actor().as_str(), owner, secret)?;
     if of != name {
         return Err(Problem::invalid(LEASE, format_args!("must be that of {name:?}, and is that of {of:?}")));
     }
-    Ok(LeaseClaim { name: of, owner, epoch })
+    let stored = owner.stored();
+    Ok((owner, LeaseClaim { name: of, owner: stored, epoch }))
 }
 
 fn held(holder: &LeaseHolder) -> Problem {
@@ -293,21 +248,38 @@ async fn acquire(
     let wait = work::wait(&call, body.wait_seconds)?;
     let mut options = LeaseOptions::default().reentrant(body.reentrant);
     options.duration = time::optional("duration_seconds", body.duration_seconds)?.unwrap_or(options.duration);
-    options = options.owner(owner(call.caller.actor().as_str(), body.owner, body.reentrant)?);
+    let owner = Owner::new(call.caller.actor().as_str(), body.owner.as_deref(), body.reentrant)?;
+    options = options.owner(owner.stored());
     options = options.context(body.context.unwrap_or_default());
-    let (deadline, mut pause) = (Instant::now() + wait, LOOK_MIN);
+    let (deadline, mut pause) = (Instant::now() + wait, Pause::new(LOOK));
     loop {
-        let holder = match call.mainstay.leases().grant(&name, &options).await? {
-            (claim, LeaseAnswer::Granted(grant)) => return Ok(Json(granted(&claim, grant))),
+        let holder = match grant(&call, &name, &options).await? {
+            (_, LeaseAnswer::Granted(grant)) => return Ok(Json(granted(name, &owner, grant))),
             (_, LeaseAnswer::Held(holder)) => holder,
         };
         let left = deadline.saturating_duration_since(Instant::now());
-        let sleep = tokio::time::sleep(pause.min(left));
+        let sleep = tokio::time::sleep(pause.step().min(left));
         if left.is_zero() || call.shared.stop.run_until_cancelled(sleep).await.is_none() {
             return Err(held(&holder));
         }
-        pause = (pause * 2).min(LOOK_MAX);
     }
+}
+
+/// What was granted to a client who has hung up meanwhile is given up.
+async fn grant(
+    call: &Call,
+    name: &str,
+    options: &LeaseOptions,
+) -> Result<(LeaseClaim, LeaseAnswer), Problem> {
+    let (leases, name, options) = (call.mainstay.leases(), name.to_owned(), options.clone());
+    let of = leases.clone();
+    let granting = async move { leases.grant(&name, &options).await };
+    let give_back = move |(claim, answer)| async move {
+        if let LeaseAnswer::Granted(_) = answer {
+            let _lapses = of.release_claim(&claim).await;
+        }
+    };
+    take(granting, give_back).await
 }
 
 async fn renew(
@@ -317,9 +289,9 @@ async fn renew(
 ) -> Result<Json<GrantView>, Problem> {
     let duration =
         time::optional("duration_seconds", body.duration_seconds)?.unwrap_or(Duration::from_secs(30));
-    let claim = claim(&call, &name, &body.lease)?;
+    let (owner, claim) = claim(&call, &name, &body.lease)?;
     let grant = call.mainstay.leases().renew_claim(&claim, duration).await?.ok_or_else(lost)?;
-    Ok(Json(granted(&claim, grant)))
+    Ok(Json(granted(name, &owner, grant)))
 }
 
 async fn release(
@@ -327,7 +299,8 @@ async fn release(
     Named(name): Named<String>,
     Body(body): Body<ReleaseBody>,
 ) -> Result<StatusCode, Problem> {
-    match call.mainstay.leases().release_claim(&claim(&call, &name, &body.lease)?).await? {
+    let (_, claim) = claim(&call, &name, &body.lease)?;
+    match call.mainstay.leases().release_claim(&claim).await? {
         true => Ok(StatusCode::NO_CONTENT),
         false => Err(lost()),
     }
@@ -350,20 +323,4 @@ async fn list(call: Call, Query(query): Query<LeasesQuery>) -> Result<Json<Page<
 async fn get(call: Call, Named(name): Named<String>) -> Result<Json<LeaseView>, Problem> {
     let found = call.mainstay.leases().get(&name).await?;
     Ok(Json(found.ok_or_else(|| Problem::not_found(format_args!("lease {name:?}")))?.into()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_secret_of_an_owner_is_not_shown() {
-        let made = owner("token:ci", Some("worker ~7".to_owned()), false).unwrap();
-        assert_eq!(parts(&made).0, "worker ~7");
-        assert_eq!(parts(&made).1.map(str::len), Some(SECRET_LENGTH));
-        assert_ne!(made, owner("token:ci", Some("worker ~7".to_owned()), false).unwrap());
-        assert_eq!(owner("token:ci", None, true).unwrap(), "token:ci/");
-        assert_eq!(parts("token:ci/worker"), ("token:ci/worker", None));
-        assert!(owner("token:ci", Some(String::new()), false).is_err());
-    }
 }

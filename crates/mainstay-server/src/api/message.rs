@@ -156,7 +156,7 @@ pub(super) struct MessageView {
     status: String,
     /// Why it failed, if it did: `handler`, `delivery-limit`, `expired` or `cancelled`.
     reason: Option<String>,
-    /// The payload. Null where it is not kept, or not shown.
+    /// The payload. Null where it is not kept, or not shown: to viewers, and in a list that was not asked for it.
     payload: Option<String>,
     /// Texts that travel with it. Null where they are not shown.
     headers: Option<BTreeMap<String, String>>,

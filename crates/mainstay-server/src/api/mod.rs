@@ -10,6 +10,7 @@ mod mending;
 mod message;
 mod operations;
 mod outbox;
+mod owner;
 mod reservations;
 mod stats;
 mod stores;

@@ -16,13 +16,16 @@ use super::work::{
     self, AbandonBody, ClaimBody, ClaimsBody, ClaimsView, FailBody, ReleaseBody, RenewBody, SettleBody,
     SettledView,
 };
+use crate::chores::KEY_HEADER;
 use crate::endpoint::{Endpoint, Endpoints};
 use crate::page::{self, Page};
 use crate::problem::Problem;
 use crate::request::{Body, Call, Named, Query};
 
 const LIST: &str = "outbox";
-pub(super) const KEY_HEADER: &str = "idempotency-key";
+
+/// Messages of a page that has their payloads: each may be as large as a body.
+const PAYLOADS: u32 = 20;
 
 /// Several messages: all are enqueued, or none.
 #[derive(Deserialize, ToSchema)]
@@ -57,7 +60,10 @@ pub(super) struct MessagesQuery {
     settled_after: Option<Timestamp>,
     /// Only those settled before this moment.
     settled_before: Option<Timestamp>,
-    /// Items at most. Defaults to 100.
+    /// Whether payloads are told, too, to those who may see them. Defaults to false: a message by its id has its payload.
+    #[serde(default)]
+    payload: bool,
+    /// Items at most; up to 20 with their payloads. Defaults to 100, or to 20.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<u32>,
     /// The `next_cursor` of the page before.
@@ -65,7 +71,7 @@ pub(super) struct MessagesQuery {
 }
 
 impl MessagesQuery {
-    pub(super) fn filter(&self) -> Result<MessageFilter, Problem> {
+    pub(super) fn filter(&self, call: &Call) -> Result<MessageFilter, Problem> {
         let filter = FilterBody {
             topic: self.topic.clone(),
             reason: self.reason.clone(),
@@ -75,12 +81,19 @@ impl MessagesQuery {
         };
         let mut filter = filter.into_filter()?;
         filter.status = self.status.as_deref().map(str::parse).transpose()?;
+        filter.without_payloads = !self.payload || !call.shows();
         Ok(filter)
     }
 
     pub(super) fn page(&self, list: &str) -> Result<OutboxPage, Problem> {
         let before = page::read::<WorkItemId>(list, self.cursor.as_deref())?;
-        Ok(OutboxPage { limit: self.limit.unwrap_or(page::LIMIT), before })
+        let most = if self.payload { PAYLOADS } else { page::LIMIT };
+        let limit = self.limit.unwrap_or(most);
+        if self.payload && limit > PAYLOADS {
+            let text = format_args!("must be at most {PAYLOADS} with payload=true, got {limit}");
+            return Err(Problem::invalid("limit", text));
+        }
+        Ok(OutboxPage { limit, before })
     }
 }
 
@@ -233,20 +246,21 @@ pub(super) fn endpoints(all: &mut Endpoints) {
         renew,
     );
     all.add(
-        work_endpoint(
-            "/v1/outbox/claims/settle",
-            "settleMessages",
-            "End claims, each in its own way, in one transaction",
-        )
-        .body::<SettleBody>(),
+        work_endpoint("/v1/outbox/claims/settle", "settleMessages", "End claims, each in its own way")
+            .body::<SettleBody>(),
         settle,
     );
 }
 
+/// What is true of every operation on claims.
+const OF_CLAIMS: &str = "All of it is checked before anything is written. What one request, or one `owner`, has claimed is written in \
+    one transaction; claims of several, in one each. If the database fails between those, the problem tells what was `changed` and \
+    `stale` before; sending it again is safe. Where none of the claims holds any more it is 409 `claim-lost`.";
+
 /// An operation on claims.
 pub(super) fn work_endpoint(path: &'static str, id: &'static str, summary: &'static str) -> Endpoint {
     Endpoint::post(path, id, summary)
-        .note("Where none of the claims holds any more it is 409 `claim-lost`.")
+        .note(OF_CLAIMS)
         .answer::<SettledView>(200, "What was changed, and what was stale.")
 }
 
@@ -299,7 +313,7 @@ async fn enqueue_batch(call: Call, Body(body): Body<BatchBody>) -> Result<Json<B
 
 async fn list(call: Call, Query(query): Query<MessagesQuery>) -> Result<Json<Page<MessageView>>, Problem> {
     let page = query.page(LIST)?;
-    let found = call.mainstay.outbox().list(&query.filter()?, page).await?;
+    let found = call.mainstay.outbox().list(&query.filter(&call)?, page).await?;
     let shows = call.shows();
     Ok(Json(Page::of(LIST, page.limit, found, |one| one.id, |one| MessageView::new(one, shows))))
 }

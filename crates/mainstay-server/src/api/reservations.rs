@@ -15,6 +15,7 @@ use super::time;
 use crate::endpoint::{Endpoint, Endpoints};
 use crate::problem::{Kind, Problem};
 use crate::request::{Body, Call};
+use crate::taken::take;
 use crate::ticket;
 
 const RESERVATION: &str = "reservation";
@@ -139,7 +140,7 @@ async fn begin(call: Call, Body(body): Body<BeginBody>) -> Result<Json<BegunView
     let mut options = GuardOptions::default();
     options.hash = hash(body.hash.as_deref())?;
     options.lease = time::optional("lease_seconds", body.lease_seconds)?.unwrap_or(options.lease);
-    let (reservation, answer) = call.mainstay.inbox().reserve(&key, OwnerToken::new(), &options).await?;
+    let (reservation, answer) = reserve(&call, key, options).await?;
     let (outcome, until, attempt) = match &answer {
         BeginAnswer::New(reserved) => ("new", Some(reserved.until), Some(reserved.attempt)),
         BeginAnswer::Busy { until, .. } => ("busy", Some(*until), None),
@@ -154,6 +155,23 @@ async fn begin(call: Call, Body(body): Body<BeginBody>) -> Result<Json<BegunView
         attempt,
         hash_mismatch,
     }))
+}
+
+/// What was reserved for a client who has hung up meanwhile is given back, and counts as no attempt.
+async fn reserve(
+    call: &Call,
+    key: InboxKey,
+    options: GuardOptions,
+) -> Result<(Option<Reservation>, BeginAnswer), Problem> {
+    let inbox = call.mainstay.inbox();
+    let of = inbox.clone();
+    let reserving = async move { inbox.reserve(&key, OwnerToken::new(), &options).await };
+    let give_back = move |(reservation, _): (Option<Reservation>, BeginAnswer)| async move {
+        if let Some(reservation) = reservation {
+            let _lapses = of.end_reservation(&reservation, ReservationEnd::Release(None)).await;
+        }
+    };
+    take(reserving, give_back).await
 }
 
 fn write(reservation: &Reservation) -> String {

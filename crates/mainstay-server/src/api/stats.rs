@@ -208,13 +208,9 @@ async fn stats(call: Call) -> Result<Json<StatsView>, Problem> {
 
 async fn why(call: Call, Named(id): Named<Uuid>) -> Result<Json<WhyView>, Problem> {
     let found = Explanation::of(call.mainstay.provider().as_ref(), WorkItemId::from_uuid(id)).await?;
-    let found = found.ok_or_else(|| Problem::not_found(format_args!("item {id}")))?;
+    let found = found.ok_or_else(|| Problem::not_found(format_args!("item {id}")))?.anonymous();
     // Words, ids and times only, which can always be written.
-    let mut why = serde_json::to_value(&found.why).unwrap_or(Value::Null);
-    if let (false, Some(why)) = (call.shows(), why.as_object_mut()) {
-        // With the owner of a claim, others could settle it.
-        why.remove("by");
-    }
+    let why = serde_json::to_value(&found.why).unwrap_or(Value::Null);
     Ok(Json(WhyView {
         id,
         queue: found.queue,

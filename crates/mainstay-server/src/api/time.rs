@@ -7,6 +7,9 @@ use mainstay_core::outbox::When;
 
 use crate::problem::Problem;
 
+/// The longest delay: 3,650 days.
+const DELAY_MAX: Duration = Duration::from_secs(315_360_000);
+
 /// A number of seconds.
 pub(super) fn seconds(field: &str, number: f64) -> Result<Duration, Problem> {
     Duration::try_from_secs_f64(number).map_err(|_| {
@@ -17,6 +20,19 @@ pub(super) fn seconds(field: &str, number: f64) -> Result<Duration, Problem> {
 /// The same where there may be none.
 pub(super) fn optional(field: &str, number: Option<f64>) -> Result<Option<Duration>, Problem> {
     number.map(|number| seconds(field, number)).transpose()
+}
+
+/// After how long something is tried again, where that is not left to the default.
+pub(super) fn delay(field: &str, number: Option<f64>) -> Result<Option<Duration>, Problem> {
+    let delay = optional(field, number)?;
+    if delay.is_some_and(|delay| delay.is_zero() || delay > DELAY_MAX) {
+        let most = DELAY_MAX.as_secs();
+        return Err(Problem::invalid(
+            field,
+            format_args!("must be above 0 and at most {most}; leave it out for the default"),
+        ));
+    }
+    Ok(delay)
 }
 
 /// A moment, given as one or as a number of seconds from now.

@@ -93,7 +93,7 @@ async fn schedule(
 
 async fn list(call: Call, Query(query): Query<MessagesQuery>) -> Result<Json<Page<MessageView>>, Problem> {
     let page = query.page(LIST)?;
-    let found = call.mainstay.timers().list(&query.filter()?, page).await?;
+    let found = call.mainstay.timers().list(&query.filter(&call)?, page).await?;
     let shows = call.shows();
     let view = |one: mainstay_core::timer::Timer| MessageView::new(one.record().clone(), shows);
     Ok(Json(Page::of(LIST, page.limit, found, |one| one.id(), view)))

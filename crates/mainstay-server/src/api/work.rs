@@ -9,11 +9,11 @@ use mainstay_core::outbox::Outbox;
 use mainstay_core::queue::{
     ClaimBatch, ClaimHandle, ClaimRequest, Claimed, FailureReason, Outcome, Settled, Settlement,
 };
+use mainstay_core::runtime::Pause;
 use mainstay_core::store::{OutboxStore, WaitRequest};
 use mainstay_core::trace::TraceContext;
 use mainstay_core::{OwnerToken, WorkItemId};
 use serde::{Deserialize, Serialize};
-use tokio::sync::oneshot;
 use tokio::time::Instant;
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -22,14 +22,17 @@ use super::message::ids;
 use super::time;
 use crate::problem::{Kind, Problem};
 use crate::request::Call;
+use crate::taken::take;
 use crate::ticket;
 
 /// What is claimed at once, unless told otherwise.
 const BATCH: u32 = 10;
 
 /// The pause after a wake that brought nothing: what woke us may be somebody else's by now, again and again.
-const PAUSE_MIN: Duration = Duration::from_millis(10);
-const PAUSE_MAX: Duration = Duration::from_millis(500);
+const BLOCKED: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(500));
+
+/// How often it is looked whether there is work, where nobody tells: the database can't, or its pooler passes nothing on.
+const POLL: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
 
 /// Asks for due work.
 #[derive(Deserialize, ToSchema)]
@@ -278,7 +281,7 @@ async fn claim_within(
 ) -> Result<ClaimBatch, Problem> {
     let (deadline, stop) = (Instant::now() + wait, &call.shared.stop);
     let mut rejected = Vec::new();
-    let (mut waiting, mut pause) = (None, PAUSE_MIN);
+    let (mut waiting, mut blocked, mut poll) = (None, Pause::new(BLOCKED), Pause::new(POLL));
     loop {
         let mut found = claim_once(queue, request).await?;
         rejected.append(&mut found.rejected);
@@ -292,7 +295,7 @@ async fn claim_within(
             .get_or_insert_with(|| Waiting { store: Arc::clone(store), owner: OwnerToken::new() })
             .owner;
         let asked = WaitRequest::new(waiter)
-            .timeout(left)
+            .timeout(left.min(poll.step()))
             .only_topics(request.only_topics.clone())
             .except_topics(request.except_topics.clone());
         let begun = Instant::now();
@@ -300,31 +303,23 @@ async fn claim_within(
             None => return Ok(ClaimBatch { items: Vec::new(), rejected }),
             Some(woken) => drop(woken?),
         }
-        if begun.elapsed() < pause {
-            tokio::time::sleep(pause.min(deadline.saturating_duration_since(Instant::now()))).await;
-            pause = (pause * 2).min(PAUSE_MAX);
+        if begun.elapsed() < blocked.next() {
+            tokio::time::sleep(blocked.step().min(deadline.saturating_duration_since(Instant::now()))).await;
         } else {
-            pause = PAUSE_MIN;
+            blocked.reset();
         }
     }
 }
 
-/// Claims in a task of its own: what was claimed for a client who has hung up meanwhile is given back, and counts as no delivery.
+/// What was claimed for a client who has hung up meanwhile is given back, and counts as no delivery.
 async fn claim_once(queue: &Outbox, request: &ClaimRequest) -> Result<ClaimBatch, Problem> {
-    let (sender, answer) = oneshot::channel();
+    let (outbox, owner) = (queue.clone(), request.owner);
     let (queue, request, trace) = (queue.clone(), request.clone(), TraceContext::current());
-    tokio::spawn(async move {
-        let claimed = TraceContext::within(trace, queue.claim(&request)).await;
-        if let Err(Ok(batch)) = sender.send(claimed) {
-            let claims = batch.handles();
-            // What can't be given back lapses.
-            let _lapses = queue.release(request.owner, &claims, None).await;
-        }
-    });
-    match answer.await {
-        Ok(claimed) => Ok(claimed?),
-        Err(_) => Err(Problem::new(Kind::Internal, "the claim was broken off")),
-    }
+    let claiming = async move { TraceContext::within(trace, queue.claim(&request)).await };
+    let give_back = move |batch: ClaimBatch| async move {
+        let _lapses = outbox.release(owner, &batch.handles(), None).await;
+    };
+    take(claiming, give_back).await
 }
 
 /// Somebody who waits, and is no longer waited for once this is dropped.
@@ -373,6 +368,9 @@ type Ticket = (OwnerToken, WorkItemId, i64, Option<std::num::NonZeroU64>);
 
 fn handle(queue: &str, field: &str, text: &str) -> Result<(OwnerToken, ClaimHandle), Problem> {
     let (owner, id, generation, place): Ticket = ticket::read(queue, field, text)?;
+    if owner.as_uuid().is_nil() {
+        return Err(ticket::wrong(field));
+    }
     Ok((owner, ClaimHandle::new(id, generation).at(place)))
 }
 
@@ -397,12 +395,12 @@ pub(super) async fn ack(call: &Call, queue: &Outbox, body: ClaimsBody) -> Result
 }
 
 pub(super) async fn abandon(call: &Call, queue: &Outbox, body: AbandonBody) -> Result<SettledView, Problem> {
-    let delay = time::optional("delay_seconds", body.delay_seconds)?;
+    let delay = time::delay("delay_seconds", body.delay_seconds)?;
     settle_all(call, queue, &body.claims, Outcome::Abandon { delay, error: body.error }).await
 }
 
 pub(super) async fn release(call: &Call, queue: &Outbox, body: ReleaseBody) -> Result<SettledView, Problem> {
-    let delay = time::optional("delay_seconds", body.delay_seconds)?;
+    let delay = time::delay("delay_seconds", body.delay_seconds)?;
     settle_all(call, queue, &body.claims, Outcome::Release { delay, error: None }).await
 }
 
@@ -417,7 +415,7 @@ pub(super) async fn settle(call: &Call, queue: &Outbox, body: SettleBody) -> Res
     for (index, one) in body.settlements.into_iter().enumerate() {
         let at = |field: &str| format!("settlements[{index}].{field}");
         let (owner, claim) = handle(&queue_name(queue), &at("claim"), &one.claim)?;
-        let delay = time::optional(&at("delay_seconds"), one.delay_seconds)?;
+        let delay = time::delay(&at("delay_seconds"), one.delay_seconds)?;
         let outcome = match one.outcome {
             OutcomeBody::Ack | OutcomeBody::Fail if delay.is_some() => {
                 return Err(Problem::invalid(
@@ -438,15 +436,12 @@ pub(super) async fn settle(call: &Call, queue: &Outbox, body: SettleBody) -> Res
     end(queue, settlements).await
 }
 
-/// Ends them, those of each owner together. Most have one.
+/// Ends them, those of each owner in one transaction. Most have one owner. Nothing of the request may be wrong by now.
 async fn end(queue: &Outbox, settlements: Vec<(OwnerToken, Settlement)>) -> Result<SettledView, Problem> {
-    let mut by_owner: BTreeMap<OwnerToken, Vec<Settlement>> = BTreeMap::new();
-    for (owner, settlement) in settlements {
-        by_owner.entry(owner).or_default().push(settlement);
-    }
     let mut all = Settled::default();
-    for (owner, settlements) in by_owner {
-        add(&mut all, queue.settle(owner, &settlements).await?);
+    for (owner, settlements) in by_owner(settlements) {
+        let settled = queue.settle(owner, &settlements).await;
+        add(&mut all, settled)?;
     }
     told(all)
 }
@@ -454,21 +449,39 @@ async fn end(queue: &Outbox, settlements: Vec<(OwnerToken, Settlement)>) -> Resu
 pub(super) async fn renew(call: &Call, queue: &Outbox, body: RenewBody) -> Result<SettledView, Problem> {
     call.check_batch("claims", &body.claims)?;
     let lease = time::optional("lease_seconds", body.lease_seconds)?.unwrap_or(Duration::from_secs(30));
-    let mut by_owner: BTreeMap<OwnerToken, Vec<ClaimHandle>> = BTreeMap::new();
+    let mut claims = Vec::with_capacity(body.claims.len());
     for (index, text) in body.claims.iter().enumerate() {
-        let (owner, claim) = handle(&queue_name(queue), &format!("claims[{index}]"), text)?;
-        by_owner.entry(owner).or_default().push(claim);
+        claims.push(handle(&queue_name(queue), &format!("claims[{index}]"), text)?);
     }
     let mut all = Settled::default();
-    for (owner, claims) in by_owner {
-        add(&mut all, queue.renew(owner, &claims, lease).await?);
+    for (owner, claims) in by_owner(claims) {
+        let renewed = queue.renew(owner, &claims, lease).await;
+        add(&mut all, renewed)?;
     }
     told(all)
 }
 
-fn add(all: &mut Settled, mut more: Settled) {
-    all.changed.append(&mut more.changed);
-    all.stale.append(&mut more.stale);
+fn by_owner<T>(all: Vec<(OwnerToken, T)>) -> BTreeMap<OwnerToken, Vec<T>> {
+    let mut by_owner: BTreeMap<OwnerToken, Vec<T>> = BTreeMap::new();
+    for (owner, one) in all {
+        by_owner.entry(owner).or_default().push(one);
+    }
+    by_owner
+}
+
+/// Where the database fails midway, what was changed before is told with the problem.
+fn add(all: &mut Settled, more: mainstay_core::Result<Settled>) -> Result<(), Problem> {
+    match more {
+        Ok(mut more) => {
+            all.changed.append(&mut more.changed);
+            all.stale.append(&mut more.stale);
+            Ok(())
+        }
+        Err(error) if all.changed.is_empty() && all.stale.is_empty() => Err(error.into()),
+        Err(error) => {
+            Err(Problem::from(error).with("changed", ids(&all.changed)).with("stale", ids(&all.stale)))
+        }
+    }
 }
 
 /// Whoever looks at nothing but the status must not take lost claims for settled ones.

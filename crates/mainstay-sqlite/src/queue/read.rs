@@ -44,6 +44,7 @@ pub(crate) fn list(
             filter.settled_after.map(micros),
             filter.settled_before.map(micros),
             page.limit,
+            filter.without_payloads,
         ],
         message_from,
     )?;

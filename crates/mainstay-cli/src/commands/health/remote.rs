@@ -123,8 +123,14 @@ fn tell(shown: &str, report: &Value) -> anyhow::Result<()> {
     output::line(format_args!("{shown}: {}", text(&report["status"])))
 }
 
-/// What is known to be bad counts before what could not be told, as with databases that are asked directly.
+/// What is known to be bad counts before what could not be told, as with databases that are asked directly. A server that calls itself
+/// fit is, whatever single databases of its fleet do; one that starts or stops is not.
 fn verdict(report: &Value) -> ExitCode {
+    match (report["status"].as_str(), report["startup"]["state"].as_str()) {
+        (Some("healthy" | "degraded" | "not_applicable"), _) => return ExitCode::SUCCESS,
+        (_, Some(state)) if state != "running" => return ExitCode::from(FAILED),
+        _ => {}
+    }
     let stores = report["stores"].as_array().cloned().unwrap_or_default();
     let codes: Vec<_> = stores
         .iter()

@@ -56,7 +56,8 @@ pub(super) async fn run(arguments: ListArgs, inbox: &Inbox, settings: &Settings)
         _ => None,
     };
     if let Some(key) = &after {
-        let known = inbox.get(key.source(), key.message_id()).await.context("the messages can't be listed")?;
+        let known =
+            inbox.get(key.source(), key.message_id()).await.context("the messages can't be listed")?;
         known.ok_or_else(|| Failure::nothing_to_follow("message", key))?;
     }
     let page = InboxPage { limit: arguments.limit, after };
