@@ -20,8 +20,7 @@ pub(crate) struct WebhookFile {
     prefix: Option<String>,
     queue: Option<String>,
     url: Option<String>,
-    #[serde(default)]
-    secrets: Vec<String>,
+    secrets: Option<Secrets>,
     secrets_env: Option<String>,
     secrets_file: Option<PathBuf>,
     content_type: Option<String>,
@@ -40,6 +39,14 @@ pub(crate) struct WebhookFile {
     breaker_failures: Option<u32>,
     breaker_pause_seconds: Option<f64>,
     breaker_pause_max_seconds: Option<f64>,
+}
+
+/// One secret, or several. Both, because an error of serde quotes a text where it expects a list; of these it says only that neither fits.
+#[derive(Clone, Deserialize)]
+#[serde(untagged)]
+enum Secrets {
+    One(String),
+    Several(Vec<String>),
 }
 
 /// The routes of the file, checked. A mistake names the route, the field and what to do.
@@ -81,7 +88,21 @@ impl WebhookFile {
 
     /// Those of the file itself, of the environment and of a file of their own.
     fn secrets(&self) -> Result<Vec<Secret>> {
-        let mut texts = self.secrets.clone();
+        let mut texts = match &self.secrets {
+            None => Vec::new(),
+            Some(Secrets::One(text)) => several(text).collect(),
+            Some(Secrets::Several(texts)) => texts.clone(),
+        };
+        let misplaced = |text: &str| text.contains("whsec_");
+        if self.secrets_env.as_deref().is_some_and(misplaced) {
+            return Err(invalid(
+                "secrets_env",
+                "must name an environment variable, and not be the secret itself",
+            ));
+        }
+        if self.secrets_file.as_deref().and_then(Path::to_str).is_some_and(misplaced) {
+            return Err(invalid("secrets_file", "must name a file, and not be the secret itself"));
+        }
         if let Some(variable) = &self.secrets_env {
             let value = std::env::var(variable).unwrap_or_default();
             if value.trim().is_empty() {
@@ -93,7 +114,7 @@ impl WebhookFile {
         }
         if let Some(path) = &self.secrets_file {
             let value = std::fs::read_to_string(path).map_err(|error| {
-                invalid("secrets_file", format_args!("{} can't be read: {error}", shown(path)))
+                invalid("secrets_file", format_args!("{} can't be read: {error}", path.display()))
             })?;
             texts.extend(several(&value));
         }
@@ -139,10 +160,6 @@ impl WebhookFile {
 /// Secrets with blanks, commas or lines between them.
 fn several(text: &str) -> impl Iterator<Item = String> {
     text.split([',', ' ', '\t', '\r', '\n']).filter(|part| !part.is_empty()).map(str::to_owned)
-}
-
-fn shown(path: &Path) -> impl std::fmt::Display {
-    path.display()
 }
 
 fn invalid(field: &'static str, reason: impl std::fmt::Display) -> Error {
@@ -221,6 +238,20 @@ mod tests {
             );
             let told = read(&toml).err().unwrap().to_string();
             assert!(told.contains("whsec_") && !told.contains("s3cret") && !told.contains("czNj"), "{told}");
+        }
+        let one = route("topic = 't'\nurl = 'https://x.example'")
+            .replace(&format!("['{SECRET}']"), &format!("'{SECRET}'"));
+        assert!(read(&one).is_ok(), "one needs no list");
+        for wrong in ["{ a = 's3cret' }", "['s3cret', 7]", "[['s3cret']]"] {
+            let toml = one.replace(&format!("'{SECRET}'"), wrong);
+            let error = toml::from_str::<File>(&toml).err().unwrap();
+            assert!(!error.message().contains("s3cret"), "{}", error.message());
+        }
+        for field in ["secrets_env", "secrets_file"] {
+            let told =
+                read(&route(&format!("topic = 't'\nurl = 'https://x.example'\n{field} = 'whsec_s3cret'")));
+            let told = told.err().unwrap().to_string();
+            assert!(told.contains(field) && !told.contains("s3cret"), "{told}");
         }
         let none = "[[webhook]]\nname = 'b'\ntopic = 't'\nurl = 'https://x.example'";
         assert!(read(none).err().unwrap().to_string().contains("openssl rand"));
