@@ -271,7 +271,7 @@ async fn grant(
     name: &str,
     options: &LeaseOptions,
 ) -> Result<(LeaseClaim, LeaseAnswer), Problem> {
-    let (leases, name, options) = (call.mainstay.leases(), name.to_owned(), options.clone());
+    let (leases, name, options) = (call.mainstay.leases().clone(), name.to_owned(), options.clone());
     let of = leases.clone();
     let granting = async move { leases.grant(&name, &options).await };
     let give_back = move |(claim, answer)| async move {
