@@ -277,6 +277,7 @@ impl Endpoints {
         T: 'static,
     {
         let operation = endpoint.operation();
+        let keyless = endpoint.verb == "post" && !endpoint.takes(KEY_HEADER);
         let path = self.paths.entry(endpoint.path).or_insert_with(|| json!({}));
         path[endpoint.verb] = operation;
         for (name, schema) in endpoint.schemas {
@@ -286,7 +287,7 @@ impl Endpoints {
             }
         }
         let mut method = on(endpoint.method, handler);
-        if endpoint.verb == "post" && !endpoint.takes(KEY_HEADER) {
+        if keyless {
             method = method.route_layer(from_fn(chores::without_key));
         }
         if endpoint.etag {
