@@ -69,6 +69,7 @@ impl InterfaceBuilder {
             limits: self.limits,
             throttle: Throttle::default(),
             reports: Reports::default(),
+            counts: api::Counts::default(),
             metrics: self.metrics,
             stop: self.stop,
             loopback_only: self.loopback_only,

@@ -19,6 +19,7 @@ use serde::de::DeserializeOwned;
 use crate::access::Caller;
 use crate::problem::{Kind, Problem};
 use crate::state::Shared;
+use crate::stores;
 
 /// The parameter that every operation on a database takes.
 const STORE: &str = "store";
@@ -143,6 +144,7 @@ pub(crate) struct Call {
     pub(crate) mainstay: Mainstay,
     pub(crate) caller: Caller,
     pub(crate) shared: Shared,
+    store: Option<String>,
 }
 
 impl FromRequestParts<Shared> for Call {
@@ -155,7 +157,8 @@ impl FromRequestParts<Shared> for Call {
         }
         let store = stores.first().map(|(_, id)| id.as_str());
         let mainstay = shared.stores.get(store)?;
-        Ok(Self { mainstay, caller: caller(parts)?, shared: shared.clone() })
+        let store = store.map(str::to_owned);
+        Ok(Self { mainstay, caller: caller(parts)?, shared: shared.clone(), store })
     }
 }
 
@@ -166,6 +169,10 @@ fn caller(parts: &Parts) -> Result<Caller, Problem> {
 }
 
 impl Call {
+    /// The id of the database.
+    pub(crate) fn store(&self) -> &str {
+        self.store.as_deref().unwrap_or(stores::ONLY)
+    }
     pub(crate) fn outbox(&self) -> Outbox {
         self.mainstay.outbox().by(self.caller.actor())
     }

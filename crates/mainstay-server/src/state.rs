@@ -7,6 +7,7 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::access::Access;
+use crate::api::Counts;
 use crate::health::Reports;
 use crate::limits::Limits;
 use crate::stores::Stores;
@@ -22,6 +23,7 @@ pub(crate) struct Inner {
     pub(crate) limits: Limits,
     pub(crate) throttle: Throttle,
     pub(crate) reports: Reports,
+    pub(crate) counts: Counts,
     pub(crate) metrics: Option<PrometheusHandle>,
     /// Ends what waits.
     pub(crate) stop: CancellationToken,
