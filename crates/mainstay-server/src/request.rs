@@ -15,6 +15,7 @@ use mainstay_core::outbox::Outbox;
 use mainstay_core::runtime::Mainstay;
 use mainstay_core::timer::Timers;
 use serde::de::DeserializeOwned;
+use tokio::sync::SemaphorePermit;
 
 use crate::access::Caller;
 use crate::problem::{Kind, Problem};
@@ -200,6 +201,16 @@ impl Call {
     /// Whether payloads and headers of messages are shown.
     pub(crate) fn shows(&self) -> bool {
         self.caller.sees_payloads()
+    }
+
+    /// A place to wait at, until it is dropped.
+    pub(crate) fn wait_here(&self) -> Result<SemaphorePermit<'_>, Problem> {
+        self.shared.waiting.try_acquire().map_err(|_| {
+            let most = self.shared.limits.waiting;
+            let text =
+                format!("{most} requests wait already; ask again in a moment, or without wait_seconds");
+            Problem::new(Kind::Unavailable, text)
+        })
     }
 
     /// Refuses lists that are empty or too long.

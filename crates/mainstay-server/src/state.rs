@@ -4,6 +4,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use metrics_exporter_prometheus::PrometheusHandle;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::access::Access;
@@ -25,6 +26,8 @@ pub(crate) struct Inner {
     pub(crate) reports: Reports,
     pub(crate) counts: Counts,
     pub(crate) metrics: Option<PrometheusHandle>,
+    /// Places for requests that wait.
+    pub(crate) waiting: Semaphore,
     /// Ends what waits.
     pub(crate) stop: CancellationToken,
     /// Whether only requests to a loopback host are answered.

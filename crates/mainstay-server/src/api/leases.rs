@@ -252,12 +252,16 @@ async fn acquire(
     options = options.owner(owner.stored());
     options = options.context(body.context.unwrap_or_default());
     let (deadline, mut pause) = (Instant::now() + wait, Pause::new(LOOK));
+    let mut place = None;
     loop {
         let holder = match grant(&call, &name, &options).await? {
             (_, LeaseAnswer::Granted(grant)) => return Ok(Json(granted(name, &owner, grant))),
             (_, LeaseAnswer::Held(holder)) => holder,
         };
         let left = deadline.saturating_duration_since(Instant::now());
+        if place.is_none() && !left.is_zero() {
+            place = Some(call.wait_here()?);
+        }
         let sleep = tokio::time::sleep(pause.step().min(left));
         if left.is_zero() || call.shared.stop.run_until_cancelled(sleep).await.is_none() {
             return Err(held(&holder));

@@ -43,6 +43,8 @@ pub(crate) struct ServeFile {
     tls_key: Option<PathBuf>,
     max_body_bytes: Option<usize>,
     max_connections: Option<usize>,
+    max_connections_per_address: Option<usize>,
+    max_waiting: Option<usize>,
     max_batch: Option<usize>,
     max_wait_seconds: Option<u64>,
     header_timeout_seconds: Option<u64>,
@@ -101,9 +103,12 @@ impl Serving {
         limits.batch = file.max_batch.unwrap_or(limits.batch);
         limits.wait = file.max_wait_seconds.map_or(limits.wait, Duration::from_secs);
         limits.body_timeout = file.body_timeout_seconds.map_or(limits.body_timeout, Duration::from_secs);
-        limits.validate().map_err(|error| told("[serve]", &error))?;
         let mut options = ListenOptions::default();
         options.connections = file.max_connections.unwrap_or(options.connections);
+        options.per_address = file.max_connections_per_address;
+        // Others are to be answered while they wait.
+        limits.waiting = file.max_waiting.unwrap_or(limits.waiting.min(options.connections / 2));
+        limits.validate().map_err(|error| told("[serve]", &error))?;
         options.header_timeout =
             file.header_timeout_seconds.map_or(options.header_timeout, Duration::from_secs);
         options.grace = file.stop_grace_seconds.map_or(options.grace, Duration::from_secs);
