@@ -77,6 +77,11 @@ pub(crate) async fn run(arguments: ServeArgs, settings: &Settings) -> anyhow::Re
     let metrics = metrics::install()?;
     tokio::spawn(metrics::upkeep(metrics.clone()));
     match fleet {
+        Some(_) if arguments.coordinate_fanouts || serving.coordinates_fanouts() => {
+            Err(Failure::usage("the fan-outs of a fleet are not coordinated here")
+                .hint("leave out --coordinate-fanouts, and coordinate_fanouts in the configuration; applications coordinate them")
+                .into())
+        }
         Some(file) => {
             let deploy = arguments.deploy;
             let fleet = Fleet::builder(DatabaseFile::new(file), UrlConnector::new())
