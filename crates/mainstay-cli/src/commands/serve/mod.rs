@@ -35,6 +35,9 @@ const EMBEDDED: &str = "mainstay.db";
 /// Connections to a server's database. Requests wait for each other beyond that.
 const POOL: usize = 16;
 
+/// How often the databases of a fleet are looked at, also those that rest.
+const WATCH_FLEET: Duration = Duration::from_secs(300);
+
 /// How often a start is looked at.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -183,7 +186,12 @@ async fn serve_fleet(
     };
     if let Some(Ok(_)) = &running {
         listening.ready();
-        signals.stop().await;
+        // Its options are ours, and in bounds.
+        let watching = fleet.watchdog(WatchdogOptions::default().interval(WATCH_FLEET));
+        tokio::select! {
+            () = signals.stop() => {}
+            _refused = watching => signals.stop().await,
+        }
     }
     listening.stop().await;
     if let Some(running) = running {
