@@ -5,10 +5,17 @@
 mod program;
 mod served;
 
-use mainstay_tests::TestDatabase;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use mainstay_tests::{OwnCluster, TestDatabase};
 use program::Program;
 use serde_json::{Value, json};
 use served::{Answer, Served};
+
+/// Nothing takes that long; it only keeps a test from waiting for ever.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn claim(served: &Served) -> Value {
     served.post("/v1/outbox/claims", json!({"wait_seconds": 30})).json(200)
@@ -109,8 +116,19 @@ fn a_stop_ends_who_waits_with_an_answer() {
 
 #[test]
 fn what_was_accepted_outlives_a_kill() {
+    outlives_a_kill(&[]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_accepted_outlives_a_kill_on_postgres() {
+    let database = TestDatabase::create(None).await;
+    let url = format!("--database={}", database.url());
+    tokio::task::spawn_blocking(move || outlives_a_kill(&[&url, "--deploy"])).await.unwrap();
+}
+
+fn outlives_a_kill(arguments: &[&str]) {
     let program = Program::new();
-    let served = Served::start(&program, &[]);
+    let served = Served::start(&program, arguments);
     let ids: Vec<_> = (0..20)
         .map(|n| {
             served.post("/v1/outbox/messages", json!({"topic": "t", "payload": n.to_string()})).json(201)
@@ -119,9 +137,10 @@ fn what_was_accepted_outlives_a_kill() {
         .collect();
     let held = served.post("/v1/outbox/claims", json!({"batch": 5, "lease_seconds": 0.5})).json(200);
     served.kill();
-    let served = Served::start(&program, &[]);
-    let mut done = Vec::new();
+    let served = Served::start(&program, arguments);
+    let (mut done, begun) = (Vec::new(), Instant::now());
     while done.len() < ids.len() {
+        assert!(begun.elapsed() < PATIENCE, "{} of {} are done", done.len(), ids.len());
         for item in claim(&served)["items"].as_array().unwrap() {
             let ack = json!({"claims": [item["claim"]]});
             if served.post("/v1/outbox/claims/ack", ack).status == 200 {
@@ -135,6 +154,82 @@ fn what_was_accepted_outlives_a_kill() {
     assert_eq!(done, wanted, "each once");
     let late = json!({"claims": [held["items"][0]["claim"]]});
     served.post("/v1/outbox/claims/ack", late).problem(409, "claim-lost");
+}
+
+/// Whoever was told that a message is accepted finds it done, and nobody is told twice that it was he who ended it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restart_of_postgres_loses_nothing_and_doubles_nothing() {
+    const EACH: usize = 60;
+    let cluster = OwnCluster::create().await;
+    let url = format!("--database={}", cluster.url());
+    let (accepted, acked) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
+    let (sent, done) = (Arc::clone(&accepted), Arc::clone(&acked));
+    let load = tokio::task::spawn_blocking(move || {
+        let program = Program::new();
+        let served = Served::start(&program, &[&url, "--deploy"]);
+        let (served, sent, done, begun) = (&served, &*sent, &*done, Instant::now());
+        let all = || done.lock().unwrap().len() >= 3 * EACH || begun.elapsed() > 2 * PATIENCE;
+        std::thread::scope(|scope| {
+            for sender in 0..3 {
+                scope.spawn(move || {
+                    for number in 0..EACH {
+                        let key = format!("{sender}-{number}");
+                        let message = json!({"topic": "t", "payload": key, "idempotency_key": key});
+                        // Sent again until it is accepted; the key keeps it from being there twice.
+                        let enqueued = loop {
+                            let answer = served.post("/v1/outbox/messages", message.clone());
+                            if answer.status / 100 == 2 {
+                                break answer.json(answer.status);
+                            }
+                            assert!(answer.status == 503 && begun.elapsed() < 2 * PATIENCE, "{answer:?}");
+                            std::thread::sleep(Duration::from_millis(50));
+                        };
+                        sent.lock().unwrap().push(enqueued["id"].to_string());
+                    }
+                });
+            }
+            for _ in 0..2 {
+                scope.spawn(move || {
+                    while !all() {
+                        let body = json!({"wait_seconds": 1, "lease_seconds": 2, "batch": 5});
+                        let claimed = served.post("/v1/outbox/claims", body);
+                        if claimed.status != 200 {
+                            assert_eq!(claimed.status, 503, "{claimed:?}");
+                            std::thread::sleep(Duration::from_millis(50));
+                            continue;
+                        }
+                        for item in claimed.json(200)["items"].as_array().unwrap() {
+                            let ack = json!({"claims": [item["claim"]]});
+                            // What is not acknowledged comes again.
+                            if served.post("/v1/outbox/claims/ack", ack).status == 200 {
+                                done.lock().unwrap().push(item["id"].to_string());
+                            }
+                        }
+                        // An answer that was lost with the database: the message is done, and nobody was told.
+                        let stats = served.get("/v1/stats");
+                        if stats.status == 200 && stats.json(200)["outbox"]["done"] == 3 * EACH {
+                            return;
+                        }
+                    }
+                });
+            }
+        });
+        // Counts are shared for a moment.
+        mainstay_tests::eventually_blocking(PATIENCE, "all are done", || {
+            served.get("/v1/stats").json(200)["outbox"]["done"] == 3 * EACH
+        });
+    });
+    mainstay_tests::eventually(2 * PATIENCE, "some are accepted, and done", async || {
+        accepted.lock().unwrap().len() > EACH / 2 && !acked.lock().unwrap().is_empty()
+    })
+    .await;
+    cluster.kill().await;
+    cluster.start().await;
+    load.await.unwrap();
+    let (accepted, acked) = (accepted.lock().unwrap(), acked.lock().unwrap());
+    let distinct = |ids: &[String]| ids.iter().collect::<BTreeSet<_>>().len();
+    assert_eq!((accepted.len(), distinct(&accepted)), (3 * EACH, 3 * EACH));
+    assert_eq!(distinct(&acked), acked.len(), "none twice");
 }
 
 /// A probe gets its answers from the first moment on, whatever the database does.

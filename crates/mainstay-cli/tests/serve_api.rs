@@ -354,6 +354,13 @@ fn a_database_that_is_down_does_not_take_a_fleet_away() {
     );
     assert_eq!(served.get("/health").json(503)["status"], "unhealthy");
     program.run(&["health", "ready", "--url", &served.url()]).succeeded();
+    // The watchdog looks at all of them, from the start.
+    mainstay_tests::eventually_blocking(Duration::from_secs(60), "both are watched", || {
+        let told = served.get("/metrics").body;
+        let gauges: Vec<_> =
+            told.lines().filter(|line| line.starts_with("mainstay_health_status{")).collect();
+        ["acme", "down"].iter().all(|name| gauges.iter().any(|line| line.contains(name)))
+    });
     program.run(&["health", "--url", &served.url()]).ended(3);
     served.stop();
 }

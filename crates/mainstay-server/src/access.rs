@@ -12,7 +12,7 @@ use mainstay_core::{Error, ErrorKind, Result};
 
 use crate::problem::{Kind, Problem};
 use crate::state::Shared;
-use crate::token::{Token, TokenHash};
+use crate::token::{PREFIX, Token, TokenHash};
 use crate::{Role, request_id};
 
 /// The address a request came from, as an extension of it. The listener of this crate sets it; an application that mounts the router
@@ -79,9 +79,12 @@ impl Access {
                 let (scheme, token) = text.split_once(' ')?;
                 scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
             });
-            // The proxy may have authenticated somebody by that, and pass it on.
+            // The proxy may have authenticated somebody by that, and pass it on: as basic authentication, or as a bearer of its own kind.
             let named = || self.proxy.as_ref().and_then(|proxy| proxy.identify(headers, from));
             let Some(token) = token else { return named().map_or(Claimed::Wrong, Claimed::Known) };
+            if let (false, Some(caller)) = (token.starts_with(PREFIX), named()) {
+                return Claimed::Known(caller);
+            }
             let hash = TokenHash::of(token);
             // All of them, whichever it is.
             let found = self
@@ -258,6 +261,16 @@ mod tests {
         assert_eq!(role(access.identify(&basic, from("10.0.0.1"))), Some(Role::Admin));
         assert_eq!(role(access.identify(&basic, from("10.0.0.2"))), None);
         assert_eq!(role(access.identify(&headers("x-user", "bob"), from("10.0.0.1"))), None);
+        let mut bearer = alice.clone();
+        bearer.insert("authorization", "Bearer eyJhbGciOi.e30.c2ln".parse().unwrap());
+        assert_eq!(
+            role(access.identify(&bearer, from("10.0.0.1"))),
+            Some(Role::Admin),
+            "of OpenID Connect, say"
+        );
+        assert_eq!(role(access.identify(&bearer, from("10.0.0.2"))), None);
+        bearer.insert("authorization", "Bearer mst_wrong".parse().unwrap());
+        assert_eq!(role(access.identify(&bearer, from("10.0.0.1"))), None, "one of ours, and wrong");
     }
 
     #[test]

@@ -160,9 +160,10 @@ impl Endpoint {
 
     /// Which problems can come of it, beside its answers.
     fn problems(&self) -> Vec<u16> {
-        let mut statuses = vec![400, 421, 429, 500, 503];
+        // Without a token there is public access; with one that is not known there is none.
+        let mut statuses = vec![400, 401, 421, 429, 500, 503];
         if self.role.is_some() {
-            statuses.extend([401, 403]);
+            statuses.push(403);
         }
         if self.role.is_some() || self.path.contains('{') {
             statuses.extend([404, 422, 501]);
@@ -277,6 +278,7 @@ impl Endpoints {
         T: 'static,
     {
         let operation = endpoint.operation();
+        let keyless = endpoint.verb == "post" && !endpoint.takes(KEY_HEADER);
         let path = self.paths.entry(endpoint.path).or_insert_with(|| json!({}));
         path[endpoint.verb] = operation;
         for (name, schema) in endpoint.schemas {
@@ -286,7 +288,7 @@ impl Endpoints {
             }
         }
         let mut method = on(endpoint.method, handler);
-        if endpoint.verb == "post" && !endpoint.takes(KEY_HEADER) {
+        if keyless {
             method = method.route_layer(from_fn(chores::without_key));
         }
         if endpoint.etag {

@@ -13,17 +13,14 @@ use axum::response::{IntoResponse, Response};
 use jiff::Timestamp;
 use mainstay_core::health::{Check, HealthOptions, HealthReport, HealthStatus, Probe, Startup};
 use serde::Serialize;
-use tokio::sync::Mutex;
 use utoipa::ToSchema;
 
 use crate::access::Caller;
 use crate::endpoint::{Endpoint, Endpoints};
-use crate::problem::{Kind, Problem};
+use crate::fresh::Fresh;
+use crate::problem::Problem;
 use crate::state::Shared;
 use crate::stores::Stores;
-
-/// How long a report is shared.
-const FRESH: Duration = Duration::from_secs(1);
 
 /// Databases of a fleet asked at once.
 const AT_ONCE: usize = 8;
@@ -84,7 +81,7 @@ struct CheckView {
 }
 
 /// What was found.
-struct Found {
+pub(crate) struct Found {
     status: HealthStatus,
     startup: Option<Startup>,
     checked_at: Timestamp,
@@ -92,16 +89,11 @@ struct Found {
     reports: Vec<(String, HealthReport)>,
 }
 
-/// A report, and when it was made.
-type Kept = Arc<Mutex<Option<(Instant, Arc<Found>)>>>;
-
 /// The latest report of each probe.
 #[derive(Default)]
-pub(crate) struct Reports([Kept; 4]);
+pub(crate) struct Reports([Fresh<Found>; 4]);
 
 impl Reports {
-    /// A report that is not older than a moment. Of many who ask at once, one looks; and to the end, also when whoever asked has hung up:
-    /// otherwise anybody could make the database work without a report ever being kept.
     async fn get(&self, probe: Probe, stores: &Stores) -> Result<Arc<Found>, Problem> {
         let kept = match probe {
             Probe::Live => &self.0[0],
@@ -109,18 +101,8 @@ impl Reports {
             Probe::Full => &self.0[2],
             Probe::Doctor => &self.0[3],
         };
-        let mut kept = Arc::clone(kept).lock_owned().await;
-        if let Some((_, found)) = kept.as_ref().filter(|(at, _)| at.elapsed() < FRESH) {
-            return Ok(Arc::clone(found));
-        }
         let stores = stores.clone();
-        let looking = tokio::spawn(async move {
-            let found = Arc::new(look(probe, &stores).await?);
-            *kept = Some((Instant::now(), Arc::clone(&found)));
-            Ok(found)
-        });
-        let broken = |_| Problem::new(Kind::Internal, "the checks were broken off");
-        looking.await.map_err(broken)?
+        kept.get(async move { look(probe, &stores).await }).await
     }
 }
 

@@ -9,6 +9,7 @@ use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use mainstay_core::Result;
 use metrics_exporter_prometheus::PrometheusHandle;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::access::{self, Access};
@@ -69,7 +70,9 @@ impl InterfaceBuilder {
             limits: self.limits,
             throttle: Throttle::default(),
             reports: Reports::default(),
+            counts: api::Counts::default(),
             metrics: self.metrics,
+            waiting: Semaphore::new(self.limits.waiting),
             stop: self.stop,
             loopback_only: self.loopback_only,
             document,

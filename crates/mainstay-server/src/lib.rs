@@ -19,6 +19,7 @@ mod api;
 mod chores;
 mod endpoint;
 mod etag;
+mod fresh;
 mod health;
 mod interface;
 mod limits;

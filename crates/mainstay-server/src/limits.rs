@@ -18,6 +18,9 @@ pub struct Limits {
     pub batch: usize,
     /// The longest wait of a claim or for a lease, up to 10 min. Defaults to 60 s.
     pub wait: Duration,
+    /// Requests that wait for work or for a lease at once, up to 100,000; one more is told to come again. Should be below the connections
+    /// that there may be, so that others are answered. Defaults to 256.
+    pub waiting: usize,
 }
 
 impl Default for Limits {
@@ -28,6 +31,7 @@ impl Default for Limits {
             request_timeout: Duration::from_secs(60),
             batch: 1_000,
             wait: Duration::from_secs(60),
+            waiting: 256,
         }
     }
 }
@@ -56,6 +60,10 @@ impl Limits {
                 "batch",
                 format_args!("must be 1 to 100,000, got {}", self.batch),
             ));
+        }
+        if self.waiting > 100_000 {
+            let reason = format_args!("must be at most 100,000, got {}", self.waiting);
+            return Err(Error::invalid(LIMITS, "waiting", reason));
         }
         if self.wait > Duration::from_secs(600) {
             return Err(Error::invalid(

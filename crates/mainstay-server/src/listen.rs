@@ -1,7 +1,8 @@
 //! Listens, and keeps connections within bounds: so many at once, headers that arrive in time, and an end that lets answers finish.
 
-use std::net::SocketAddr;
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::Router;
@@ -21,6 +22,7 @@ use tower::ServiceExt;
 
 use crate::PeerAddress;
 use crate::metrics::{CONNECTIONS, Deferred};
+use crate::throttle::network;
 use crate::unread::Impatient;
 
 /// The pause after a failure to accept: there are no file descriptors left, say.
@@ -32,6 +34,9 @@ const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 pub struct ListenOptions {
     /// Connections at once; more wait to be accepted. Defaults to 512: below what most systems let a process have open, with the database's.
     pub connections: usize,
+    /// Of these, those from one address; more are hung up on. Defaults to three quarters of all: enough for a proxy that everybody comes
+    /// through, and whoever asks for health from elsewhere is answered whatever that one does.
+    pub per_address: Option<usize>,
     /// How long the headers of a request, or the next request of a connection, may take to arrive. Defaults to 30 s.
     pub header_timeout: Duration,
     /// How long answers that are under way may take after a stop. Defaults to 10 s.
@@ -44,6 +49,7 @@ impl Default for ListenOptions {
     fn default() -> Self {
         Self {
             connections: 512,
+            per_address: None,
             header_timeout: Duration::from_secs(30),
             grace: Duration::from_secs(10),
             tls: None,
@@ -67,6 +73,9 @@ impl Listener {
         if options.connections == 0 {
             return Err(Error::invalid("server.listen", "connections", "must be at least 1, got 0"));
         }
+        if options.per_address == Some(0) {
+            return Err(Error::invalid("server.listen", "per_address", "must be at least 1, got 0"));
+        }
         if options.header_timeout.is_zero() {
             return Err(Error::invalid("server.listen", "header_timeout", "must be above zero"));
         }
@@ -89,6 +98,8 @@ impl Listener {
     /// Answers until `stop` is cancelled, and then lets what is under way end.
     pub async fn serve(self, router: Router, stop: CancellationToken) {
         let connections = Arc::new(Semaphore::new(self.options.connections));
+        let most = self.options.per_address.unwrap_or(self.options.connections.div_ceil(4) * 3);
+        let guests = Guests::default();
         let tasks = TaskTracker::new();
         let tls = self.options.tls.clone().map(TlsAcceptor::from);
         // Ends connections, whatever they are doing.
@@ -99,6 +110,10 @@ impl Listener {
                 let Ok(permit) = Arc::clone(&connections).acquire_owned().await else { return };
                 match self.socket.accept().await {
                     Ok((stream, from)) => {
+                        let Some(guest) = guests.admit(from.ip(), most) else {
+                            tracing::debug!(%from, most, "hung up: there are too many connections from this address");
+                            continue;
+                        };
                         let connection = Connection {
                             from,
                             router: router.clone(),
@@ -106,6 +121,7 @@ impl Listener {
                             header_timeout: self.options.header_timeout,
                             stop: stop.clone(),
                             _permit: permit,
+                            _guest: guest,
                         };
                         let end = end.clone();
                         tasks.spawn(async move {
@@ -136,6 +152,48 @@ struct Connection {
     header_timeout: Duration,
     stop: CancellationToken,
     _permit: OwnedSemaphorePermit,
+    _guest: Guest,
+}
+
+/// How many connections each address has.
+#[derive(Clone, Default)]
+struct Guests(Arc<Mutex<HashMap<IpAddr, usize>>>);
+
+impl Guests {
+    fn counts(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
+        // Whole whatever panicked beside it: numbers are changed one at a time.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One more of this address, unless it has `most`.
+    fn admit(&self, from: IpAddr, most: usize) -> Option<Guest> {
+        let address = network(from);
+        let mut counts = self.counts();
+        let count = counts.entry(address).or_default();
+        if *count >= most {
+            return None;
+        }
+        *count += 1;
+        Some(Guest { of: self.clone(), address })
+    }
+}
+
+/// A connection of an address, which has one less once this is dropped.
+struct Guest {
+    of: Guests,
+    address: IpAddr,
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        let mut counts = self.of.counts();
+        if let Some(count) = counts.get_mut(&self.address) {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(&self.address);
+            }
+        }
+    }
 }
 
 impl Connection {
@@ -147,7 +205,13 @@ impl Connection {
         // Answers are small, and somebody waits for each.
         let _slower = stream.set_nodelay(true);
         let Some(tls) = self.tls.clone() else { return self.answer(stream).await };
-        match tokio::time::timeout(self.header_timeout, tls.accept(stream)).await {
+        // Nobody has asked for anything yet: a stop need not wait for it.
+        let stop = self.stop.clone();
+        let greeting = stop.run_until_cancelled(tls.accept(stream));
+        let Some(greeted) = tokio::time::timeout(self.header_timeout, greeting).await.transpose() else {
+            return;
+        };
+        match greeted {
             Ok(Ok(stream)) => self.answer(stream).await,
             Ok(Err(error)) => tracing::debug!(from = %self.from, %error, "no TLS"),
             Err(_) => tracing::debug!(from = %self.from, "no TLS in time"),
@@ -185,5 +249,59 @@ impl Connection {
         if let Err(error) = ended {
             tracing::debug!(from = %self.from, %error, "a connection broke off");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::routing::get;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    async fn start(options: ListenOptions) -> (SocketAddr, CancellationToken, tokio::task::JoinHandle<()>) {
+        let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), options).await.unwrap();
+        let (address, stop) = (listener.address().unwrap(), CancellationToken::new());
+        let router = Router::new().route("/", get(|| async { "well" }));
+        (address, stop.clone(), tokio::spawn(listener.serve(router, stop)))
+    }
+
+    /// All that comes back, up to the end of the connection.
+    async fn ask(stream: &mut TcpStream) -> String {
+        // It may have been hung up already.
+        let _refused = stream.write_all(b"GET / HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n").await;
+        let mut told = Vec::new();
+        let _reset = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut told)).await.unwrap();
+        String::from_utf8(told).unwrap()
+    }
+
+    #[tokio::test]
+    async fn one_address_does_not_have_all_connections() {
+        let mut options = ListenOptions::default();
+        options.per_address = Some(2);
+        let (address, stop, serving) = start(options).await;
+        let mut idle =
+            vec![TcpStream::connect(address).await.unwrap(), TcpStream::connect(address).await.unwrap()];
+        let mut third = TcpStream::connect(address).await.unwrap();
+        assert_eq!(ask(&mut third).await, "", "it is hung up");
+        assert!(ask(&mut idle[0]).await.ends_with("well"));
+        // That one has ended.
+        let answered =
+            async { while !ask(&mut TcpStream::connect(address).await.unwrap()).await.ends_with("well") {} };
+        tokio::time::timeout(PATIENCE, answered).await.unwrap();
+        stop.cancel();
+        serving.await.unwrap();
+    }
+
+    #[test]
+    fn an_address_that_is_gone_is_forgotten() {
+        let guests = Guests::default();
+        let address = "10.0.0.1".parse().unwrap();
+        let first = guests.admit(address, 1).unwrap();
+        assert!(guests.admit(address, 1).is_none() && guests.admit("10.0.0.2".parse().unwrap(), 1).is_some());
+        drop(first);
+        assert!(guests.counts().is_empty());
     }
 }

@@ -3,6 +3,9 @@
 //! Programs match on the type, people read the detail. The detail of what is the server's own fault stays in the log: it may name
 //! hosts, files and rows that are nobody's business.
 
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use mainstay_core::{Error, ErrorKind};
@@ -106,6 +109,9 @@ kinds! {
     DatabaseFull INSUFFICIENT_STORAGE "database-full" "The database has no room left",
 }
 
+/// Failures of a second that are logged as errors.
+const SAID_MAX: u32 = 10;
+
 impl Problem {
     pub(crate) fn new(kind: Kind, detail: impl Into<String>) -> Self {
         let retryable = matches!(kind, Kind::Unavailable | Kind::Timeout | Kind::LeaseHeld);
@@ -188,12 +194,35 @@ impl From<Error> for Problem {
         };
         let ours = kind.words().1.is_server_error() && kind != Kind::Unsupported;
         let detail = if ours {
-            tracing::error!(%error, request_id = request_id::current(), "a request failed");
+            tell(&error);
             "the server's log says more, under this request_id".to_owned()
         } else {
             error.message().to_owned()
         };
         Self { retryable: error.is_retryable() || kind == Kind::Unavailable, ..Self::new(kind, detail) }
+    }
+}
+
+/// What went wrong, for the log. With the database down every request fails alike, and the log is to be readable: the first few of a second
+/// are errors.
+fn tell(error: &Error) {
+    static SAID: Mutex<(Option<Instant>, u32)> = Mutex::new((None, 0));
+    let said = {
+        // A moment and a number are whole whatever panicked beside them.
+        let (since, said) = &mut *SAID.lock().unwrap_or_else(PoisonError::into_inner);
+        if since.is_none_or(|since| since.elapsed() >= Duration::from_secs(1)) {
+            (*since, *said) = (Some(Instant::now()), 0);
+        }
+        *said = said.saturating_add(1);
+        *said
+    };
+    let request_id = request_id::current();
+    match said {
+        ..SAID_MAX => tracing::error!(%error, request_id, "a request failed"),
+        SAID_MAX => {
+            tracing::error!(%error, request_id, "a request failed; more of this second are told at debug")
+        }
+        _ => tracing::debug!(%error, request_id, "a request failed"),
     }
 }
 

@@ -15,10 +15,12 @@ use mainstay_core::outbox::Outbox;
 use mainstay_core::runtime::Mainstay;
 use mainstay_core::timer::Timers;
 use serde::de::DeserializeOwned;
+use tokio::sync::SemaphorePermit;
 
 use crate::access::Caller;
 use crate::problem::{Kind, Problem};
 use crate::state::Shared;
+use crate::stores;
 
 /// The parameter that every operation on a database takes.
 const STORE: &str = "store";
@@ -143,6 +145,7 @@ pub(crate) struct Call {
     pub(crate) mainstay: Mainstay,
     pub(crate) caller: Caller,
     pub(crate) shared: Shared,
+    store: Option<String>,
 }
 
 impl FromRequestParts<Shared> for Call {
@@ -155,7 +158,8 @@ impl FromRequestParts<Shared> for Call {
         }
         let store = stores.first().map(|(_, id)| id.as_str());
         let mainstay = shared.stores.get(store)?;
-        Ok(Self { mainstay, caller: caller(parts)?, shared: shared.clone() })
+        let store = store.map(str::to_owned);
+        Ok(Self { mainstay, caller: caller(parts)?, shared: shared.clone(), store })
     }
 }
 
@@ -166,6 +170,10 @@ fn caller(parts: &Parts) -> Result<Caller, Problem> {
 }
 
 impl Call {
+    /// The id of the database.
+    pub(crate) fn store(&self) -> &str {
+        self.store.as_deref().unwrap_or(stores::ONLY)
+    }
     pub(crate) fn outbox(&self) -> Outbox {
         self.mainstay.outbox().by(self.caller.actor())
     }
@@ -193,6 +201,16 @@ impl Call {
     /// Whether payloads and headers of messages are shown.
     pub(crate) fn shows(&self) -> bool {
         self.caller.sees_payloads()
+    }
+
+    /// A place to wait at, until it is dropped.
+    pub(crate) fn wait_here(&self) -> Result<SemaphorePermit<'_>, Problem> {
+        self.shared.waiting.try_acquire().map_err(|_| {
+            let most = self.shared.limits.waiting;
+            let text =
+                format!("{most} requests wait already; ask again in a moment, or without wait_seconds");
+            Problem::new(Kind::Unavailable, text)
+        })
     }
 
     /// Refuses lists that are empty or too long.

@@ -4,9 +4,11 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use metrics_exporter_prometheus::PrometheusHandle;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::access::Access;
+use crate::api::Counts;
 use crate::health::Reports;
 use crate::limits::Limits;
 use crate::stores::Stores;
@@ -22,7 +24,10 @@ pub(crate) struct Inner {
     pub(crate) limits: Limits,
     pub(crate) throttle: Throttle,
     pub(crate) reports: Reports,
+    pub(crate) counts: Counts,
     pub(crate) metrics: Option<PrometheusHandle>,
+    /// Places for requests that wait.
+    pub(crate) waiting: Semaphore,
     /// Ends what waits.
     pub(crate) stop: CancellationToken,
     /// Whether only requests to a loopback host are answered.

@@ -38,7 +38,7 @@ impl Throttle {
 }
 
 /// Of IPv6, who has one address has the rest of its /64 too.
-fn network(address: IpAddr) -> IpAddr {
+pub(crate) fn network(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => address,
         IpAddr::V6(v6) => match v6.to_ipv4_mapped() {

@@ -13,7 +13,7 @@ use subtle::ConstantTimeEq;
 use crate::Role;
 
 /// How tokens begin, so that scanners for leaked secrets find them.
-const PREFIX: &str = "mst_";
+pub(crate) const PREFIX: &str = "mst_";
 
 /// How hashes begin, so that another function can come beside it.
 const SHA256: &str = "sha256:";

@@ -8,6 +8,7 @@ mod connectivity;
 mod doctor;
 mod expiring;
 mod fleet;
+mod fleet_watchdog;
 mod leases;
 mod options;
 mod overdue;

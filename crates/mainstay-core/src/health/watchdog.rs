@@ -4,7 +4,7 @@
 //! not said each time. The same is in the metrics, without a pause.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use crate::error::{Error, Result};
 use crate::runtime::{LastDone, Lifecycle, Service, every};
+use crate::store::Provider;
 use crate::telemetry;
 
 use super::{Check, Health, HealthOptions, HealthStatus, Probe};
@@ -87,7 +88,12 @@ impl Watchdog {
         Self { health, options, store, alarms: Mutex::default(), last: LastDone::default() }
     }
 
-    async fn look(&self) {
+    /// Whether it is this database that it looks at.
+    pub(super) fn watches(&self, provider: &Arc<dyn Provider>) -> bool {
+        Arc::ptr_eq(&self.health.provider, provider)
+    }
+
+    pub(super) async fn look(&self) {
         let report = self.health.check(Probe::Full).await;
         let now = Instant::now();
         // It is whole whatever panicked beside it: one entry a check, each written at once.

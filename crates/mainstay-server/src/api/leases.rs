@@ -252,12 +252,16 @@ async fn acquire(
     options = options.owner(owner.stored());
     options = options.context(body.context.unwrap_or_default());
     let (deadline, mut pause) = (Instant::now() + wait, Pause::new(LOOK));
+    let mut place = None;
     loop {
         let holder = match grant(&call, &name, &options).await? {
             (_, LeaseAnswer::Granted(grant)) => return Ok(Json(granted(name, &owner, grant))),
             (_, LeaseAnswer::Held(holder)) => holder,
         };
         let left = deadline.saturating_duration_since(Instant::now());
+        if place.is_none() && !left.is_zero() {
+            place = Some(call.wait_here()?);
+        }
         let sleep = tokio::time::sleep(pause.step().min(left));
         if left.is_zero() || call.shared.stop.run_until_cancelled(sleep).await.is_none() {
             return Err(held(&holder));
@@ -271,7 +275,7 @@ async fn grant(
     name: &str,
     options: &LeaseOptions,
 ) -> Result<(LeaseClaim, LeaseAnswer), Problem> {
-    let (leases, name, options) = (call.mainstay.leases(), name.to_owned(), options.clone());
+    let (leases, name, options) = (call.mainstay.leases().clone(), name.to_owned(), options.clone());
     let of = leases.clone();
     let granting = async move { leases.grant(&name, &options).await };
     let give_back = move |(claim, answer)| async move {

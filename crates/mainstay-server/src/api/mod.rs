@@ -18,6 +18,8 @@ mod time;
 mod timers;
 mod work;
 
+pub(crate) use stats::Counts;
+
 use crate::endpoint::Endpoints;
 
 /// All of them.

@@ -163,7 +163,7 @@ async fn reserve(
     key: InboxKey,
     options: GuardOptions,
 ) -> Result<(Option<Reservation>, BeginAnswer), Problem> {
-    let inbox = call.mainstay.inbox();
+    let inbox = call.mainstay.inbox().clone();
     let of = inbox.clone();
     let reserving = async move { inbox.reserve(&key, OwnerToken::new(), &options).await };
     let give_back = move |(reservation, _): (Option<Reservation>, BeginAnswer)| async move {

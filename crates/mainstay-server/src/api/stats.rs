@@ -1,9 +1,14 @@
 //! How much stands where, and why one thing is not running.
 
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
 use axum::Json;
+use axum::response::{IntoResponse, Response};
 use mainstay_core::WorkItemId;
 use mainstay_core::health::Explanation;
 use mainstay_core::outbox::{OutboxStats, TopicStats};
+use mainstay_core::runtime::Mainstay;
 use mainstay_core::timer::TimerStats;
 use serde::Serialize;
 use serde_json::Value;
@@ -11,6 +16,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use crate::endpoint::{Endpoint, Endpoints};
+use crate::fresh::Fresh;
 use crate::problem::Problem;
 use crate::request::{Call, Named};
 
@@ -187,11 +193,30 @@ impl From<TimerStats> for TimerStatsView {
     }
 }
 
-async fn stats(call: Call) -> Result<Json<StatsView>, Problem> {
-    let mainstay = &call.mainstay;
+/// The latest counts of each database. They walk through the history, so they are shared for a moment.
+#[derive(Default)]
+pub(crate) struct Counts(Mutex<HashMap<String, Fresh<StatsView>>>);
+
+impl Counts {
+    /// Those of a database that is there.
+    fn of(&self, store: &str) -> Fresh<StatsView> {
+        // Whole whatever panicked beside it: entries are only added.
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.entry(store.to_owned()).or_default().clone()
+    }
+}
+
+async fn stats(call: Call) -> Result<Response, Problem> {
+    let mainstay = call.mainstay.clone();
+    let counts = call.shared.counts.of(call.store());
+    let counts = counts.get(async move { count(&mainstay).await }).await?;
+    Ok(Json(&*counts).into_response())
+}
+
+async fn count(mainstay: &Mainstay) -> Result<StatsView, Problem> {
     let inbox = mainstay.inbox().stats().await?;
     let joins = mainstay.joins().stats().await?;
-    Ok(Json(StatsView {
+    Ok(StatsView {
         outbox: mainstay.outbox().stats().await?.into(),
         inbox: InboxStatsView {
             seen: inbox.ledger.seen,
@@ -203,7 +228,7 @@ async fn stats(call: Call) -> Result<Json<StatsView>, Problem> {
         timers: mainstay.timers().stats().await?.into(),
         joins: JoinStatsView { pending: joins.pending, overdue: joins.overdue },
         active_leases: mainstay.leases().active().await?,
-    }))
+    })
 }
 
 async fn why(call: Call, Named(id): Named<Uuid>) -> Result<Json<WhyView>, Problem> {

@@ -282,12 +282,16 @@ async fn claim_within(
     let (deadline, stop) = (Instant::now() + wait, &call.shared.stop);
     let mut rejected = Vec::new();
     let (mut waiting, mut blocked, mut poll) = (None, Pause::new(BLOCKED), Pause::new(POLL));
+    let mut place = None;
     loop {
         let mut found = claim_once(queue, request).await?;
         rejected.append(&mut found.rejected);
         let left = deadline.saturating_duration_since(Instant::now());
         if !found.items.is_empty() || left.is_zero() || stop.is_cancelled() {
             return Ok(ClaimBatch { items: found.items, rejected });
+        }
+        if place.is_none() {
+            place = Some(call.wait_here()?);
         }
         let store = queue.store();
         // Not by the owner's name: another request of the same owner that ends would end this one's waiting.

@@ -7,7 +7,7 @@ use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::{Request, Response, header};
 use mainstay_core::runtime::Mainstay;
-use mainstay_server::{Access, Interface};
+use mainstay_server::{Access, Interface, Limits};
 use mainstay_sqlite::Sqlite;
 use serde_json::Value;
 use tower::ServiceExt;
@@ -23,10 +23,14 @@ pub(crate) struct Application {
 
 impl Application {
     pub(crate) async fn new(access: Access) -> Self {
+        Self::with(access, Limits::default()).await
+    }
+
+    pub(crate) async fn with(access: Access, limits: Limits) -> Self {
         let mainstay =
             Mainstay::builder(Sqlite::memory().await.unwrap()).deploy_schema(true).build().unwrap();
         mainstay.provider().schema().deploy().await.unwrap();
-        let interface = Interface::builder(mainstay.clone(), access).build().unwrap();
+        let interface = Interface::builder(mainstay.clone(), access).limits(limits).build().unwrap();
         Self { mainstay, router: interface.router() }
     }
 

@@ -38,6 +38,9 @@ const EMBEDDED: &str = "mainstay.db";
 /// Connections to a server's database. Requests wait for each other beyond that.
 const POOL: usize = 16;
 
+/// How often the databases of a fleet are looked at, also those that rest.
+const WATCH_FLEET: Duration = Duration::from_secs(300);
+
 /// How often a start is looked at.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -80,6 +83,11 @@ pub(crate) async fn run(arguments: ServeArgs, settings: &Settings) -> anyhow::Re
     let metrics = metrics::install_beside(settings.otlp.as_ref().and_then(Otlp::recorder))?;
     tokio::spawn(metrics::upkeep(metrics.clone()));
     match fleet {
+        Some(_) if arguments.coordinate_fanouts || serving.coordinates_fanouts() => {
+            Err(Failure::usage("the fan-outs of a fleet are not coordinated here")
+                .hint("leave out --coordinate-fanouts, and coordinate_fanouts in the configuration; applications coordinate them")
+                .into())
+        }
         Some(file) => {
             let deploy = arguments.deploy;
             let serving = Arc::new(serving);
@@ -184,7 +192,12 @@ async fn serve_fleet(
     };
     if let Some(Ok(_)) = &running {
         listening.ready();
-        signals.stop().await;
+        // Its options are ours, and in bounds.
+        let watching = fleet.watchdog(WatchdogOptions::default().interval(WATCH_FLEET));
+        tokio::select! {
+            () = signals.stop() => {}
+            _refused = watching => signals.stop().await,
+        }
     }
     listening.stop().await;
     if let Some(running) = running {

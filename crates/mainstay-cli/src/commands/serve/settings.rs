@@ -47,6 +47,8 @@ pub(crate) struct ServeFile {
     tls_key: Option<PathBuf>,
     max_body_bytes: Option<usize>,
     max_connections: Option<usize>,
+    max_connections_per_address: Option<usize>,
+    max_waiting: Option<usize>,
     max_batch: Option<usize>,
     max_wait_seconds: Option<u64>,
     header_timeout_seconds: Option<u64>,
@@ -108,9 +110,12 @@ impl Serving {
         limits.batch = file.max_batch.unwrap_or(limits.batch);
         limits.wait = file.max_wait_seconds.map_or(limits.wait, Duration::from_secs);
         limits.body_timeout = file.body_timeout_seconds.map_or(limits.body_timeout, Duration::from_secs);
-        limits.validate().map_err(|error| told("[serve]", &error))?;
         let mut options = ListenOptions::default();
         options.connections = file.max_connections.unwrap_or(options.connections);
+        options.per_address = file.max_connections_per_address;
+        // Others are to be answered while they wait.
+        limits.waiting = file.max_waiting.unwrap_or(limits.waiting.min(options.connections / 2));
+        limits.validate().map_err(|error| told("[serve]", &error))?;
         options.header_timeout =
             file.header_timeout_seconds.map_or(options.header_timeout, Duration::from_secs);
         options.grace = file.stop_grace_seconds.map_or(options.grace, Duration::from_secs);
@@ -156,9 +161,11 @@ impl Serving {
 
     pub(super) async fn listen(&self) -> Result<Listener, Failure> {
         let listening = Listener::bind(self.address, self.options.clone()).await;
-        listening.map_err(|error| {
-            Failure::new(error.message())
-                .hint("another process may listen there; give another port with --listen")
+        listening.map_err(|error| match error.field() {
+            Some(_) => told("[serve]", &error),
+            None => Failure::new(error.message()).hint(
+                "see whether another process listens there, and whether the address is one of this machine; --listen gives another",
+            ),
         })
     }
 }
@@ -204,7 +211,27 @@ fn from_environment() -> Result<Vec<(String, String, String)>, Failure> {
 }
 
 fn told(what: &str, error: &mainstay::Error) -> Failure {
-    Failure::usage(format!("{what} is not valid")).because(error.message())
+    let field = error.field().unwrap_or_default();
+    let text = match error.message().strip_prefix(field) {
+        Some(rest) => format!("{}{rest}", key(field)),
+        None => error.message().to_owned(),
+    };
+    Failure::usage(format!("{what} is not valid")).because(text)
+}
+
+/// The server's name of a field, as the configuration has it.
+fn key(field: &str) -> &str {
+    match field {
+        "body_bytes" => "max_body_bytes",
+        "batch" => "max_batch",
+        "wait" => "max_wait_seconds",
+        "waiting" => "max_waiting",
+        "connections" => "max_connections",
+        "per_address" => "max_connections_per_address",
+        "header_timeout" => "header_timeout_seconds",
+        "body_timeout" => "body_timeout_seconds",
+        other => other,
+    }
 }
 
 fn first(flag: Option<String>, variable: &str, file: Option<String>) -> Result<Option<String>, Failure> {
@@ -243,12 +270,28 @@ mod tests {
         assert!(collect(&token).is_ok());
     }
 
+    #[tokio::test]
+    async fn what_is_wrong_with_a_number_is_not_blamed_on_the_address() {
+        for (toml, part) in [
+            ("max_connections = 0", "max_connections must be"),
+            ("max_connections_per_address = 0", "max_connections_per_address must be"),
+            ("header_timeout_seconds = 0", "header_timeout_seconds must be"),
+        ] {
+            let serving = collect(&format!("listen = '127.0.0.1:0'\n{toml}")).unwrap();
+            let told = serving.listen().await.unwrap_err().to_string();
+            assert!(told.contains(part) && !told.contains("another process"), "{toml}: {told}");
+        }
+    }
+
     #[test]
     fn each_mistake_names_its_part() {
         for (toml, part) in [
             ("listen = 'localhost'", "address"),
             ("tls_key = 'k.pem'", "certificate"),
-            ("max_body_bytes = 1", "body_bytes"),
+            ("max_body_bytes = 1", "max_body_bytes must be"),
+            ("max_batch = 0", "max_batch must be"),
+            ("max_wait_seconds = 601", "max_wait_seconds must be"),
+            ("body_timeout_seconds = 0", "body_timeout_seconds must be"),
             ("[[token]]\nname = 'ci'\nrole = 'root'\nhash = 'x'", "role"),
             ("[[token]]\nname = 'ci'\nrole = 'admin'\nhash = 'mst_s3cret'", "hash"),
             ("[proxy]\naddresses = []\nheader = 'x-user'", "addresses"),
