@@ -279,8 +279,7 @@ mod tests {
 
     #[tokio::test]
     async fn one_address_does_not_have_all_connections() {
-        let mut options = ListenOptions::default();
-        options.per_address = Some(2);
+        let options = ListenOptions { per_address: Some(2), ..ListenOptions::default() };
         let (address, stop, serving) = start(options).await;
         let mut idle =
             vec![TcpStream::connect(address).await.unwrap(), TcpStream::connect(address).await.unwrap()];
