@@ -11,6 +11,7 @@ mod fleet;
 mod leases;
 mod options;
 mod overdue;
+mod paused;
 mod probe;
 mod report;
 mod schema;

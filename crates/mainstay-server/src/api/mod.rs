@@ -10,6 +10,7 @@ mod mending;
 mod message;
 mod operations;
 mod outbox;
+mod pausing;
 mod reservations;
 mod stats;
 mod stores;
@@ -23,6 +24,7 @@ use crate::endpoint::Endpoints;
 pub(crate) fn endpoints(all: &mut Endpoints) {
     outbox::endpoints(all);
     inbox::endpoints(all);
+    pausing::endpoints(all);
     timers::endpoints(all);
     jobs::endpoints(all);
     leases::endpoints(all);
