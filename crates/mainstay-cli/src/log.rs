@@ -1,13 +1,26 @@
 //! Log lines, on stderr.
 
-use std::io::IsTerminal;
-
 use tracing_subscriber::EnvFilter;
 
 use crate::failure::Failure;
+use crate::output::Stream;
+
+/// Whether a filter can be read.
+pub(crate) fn check(filter: &str) -> Result<(), Failure> {
+    read(filter).map(drop)
+}
 
 /// Sends log lines that pass the filter to stderr.
 pub(crate) fn start(filter: &str) -> Result<(), Failure> {
+    tracing_subscriber::fmt()
+        .with_env_filter(read(filter)?)
+        .with_writer(std::io::stderr)
+        .with_ansi(Stream::Err.is_styled())
+        .init();
+    Ok(())
+}
+
+fn read(filter: &str) -> Result<EnvFilter, Failure> {
     let wrong = |why: String| {
         Failure::usage("the log filter (MAINSTAY_LOG or `log` in the configuration file) is not valid")
             .because(why)
@@ -18,13 +31,7 @@ pub(crate) fn start(filter: &str) -> Result<(), Failure> {
             "{word:?} is no level (off, error, warn, info, debug, trace); for all of a module write {word}=trace"
         )));
     }
-    let filter = EnvFilter::try_new(filter).map_err(|error| wrong(error.to_string()))?;
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .init();
-    Ok(())
+    EnvFilter::try_new(filter).map_err(|error| wrong(error.to_string()))
 }
 
 /// The first word of the filter that stands alone and is no level. To the filter it would be the name of a module, so that a

@@ -1,5 +1,8 @@
 //! The program `mainstay`.
 
+// What it says goes through `output`.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 mod attempt;
 mod bench;
 mod cli;
@@ -10,7 +13,10 @@ mod histogram;
 mod log;
 mod meter;
 mod output;
+mod progress;
 mod redact;
+#[cfg(test)]
+mod reference;
 mod screen;
 mod settings;
 mod shop;
@@ -18,7 +24,6 @@ mod signals;
 mod text;
 mod user;
 
-use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -42,6 +47,13 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     #[cfg(target_os = "linux")]
     if let Command::Lease(commands::lease::LeaseCommand::Bound(arguments)) = &cli.command {
         return Err(commands::bound::turn_into(arguments));
+    }
+    // What is said of the program itself needs no settings, and that of the settings reads them in its own way.
+    match &cli.command {
+        Command::Completions(arguments) => return commands::completions::run(arguments),
+        Command::Man(arguments) => return commands::man::run(arguments),
+        Command::Config(command) => return commands::config::run(command, cli.flags),
+        _ => {}
     }
     let settings = Settings::collect(cli.flags)?;
     // The demo's handlers fail on purpose all the time; nobody wants to read that unasked.
@@ -68,23 +80,15 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             Command::Serve(arguments) => commands::serve::run(arguments, &settings).await,
             Command::Token(command) => commands::token::run(command, &settings),
             Command::Bench(arguments) => commands::bench::run(arguments, &settings).await,
+            Command::Completions(_) | Command::Man(_) | Command::Config(_) => Ok(ExitCode::SUCCESS),
         }
     });
     // What to do about some errors depends on the database. One that can't be read from its URL was told as that.
     outcome.map_err(|error| failure::at(error, settings.database().ok().flatten().as_ref()))
 }
 
-/// Shows help or what is wrong with the arguments. Not by clap itself, which would quote a misplaced URL in full.
+/// Shows help or what is wrong with the arguments.
 fn tell_usage(error: &clap::Error) -> ExitCode {
-    let text = error.render();
-    let show =
-        |styled: bool| redact::redact(&if styled { text.ansi().to_string() } else { text.to_string() });
-    if error.use_stderr() {
-        eprint!("{}", show(std::io::stderr().is_terminal()));
-        return ExitCode::from(failure::USAGE);
-    }
-    let mut stdout = std::io::stdout();
-    // Nobody reads on: nothing to tell, and nobody to tell it to.
-    let _closed = stdout.write_all(show(stdout.is_terminal()).as_bytes());
-    ExitCode::SUCCESS
+    output::usage(error);
+    if error.use_stderr() { ExitCode::from(failure::USAGE) } else { ExitCode::SUCCESS }
 }
