@@ -341,7 +341,7 @@ fn a_topic_is_paused_for_everybody_who_claims() {
     let served = Served::start(&program, &[]);
     for (queue, enqueue) in [
         ("outbox", json!({"topic": "mail", "payload": "x"})),
-        ("inbox", json!({"source": "shop", "message_id": "1", "topic": "mail", "payload": "x"})),
+        ("inbox", json!({"source": "shop", "message_id": "1", "message": {"topic": "mail", "payload": "x"}})),
     ] {
         served.post(&format!("/v1/{queue}/messages"), enqueue).json(201);
         let topics = format!("/v1/{queue}/topics");
