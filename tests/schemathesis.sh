@@ -40,7 +40,8 @@ until grep -q '"event":"ready"' served.log; do
 done
 url=$(grep -m 1 '"event":"listening"' served.log | read_json url)
 
+# One worker: with several, Python 3.11 fails now and then on its own account ("AST constructor recursion depth mismatch").
 # Whether data that breaks the document is refused in each case is not asked: what the core checks is more than a schema can say.
-"$schemathesis" run "$url/openapi.json" --header "Authorization: Bearer $token" --request-timeout 90 --workers 2 --continue-on-failure \
+"$schemathesis" run "$url/openapi.json" --header "Authorization: Bearer $token" --request-timeout 90 --workers 1 --continue-on-failure \
     --checks not_a_server_error,status_code_conformance,content_type_conformance,response_headers_conformance,response_schema_conformance \
     --phases examples,coverage,fuzzing --suppress-health-check all --max-examples "$examples" --max-time "$seconds"

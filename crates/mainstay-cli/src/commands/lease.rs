@@ -276,7 +276,7 @@ impl Supervised {
 
 fn tell(value: &Value, text: &str, settings: &Settings) {
     if settings.json {
-        output::note(&value);
+        output::note(value);
     } else {
         output::note(harmless(text));
     }
