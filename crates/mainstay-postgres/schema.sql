@@ -247,6 +247,15 @@ create view infra.inbox_message (
     seq bigint,
 );
 
+create table infra.inbox_paused (
+    topic text not null,
+    paused_at timestamp with time zone not null,
+    paused_by text not null,
+    reason text,
+    constraint inbox_paused_pkey PRIMARY KEY (topic),
+    constraint inbox_paused_size CHECK ((((length(topic) >= 1) AND (length(topic) <= 255)) AND ((length(paused_by) >= 1) AND (length(paused_by) <= 255)) AND ((length(reason) >= 1) AND (length(reason) <= 255)))),
+);
+
 create table infra.inbox_waiter (
     consumer uuid not null,
     until timestamp with time zone not null,
@@ -370,6 +379,15 @@ create view infra.job_runs_message (
     processed_at timestamp with time zone,
     processed_by uuid,
     seq bigint,
+);
+
+create table infra.job_runs_paused (
+    topic text not null,
+    paused_at timestamp with time zone not null,
+    paused_by text not null,
+    reason text,
+    constraint job_runs_paused_pkey PRIMARY KEY (topic),
+    constraint job_runs_paused_size CHECK ((((length(topic) >= 1) AND (length(topic) <= 255)) AND ((length(paused_by) >= 1) AND (length(paused_by) <= 255)) AND ((length(reason) >= 1) AND (length(reason) <= 255)))),
 );
 
 create table infra.job_runs_waiter (
@@ -720,6 +738,15 @@ create view infra.outbox_message (
     seq bigint,
 );
 
+create table infra.outbox_paused (
+    topic text not null,
+    paused_at timestamp with time zone not null,
+    paused_by text not null,
+    reason text,
+    constraint outbox_paused_pkey PRIMARY KEY (topic),
+    constraint outbox_paused_size CHECK ((((length(topic) >= 1) AND (length(topic) <= 255)) AND ((length(paused_by) >= 1) AND (length(paused_by) <= 255)) AND ((length(reason) >= 1) AND (length(reason) <= 255)))),
+);
+
 create table infra.outbox_waiter (
     consumer uuid not null,
     until timestamp with time zone not null,
@@ -843,6 +870,15 @@ create view infra.timers_message (
     processed_at timestamp with time zone,
     processed_by uuid,
     seq bigint,
+);
+
+create table infra.timers_paused (
+    topic text not null,
+    paused_at timestamp with time zone not null,
+    paused_by text not null,
+    reason text,
+    constraint timers_paused_pkey PRIMARY KEY (topic),
+    constraint timers_paused_size CHECK ((((length(topic) >= 1) AND (length(topic) <= 255)) AND ((length(paused_by) >= 1) AND (length(paused_by) <= 255)) AND ((length(reason) >= 1) AND (length(reason) <= 255)))),
 );
 
 create table infra.timers_waiter (
@@ -1202,6 +1238,9 @@ create function infra.inbox_ledger_stats(OUT seen bigint,
     returns record language sql volatile
     set jit=off;
 
+create function infra.inbox_list_paused()
+    returns TABLE(topic text, paused_at timestamp with time zone, paused_by text, reason text) language sql stable;
+
 create function infra.inbox_mark_dead(source text,
         message_id text,
         error text DEFAULT NULL::text,
@@ -1251,6 +1290,11 @@ create function infra.inbox_note_mark(verb text,
         was text,
         changed boolean)
     returns void language plpgsql volatile;
+
+create function infra.inbox_pause(topic text,
+        reason text DEFAULT NULL::text,
+        actor text DEFAULT NULL::text)
+    returns boolean language plpgsql volatile;
 
 create function infra.inbox_postpone(work_item_id uuid,
         until timestamp with time zone)
@@ -1313,6 +1357,10 @@ create function infra.inbox_requeue_where(topic text DEFAULT NULL::text,
         actor text DEFAULT NULL::text)
     returns SETOF uuid language plpgsql volatile
     set jit=off;
+
+create function infra.inbox_resume(topic text,
+        actor text DEFAULT NULL::text)
+    returns boolean language plpgsql volatile;
 
 create function infra.inbox_revive(sources text[],
         message_ids text[],
@@ -1479,6 +1527,9 @@ create function infra.job_runs_idle(consumer uuid,
         except_topics text[] DEFAULT NULL::text[])
     returns double precision language plpgsql volatile;
 
+create function infra.job_runs_list_paused()
+    returns TABLE(topic text, paused_at timestamp with time zone, paused_by text, reason text) language sql stable;
+
 create function infra.job_runs_next_due(only_topics text[] DEFAULT NULL::text[],
         except_topics text[] DEFAULT NULL::text[])
     returns double precision language plpgsql volatile
@@ -1490,6 +1541,11 @@ create function infra.job_runs_note(verb text,
         items jsonb,
         filter jsonb DEFAULT NULL::jsonb)
     returns void language plpgsql volatile;
+
+create function infra.job_runs_pause(topic text,
+        reason text DEFAULT NULL::text,
+        actor text DEFAULT NULL::text)
+    returns boolean language plpgsql volatile;
 
 create function infra.job_runs_purge(done_older_than_seconds double precision,
         failed_older_than_seconds double precision DEFAULT NULL::double precision,
@@ -1548,6 +1604,10 @@ create function infra.job_runs_requeue_where(topic text DEFAULT NULL::text,
         actor text DEFAULT NULL::text)
     returns SETOF uuid language plpgsql volatile
     set jit=off;
+
+create function infra.job_runs_resume(topic text,
+        actor text DEFAULT NULL::text)
+    returns boolean language plpgsql volatile;
 
 create function infra.job_runs_settle(owner uuid,
         ids uuid[],
@@ -2062,6 +2122,9 @@ create function infra.outbox_idle(consumer uuid,
         except_topics text[] DEFAULT NULL::text[])
     returns double precision language plpgsql volatile;
 
+create function infra.outbox_list_paused()
+    returns TABLE(topic text, paused_at timestamp with time zone, paused_by text, reason text) language sql stable;
+
 create function infra.outbox_next_due(only_topics text[] DEFAULT NULL::text[],
         except_topics text[] DEFAULT NULL::text[])
     returns double precision language plpgsql volatile
@@ -2073,6 +2136,11 @@ create function infra.outbox_note(verb text,
         items jsonb,
         filter jsonb DEFAULT NULL::jsonb)
     returns void language plpgsql volatile;
+
+create function infra.outbox_pause(topic text,
+        reason text DEFAULT NULL::text,
+        actor text DEFAULT NULL::text)
+    returns boolean language plpgsql volatile;
 
 create function infra.outbox_purge(done_older_than_seconds double precision,
         failed_older_than_seconds double precision DEFAULT NULL::double precision,
@@ -2144,6 +2212,10 @@ create function infra.outbox_requeue_where(topic text DEFAULT NULL::text,
         actor text DEFAULT NULL::text)
     returns SETOF uuid language plpgsql volatile
     set jit=off;
+
+create function infra.outbox_resume(topic text,
+        actor text DEFAULT NULL::text)
+    returns boolean language plpgsql volatile;
 
 create function infra.outbox_settle(owner uuid,
         ids uuid[],
@@ -2326,6 +2398,9 @@ create function infra.timers_idle(consumer uuid,
         except_topics text[] DEFAULT NULL::text[])
     returns double precision language plpgsql volatile;
 
+create function infra.timers_list_paused()
+    returns TABLE(topic text, paused_at timestamp with time zone, paused_by text, reason text) language sql stable;
+
 create function infra.timers_next_due(only_topics text[] DEFAULT NULL::text[],
         except_topics text[] DEFAULT NULL::text[])
     returns double precision language plpgsql volatile
@@ -2340,6 +2415,11 @@ create function infra.timers_note(verb text,
         items jsonb,
         filter jsonb DEFAULT NULL::jsonb)
     returns void language plpgsql volatile;
+
+create function infra.timers_pause(topic text,
+        reason text DEFAULT NULL::text,
+        actor text DEFAULT NULL::text)
+    returns boolean language plpgsql volatile;
 
 create function infra.timers_purge(done_older_than_seconds double precision,
         failed_older_than_seconds double precision DEFAULT NULL::double precision,
@@ -2418,6 +2498,10 @@ create function infra.timers_reschedule(id uuid,
         actor text DEFAULT NULL::text)
     returns boolean language plpgsql volatile
     set jit=off set enable_seqscan=off set enable_indexscan=off set enable_indexonlyscan=off set plan_cache_mode=force_generic_plan;
+
+create function infra.timers_resume(topic text,
+        actor text DEFAULT NULL::text)
+    returns boolean language plpgsql volatile;
 
 create function infra.timers_schedule(topic text,
         payload text,

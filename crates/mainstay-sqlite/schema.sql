@@ -337,6 +337,21 @@ SELECT id, message_id, topic, payload, correlation_id, status, reason, attempts,
        last_error, NULL, generation, NULL, processed_at, processed_by, seq
   FROM "infra_inbox_history";
 
+CREATE TABLE "infra_inbox_paused" (
+    topic     TEXT    NOT NULL PRIMARY KEY,
+    paused_at INTEGER NOT NULL,
+    -- Who did it.
+    paused_by TEXT    NOT NULL,
+    -- Why, in their words.
+    reason    TEXT,
+
+    CONSTRAINT topic_is_1_to_255_characters CHECK (typeof(topic) = 'text' AND length(topic) BETWEEN 1 AND 255 AND instr(topic, char(0)) = 0),
+    CONSTRAINT times_are_microseconds CHECK (typeof(paused_at) = 'integer'),
+    CONSTRAINT actor_is_1_to_255_characters CHECK (typeof(paused_by) = 'text' AND length(paused_by) BETWEEN 1 AND 255 AND instr(paused_by, char(0)) = 0),
+    CONSTRAINT reason_is_1_to_255_characters CHECK (
+        reason IS NULL OR (typeof(reason) = 'text' AND length(reason) BETWEEN 1 AND 255 AND instr(reason, char(0)) = 0))
+) WITHOUT ROWID;
+
 CREATE INDEX "infra_inbox_ready" ON "infra_inbox" (priority, due_at) WHERE status = 0 AND parked = 0;
 
 CREATE TRIGGER "infra_inbox_receive" INSTEAD OF INSERT ON "infra_inbox_received"
@@ -567,6 +582,21 @@ SELECT id, message_id, topic, payload, correlation_id, status, reason, attempts,
        created_at, due_at, requested_due_at, expires_at, priority, ordering_key, hold_on_failure, idempotency_key, headers,
        last_error, NULL, generation, NULL, processed_at, processed_by, seq
   FROM "infra_job_runs_history";
+
+CREATE TABLE "infra_job_runs_paused" (
+    topic     TEXT    NOT NULL PRIMARY KEY,
+    paused_at INTEGER NOT NULL,
+    -- Who did it.
+    paused_by TEXT    NOT NULL,
+    -- Why, in their words.
+    reason    TEXT,
+
+    CONSTRAINT topic_is_1_to_255_characters CHECK (typeof(topic) = 'text' AND length(topic) BETWEEN 1 AND 255 AND instr(topic, char(0)) = 0),
+    CONSTRAINT times_are_microseconds CHECK (typeof(paused_at) = 'integer'),
+    CONSTRAINT actor_is_1_to_255_characters CHECK (typeof(paused_by) = 'text' AND length(paused_by) BETWEEN 1 AND 255 AND instr(paused_by, char(0)) = 0),
+    CONSTRAINT reason_is_1_to_255_characters CHECK (
+        reason IS NULL OR (typeof(reason) = 'text' AND length(reason) BETWEEN 1 AND 255 AND instr(reason, char(0)) = 0))
+) WITHOUT ROWID;
 
 CREATE INDEX "infra_job_runs_ready" ON "infra_job_runs" (priority, due_at) WHERE status = 0 AND parked = 0;
 
@@ -1086,6 +1116,21 @@ SELECT id, message_id, topic, payload, correlation_id, status, reason, attempts,
        last_error, NULL, generation, NULL, processed_at, processed_by, seq
   FROM "infra_outbox_history";
 
+CREATE TABLE "infra_outbox_paused" (
+    topic     TEXT    NOT NULL PRIMARY KEY,
+    paused_at INTEGER NOT NULL,
+    -- Who did it.
+    paused_by TEXT    NOT NULL,
+    -- Why, in their words.
+    reason    TEXT,
+
+    CONSTRAINT topic_is_1_to_255_characters CHECK (typeof(topic) = 'text' AND length(topic) BETWEEN 1 AND 255 AND instr(topic, char(0)) = 0),
+    CONSTRAINT times_are_microseconds CHECK (typeof(paused_at) = 'integer'),
+    CONSTRAINT actor_is_1_to_255_characters CHECK (typeof(paused_by) = 'text' AND length(paused_by) BETWEEN 1 AND 255 AND instr(paused_by, char(0)) = 0),
+    CONSTRAINT reason_is_1_to_255_characters CHECK (
+        reason IS NULL OR (typeof(reason) = 'text' AND length(reason) BETWEEN 1 AND 255 AND instr(reason, char(0)) = 0))
+) WITHOUT ROWID;
+
 CREATE INDEX "infra_outbox_ready" ON "infra_outbox" (priority, due_at) WHERE status = 0 AND parked = 0;
 
 CREATE TRIGGER "infra_outbox_released" AFTER DELETE ON "infra_outbox_hold"
@@ -1231,6 +1276,21 @@ SELECT id, message_id, topic, payload, correlation_id, status, reason, attempts,
        created_at, due_at, requested_due_at, expires_at, priority, ordering_key, hold_on_failure, idempotency_key, headers,
        last_error, NULL, generation, NULL, processed_at, processed_by, seq
   FROM "infra_timers_history";
+
+CREATE TABLE "infra_timers_paused" (
+    topic     TEXT    NOT NULL PRIMARY KEY,
+    paused_at INTEGER NOT NULL,
+    -- Who did it.
+    paused_by TEXT    NOT NULL,
+    -- Why, in their words.
+    reason    TEXT,
+
+    CONSTRAINT topic_is_1_to_255_characters CHECK (typeof(topic) = 'text' AND length(topic) BETWEEN 1 AND 255 AND instr(topic, char(0)) = 0),
+    CONSTRAINT times_are_microseconds CHECK (typeof(paused_at) = 'integer'),
+    CONSTRAINT actor_is_1_to_255_characters CHECK (typeof(paused_by) = 'text' AND length(paused_by) BETWEEN 1 AND 255 AND instr(paused_by, char(0)) = 0),
+    CONSTRAINT reason_is_1_to_255_characters CHECK (
+        reason IS NULL OR (typeof(reason) = 'text' AND length(reason) BETWEEN 1 AND 255 AND instr(reason, char(0)) = 0))
+) WITHOUT ROWID;
 
 CREATE INDEX "infra_timers_ready" ON "infra_timers" (priority, due_at) WHERE status = 0 AND parked = 0;
 

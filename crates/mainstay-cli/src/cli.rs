@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args, Parser, Subcommand};
 
 use crate::commands::{
-    audit, bench, demo, fanout, health, inbox, jobs, joins, lease, leases, migrate, operations, outbox,
-    serve, stores, timers, token, why,
+    audit, bench, completions, config, demo, fanout, health, inbox, jobs, joins, lease, leases, man, migrate,
+    operations, outbox, serve, stores, timers, token, why,
 };
 
 const EXAMPLES: &str = "\
@@ -19,6 +19,8 @@ Examples:
   mainstay outbox enqueue order.paid '{\"order\":7}'
   mainstay outbox list --status failed
   mainstay outbox requeue --all-failed
+  mainstay outbox pause mail.send --reason 'the provider is down'
+  mainstay outbox export --status ready | mainstay --database new.db outbox import
   mainstay inbox list --state dead
   mainstay why 0190a5c4-7d5e-7b2c-8f0e-2b1f6f0f9a11
   mainstay jobs explain '30 2 * * *' --tz Europe/Berlin
@@ -34,6 +36,7 @@ Examples:
   mainstay audit list --actor alice
   mainstay timers schedule reminder.send '{\"user\":7}' --due-in 2h
   mainstay serve                                  Background work and an HTTP interface, nothing to set up
+  mainstay config check                           What is set, where it comes from, and what is wrong with it
   mainstay bench --database postgres://me@localhost/shop
 
 Settings, the first that is there counts: flag, environment, file, default
@@ -147,6 +150,13 @@ pub(crate) enum Command {
     /// Make tokens for the HTTP interface
     #[command(subcommand)]
     Token(token::TokenCommand),
+    /// Check the configuration
+    #[command(subcommand)]
+    Config(config::ConfigCommand),
+    /// Print the completions of a shell
+    Completions(completions::CompletionsArgs),
+    /// Print the manual page, or write all of them
+    Man(man::ManArgs),
     /// Measure the outbox on your own database
     Bench(bench::BenchArgs),
 }

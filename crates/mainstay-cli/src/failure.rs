@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use mainstay::{Error, ErrorKind};
 
 use crate::database::Database;
+use crate::output;
 use crate::redact::redact;
 use crate::text::harmless;
 
@@ -69,6 +70,19 @@ impl Failure {
     }
 }
 
+impl Failure {
+    /// What failed and why, in one line.
+    pub(crate) fn in_words(&self) -> String {
+        let why = self.why.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+        format!("{}{why}", self.what).lines().map(str::trim).collect::<Vec<_>>().join(" ")
+    }
+
+    /// What to do.
+    pub(crate) fn advice(&self) -> Option<&str> {
+        self.hint.as_deref()
+    }
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "error: {}", self.what)?;
@@ -108,7 +122,7 @@ pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
         Some(failure) => failure,
         None => &describe(error, None),
     };
-    eprintln!("{}", redact(&failure.to_string()));
+    output::error(&failure.to_string());
     ExitCode::from(failure.code)
 }
 
@@ -123,8 +137,7 @@ pub(crate) fn at(error: anyhow::Error, database: Option<&Database>) -> anyhow::E
 /// The error in one line, with its exit code: for what is told of one database among many.
 pub(crate) fn in_a_line(error: &anyhow::Error) -> (u8, String) {
     let (code, text) = match error.downcast_ref::<Failure>() {
-        Some(Failure { code, what, why: Some(why), .. }) => (*code, format!("{what}: {why}")),
-        Some(Failure { code, what, .. }) => (*code, what.clone()),
+        Some(failure) => (failure.code, failure.in_words()),
         None => {
             let failure = describe(error, None);
             (failure.code, failure.why.unwrap_or(failure.what))

@@ -1,7 +1,5 @@
 //! Log lines, on stderr, and spans, to wherever traces go.
 
-use std::io::IsTerminal;
-
 use mainstay::otlp::Otlp;
 use mainstay::telemetry::SPANS;
 use tracing_subscriber::filter::filter_fn;
@@ -10,9 +8,29 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, fmt};
 
 use crate::failure::Failure;
+use crate::output::Stream;
+
+/// Whether a filter can be read.
+pub(crate) fn check(filter: &str) -> Result<(), Failure> {
+    read(filter).map(drop)
+}
 
 /// Sends log lines that pass the filter to stderr, and the engine's spans to the collector, if there is one.
 pub(crate) fn start(filter: &str, otlp: Option<&Otlp>) -> Result<(), Failure> {
+    let filter = read(filter)?;
+    let ansi = Stream::Err.is_styled();
+    let Some(spans) = otlp.and_then(|otlp| otlp.layer()) else {
+        fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(ansi).init();
+        return Ok(());
+    };
+    // Each with a filter of its own: what is logged has nothing to do with what is traced.
+    let lines = fmt::layer().with_writer(std::io::stderr).with_ansi(ansi).with_filter(filter);
+    let spans = spans.with_filter(filter_fn(|metadata| metadata.is_span() && metadata.target() == SPANS));
+    tracing_subscriber::registry().with(lines).with(spans).init();
+    Ok(())
+}
+
+fn read(filter: &str) -> Result<EnvFilter, Failure> {
     let wrong = |why: String| {
         Failure::usage("the log filter (MAINSTAY_LOG or `log` in the configuration file) is not valid")
             .because(why)
@@ -23,17 +41,7 @@ pub(crate) fn start(filter: &str, otlp: Option<&Otlp>) -> Result<(), Failure> {
             "{word:?} is no level (off, error, warn, info, debug, trace); for all of a module write {word}=trace"
         )));
     }
-    let filter = EnvFilter::try_new(filter).map_err(|error| wrong(error.to_string()))?;
-    let ansi = std::io::stderr().is_terminal();
-    let Some(spans) = otlp.and_then(|otlp| otlp.layer()) else {
-        fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(ansi).init();
-        return Ok(());
-    };
-    // Each with a filter of its own: what is logged has nothing to do with what is traced.
-    let lines = fmt::layer().with_writer(std::io::stderr).with_ansi(ansi).with_filter(filter);
-    let spans = spans.with_filter(filter_fn(|metadata| metadata.is_span() && metadata.target() == SPANS));
-    tracing_subscriber::registry().with(lines).with(spans).init();
-    Ok(())
+    EnvFilter::try_new(filter).map_err(|error| wrong(error.to_string()))
 }
 
 /// The first word of the filter that stands alone and is no level. To the filter it would be the name of a module, so that a

@@ -1,5 +1,8 @@
 //! The program `mainstay`.
 
+// What it says goes through `output`.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 mod attempt;
 mod bench;
 mod cli;
@@ -11,7 +14,10 @@ mod log;
 mod meter;
 mod otlp;
 mod output;
+mod progress;
 mod redact;
+#[cfg(test)]
+mod reference;
 mod screen;
 mod settings;
 mod shop;
@@ -19,7 +25,6 @@ mod signals;
 mod text;
 mod user;
 
-use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -43,6 +48,13 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     #[cfg(target_os = "linux")]
     if let Command::Lease(commands::lease::LeaseCommand::Bound(arguments)) = &cli.command {
         return Err(commands::bound::turn_into(arguments));
+    }
+    // What is said of the program itself needs no settings, and that of the settings reads them in its own way.
+    match &cli.command {
+        Command::Completions(arguments) => return commands::completions::run(arguments),
+        Command::Man(arguments) => return commands::man::run(arguments),
+        Command::Config(command) => return commands::config::run(command, cli.flags),
+        _ => {}
     }
     let mut settings = Settings::collect(cli.flags)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -78,6 +90,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             Command::Serve(arguments) => commands::serve::run(arguments, &settings).await,
             Command::Token(command) => commands::token::run(command, &settings),
             Command::Bench(arguments) => commands::bench::run(arguments, &settings).await,
+            Command::Completions(_) | Command::Man(_) | Command::Config(_) => Ok(ExitCode::SUCCESS),
         }
     });
     otlp::stop(settings.otlp.take(), runtime);
@@ -85,17 +98,8 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     outcome.map_err(|error| failure::at(error, settings.database().ok().flatten().as_ref()))
 }
 
-/// Shows help or what is wrong with the arguments. Not by clap itself, which would quote a misplaced URL in full.
+/// Shows help or what is wrong with the arguments.
 fn tell_usage(error: &clap::Error) -> ExitCode {
-    let text = error.render();
-    let show =
-        |styled: bool| redact::redact(&if styled { text.ansi().to_string() } else { text.to_string() });
-    if error.use_stderr() {
-        eprint!("{}", show(std::io::stderr().is_terminal()));
-        return ExitCode::from(failure::USAGE);
-    }
-    let mut stdout = std::io::stdout();
-    // Nobody reads on: nothing to tell, and nobody to tell it to.
-    let _closed = stdout.write_all(show(stdout.is_terminal()).as_bytes());
-    ExitCode::SUCCESS
+    output::usage(error);
+    if error.use_stderr() { ExitCode::from(failure::USAGE) } else { ExitCode::SUCCESS }
 }

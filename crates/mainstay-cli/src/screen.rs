@@ -3,7 +3,7 @@
 //! Each drawing is one write, over the old lines and not after wiping them, so nothing flickers. The cursor comes back
 //! when the screen is dropped, or by [`restore`] where nothing will be dropped.
 
-use std::io::{IsTerminal, Write};
+use crate::output::Stream;
 
 const HIDE_CURSOR: &str = "\x1b[?25l";
 const SHOW_CURSOR: &str = "\x1b[?25h";
@@ -14,16 +14,19 @@ const END: &str = "\x1b[?2026l";
 /// The lines drawn last, at the end of the terminal.
 #[derive(Debug)]
 pub(crate) struct Screen {
+    stream: Stream,
     drawn: usize,
 }
 
 impl Screen {
-    /// A screen, if stdout is a terminal that can do it.
-    pub(crate) fn on_terminal() -> Option<Self> {
-        let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
-        (std::io::stdout().is_terminal() && !dumb).then(|| {
-            write(HIDE_CURSOR);
-            Self { drawn: 0 }
+    /// A screen, if that is a terminal that can do it.
+    pub(crate) fn on(stream: Stream) -> Option<Self> {
+        stream.can_draw().then(|| {
+            // Only where somebody sees to an interruption: a cursor that stays hidden is a nuisance.
+            if stream == Stream::Out {
+                write(stream, HIDE_CURSOR);
+            }
+            Self { stream, drawn: 0 }
         })
     }
 
@@ -44,7 +47,7 @@ impl Screen {
         // What is left of longer drawings, and of a ^C that the terminal echoed.
         text.push_str("\x1b[J");
         text.push_str(END);
-        write(&text);
+        write(self.stream, &text);
         self.drawn = lines.len();
     }
 
@@ -56,22 +59,23 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        write(SHOW_CURSOR);
+        if self.stream == Stream::Out {
+            write(self.stream, SHOW_CURSOR);
+        }
     }
 }
 
 /// Brings the cursor back, on a line of its own; for a way out on which nothing is dropped.
 pub(crate) fn restore() {
-    if std::io::stdout().is_terminal() {
-        write(SHOW_CURSOR);
-        write("\n");
+    if Stream::Out.is_terminal() {
+        write(Stream::Out, SHOW_CURSOR);
+        write(Stream::Out, "\n");
     }
 }
 
-fn write(text: &str) {
-    let mut stdout = std::io::stdout().lock();
+fn write(stream: Stream, text: &str) {
     // A terminal that is gone has nobody to tell.
-    let _gone = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+    let _gone = stream.write(text);
 }
 
 /// The line as far as it fits; escape sequences take no room and are all kept, so that a style that began also ends.
@@ -93,12 +97,20 @@ fn cut(line: &str, width: usize) -> String {
 
 /// Bold text.
 pub(crate) fn bold(text: impl std::fmt::Display) -> String {
-    format!("\x1b[1m{text}\x1b[0m")
+    styled(1, text)
 }
 
 /// Text that stands back.
 pub(crate) fn dim(text: impl std::fmt::Display) -> String {
-    format!("\x1b[2m{text}\x1b[0m")
+    styled(2, text)
+}
+
+/// Drawing is for terminals, and still no style is used where none is wanted.
+fn styled(code: u8, text: impl std::fmt::Display) -> String {
+    match Stream::Out.is_styled() {
+        true => format!("\x1b[{code}m{text}\x1b[0m"),
+        false => text.to_string(),
+    }
 }
 
 #[cfg(test)]
@@ -109,7 +121,7 @@ mod tests {
     fn a_line_is_cut_without_its_styles() {
         assert_eq!(cut("abcdef", 3), "abc");
         assert_eq!(cut("ab", 3), "ab");
-        assert_eq!(cut(&format!("{}cd", bold("ab")), 3), "\x1b[1mab\x1b[0mc");
-        assert_eq!(cut(&format!("{}!", bold("abcd")), 2), "\x1b[1mab\x1b[0m");
+        assert_eq!(cut("\x1b[1mab\x1b[0mcd", 3), "\x1b[1mab\x1b[0mc");
+        assert_eq!(cut("\x1b[1mabcd\x1b[0m!", 2), "\x1b[1mab\x1b[0m");
     }
 }

@@ -1,6 +1,5 @@
 //! Where the settings come from: flag, environment, file, default, in this order.
 
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use mainstay::audit::Actor;
@@ -12,6 +11,7 @@ use crate::cli::Flags;
 use crate::commands::serve::settings::ServeFile;
 use crate::database::Database;
 use crate::failure::Failure;
+use crate::output::Stream;
 use crate::user;
 
 const DEFAULT_FILE: &str = "mainstay.toml";
@@ -19,14 +19,14 @@ const DEFAULT_FILE: &str = "mainstay.toml";
 /// The configuration file.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
-    database: Option<String>,
-    schema: Option<String>,
-    outbox_table: Option<String>,
-    fleet: Option<String>,
-    log: Option<String>,
-    serve: Option<ServeFile>,
-    telemetry: Option<OtlpOptions>,
+pub(crate) struct File {
+    pub(crate) database: Option<String>,
+    pub(crate) schema: Option<String>,
+    pub(crate) outbox_table: Option<String>,
+    pub(crate) fleet: Option<String>,
+    pub(crate) log: Option<String>,
+    pub(crate) serve: Option<ServeFile>,
+    pub(crate) telemetry: Option<OtlpOptions>,
 }
 
 /// The settings every command shares.
@@ -54,6 +54,11 @@ impl Settings {
     /// Collects the settings.
     pub(crate) fn collect(flags: Flags) -> Result<Self, Failure> {
         let file = read_file(flags.config.as_deref())?;
+        Self::of(flags, file)
+    }
+
+    /// The settings where the file says this.
+    pub(crate) fn of(flags: Flags, file: File) -> Result<Self, Failure> {
         let from_flags = match (flags.quiet, flags.verbose) {
             (true, _) => None,
             (false, 0) => None,
@@ -97,8 +102,13 @@ impl Settings {
 
     /// Whether the screen may be drawn in place: nothing else is written to it.
     pub(crate) fn may_draw(&self) -> bool {
-        let logs_to_terminal = self.log.is_some() && std::io::stderr().is_terminal();
-        !self.json && !self.quiet && !logs_to_terminal && std::io::stdout().is_terminal()
+        !self.json && self.may_draw_on(Stream::Out)
+    }
+
+    /// Whether lines may be drawn in place there: somebody watches it, and the log does not go there as well.
+    pub(crate) fn may_draw_on(&self, stream: Stream) -> bool {
+        let logs_to_terminal = self.log.is_some() && Stream::Err.is_terminal();
+        !self.quiet && !logs_to_terminal && stream.is_terminal()
     }
 
     /// The names of schema and tables.
@@ -163,18 +173,22 @@ pub(crate) fn first(
     }
 }
 
-fn read_file(named: Option<&Path>) -> Result<File, Failure> {
+/// The configuration file and what stands in it; nothing if there is none and none is named.
+pub(crate) fn file_text(named: Option<&Path>) -> Result<(PathBuf, Option<String>), Failure> {
     let path = named.map_or_else(|| PathBuf::from(DEFAULT_FILE), Path::to_path_buf);
-    let text = match std::fs::read_to_string(&path) {
-        Ok(text) => text,
-        Err(error) if named.is_none() && error.kind() == std::io::ErrorKind::NotFound => {
-            return Ok(File::default());
-        }
+    match std::fs::read_to_string(&path) {
+        Ok(text) => Ok((path, Some(text))),
+        Err(error) if named.is_none() && error.kind() == std::io::ErrorKind::NotFound => Ok((path, None)),
         Err(error) => {
-            return Err(Failure::usage(format!("the configuration file {} can't be read", path.display()))
-                .because(error));
+            Err(Failure::usage(format!("the configuration file {} can't be read", path.display()))
+                .because(error))
         }
-    };
+    }
+}
+
+fn read_file(named: Option<&Path>) -> Result<File, Failure> {
+    let (path, text) = file_text(named)?;
+    let Some(text) = text else { return Ok(File::default()) };
     toml::from_str(&text).map_err(|error| {
         // The message alone: the error's own display quotes the line, and a line may hold a password.
         let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);

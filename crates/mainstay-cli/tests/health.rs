@@ -164,7 +164,7 @@ fn a_fleet_is_told_database_by_database() {
     program.run(&["health", "--store=down", "--store=well"]).ended(3);
     program.run(&["health", "live", "--store=new", "--store=well"]).succeeded();
     let told = program.run(&["health", "--store=fine", "--store=well"]).succeeded().stdout;
-    assert!(told.contains("all of 11 checks") && told.ends_with("2 databases: healthy\n"), "{told}");
+    assert!(told.contains("all of 12 checks") && told.ends_with("2 databases: healthy\n"), "{told}");
     let told = program.run(&["health"]).ended(1).stdout;
     assert!(
         told.contains("can't be reached") && told.ends_with("4 databases: unhealthy, 2 not well\n"),

@@ -364,3 +364,36 @@ fn a_database_that_is_down_does_not_take_a_fleet_away() {
     program.run(&["health", "--url", &served.url()]).ended(3);
     served.stop();
 }
+
+#[test]
+fn a_topic_is_paused_for_everybody_who_claims() {
+    let program = Program::new();
+    let served = Served::start(&program, &[]);
+    for (queue, enqueue) in [
+        ("outbox", json!({"topic": "mail", "payload": "x"})),
+        ("inbox", json!({"source": "shop", "message_id": "1", "message": {"topic": "mail", "payload": "x"}})),
+    ] {
+        served.post(&format!("/v1/{queue}/messages"), enqueue).json(201);
+        let topics = format!("/v1/{queue}/topics");
+        let pause = json!({"topic": "mail", "reason": "INC-17"});
+        assert_eq!(served.post(&format!("{topics}/pause"), pause.clone()).json(200)["changed"], true);
+        assert_eq!(served.post(&format!("{topics}/pause"), pause).json(200)["changed"], false);
+        let paused = served.get(&format!("{topics}/paused")).json(200);
+        assert_eq!(
+            (&paused["items"][0]["topic"], &paused["items"][0]["reason"]),
+            (&json!("mail"), &json!("INC-17"))
+        );
+        let claims = format!("/v1/{queue}/claims");
+        assert_eq!(served.post(&claims, json!({})).json(200)["items"], json!([]));
+        served.post(&format!("{topics}/pause"), json!({"topic": ""})).problem(422, "invalid-argument");
+        served
+            .post(&format!("{topics}/resume"), json!({"topic": "mail", "why": 1}))
+            .problem(422, "invalid-argument");
+        assert_eq!(
+            served.post(&format!("{topics}/resume"), json!({"topic": "mail"})).json(200)["changed"],
+            true
+        );
+        assert_eq!(served.post(&claims, json!({})).json(200)["items"].as_array().unwrap().len(), 1);
+        assert_eq!(served.get(&format!("{topics}/paused")).json(200)["items"], json!([]));
+    }
+}

@@ -10,7 +10,8 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use mainstay_core::audit::Actor;
 use mainstay_core::outbox::{
-    Enqueued, MessageFilter, OutboxMessage, OutboxStats, Page, PreparedMessage, Retention,
+    Enqueued, MessageExport, MessageFilter, OutboxMessage, OutboxStats, Page, PausedTopic, PreparedMessage,
+    Retention,
 };
 use mainstay_core::queue::{ClaimBatch, ClaimHandle, ClaimRequest, Settled, Settlement};
 use mainstay_core::store::{
@@ -200,6 +201,9 @@ impl OutboxStore for OverheardStore {
     async fn list(&self, filter: &MessageFilter, page: Page) -> Result<Vec<OutboxMessage>> {
         self.inner.list(filter, page).await
     }
+    async fn export(&self, filter: &MessageFilter) -> Result<Box<dyn MessageExport>> {
+        self.inner.export(filter).await
+    }
     async fn cancel(&self, ids: &[WorkItemId], by: Option<&Actor>) -> Result<Vec<WorkItemId>> {
         self.inner.cancel(ids, by).await
     }
@@ -211,6 +215,15 @@ impl OutboxStore for OverheardStore {
     }
     async fn release_key(&self, key: &str, by: &Actor) -> Result<bool> {
         self.inner.release_key(key, by).await
+    }
+    async fn pause(&self, topic: &str, reason: Option<&str>, by: &Actor) -> Result<bool> {
+        self.inner.pause(topic, reason, by).await
+    }
+    async fn resume(&self, topic: &str, by: &Actor) -> Result<bool> {
+        self.inner.resume(topic, by).await
+    }
+    async fn paused(&self) -> Result<Vec<PausedTopic>> {
+        self.inner.paused().await
     }
     async fn stats(&self) -> Result<OutboxStats> {
         self.inner.stats().await

@@ -18,7 +18,8 @@ use mainstay_core::join::{Joins, NewJoin};
 use mainstay_core::lease::Lease;
 use mainstay_core::operation::{NewOperation, OperationId, Operations};
 use mainstay_core::outbox::{
-    Enqueued, Message, MessageFilter, Outbox, OutboxMessage, OutboxStats, Page, PreparedMessage, Retention,
+    Enqueued, Message, MessageExport, MessageFilter, Outbox, OutboxMessage, OutboxStats, Page, PausedTopic,
+    PreparedMessage, Retention,
 };
 use mainstay_core::queue::{ClaimBatch, ClaimHandle, ClaimRequest, Context, Settled, Settlement};
 use mainstay_core::store::{
@@ -385,6 +386,10 @@ impl OutboxStore for Receiving {
         self.queue.list(filter, page).await
     }
 
+    async fn export(&self, filter: &MessageFilter) -> Result<Box<dyn MessageExport>> {
+        self.queue.export(filter).await
+    }
+
     async fn cancel(&self, ids: &[WorkItemId], by: Option<&Actor>) -> Result<Vec<WorkItemId>> {
         self.queue.cancel(ids, by).await
     }
@@ -399,6 +404,18 @@ impl OutboxStore for Receiving {
 
     async fn release_key(&self, key: &str, by: &Actor) -> Result<bool> {
         self.queue.release_key(key, by).await
+    }
+
+    async fn pause(&self, topic: &str, reason: Option<&str>, by: &Actor) -> Result<bool> {
+        self.queue.pause(topic, reason, by).await
+    }
+
+    async fn resume(&self, topic: &str, by: &Actor) -> Result<bool> {
+        self.queue.resume(topic, by).await
+    }
+
+    async fn paused(&self) -> Result<Vec<PausedTopic>> {
+        self.queue.paused().await
     }
 
     async fn stats(&self) -> Result<OutboxStats> {

@@ -25,10 +25,14 @@ declare
     earliest timestamptz;
     nearest timestamptz;
     cut boolean := false;
+    paused constant text[] := array(select p.topic from "{{schema}}"."{{queue}}_paused" p);
 begin
     if array_position(only_topics, null) is not null or array_position(except_topics, null) is not null then
         raise exception using errcode = '22023', message = '{{queue:literal}}_next_due: '
             || case when array_position(only_topics, null) is not null then 'only_topics' else 'except_topics' end || ' must not contain null';
+    end if;
+    if paused <> '{}' then
+        except_topics := except_topics || paused;
     end if;
     -- As a claim does it.
     select f.levels, f.seqs,

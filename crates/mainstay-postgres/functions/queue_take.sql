@@ -43,6 +43,7 @@ declare
     ripe boolean;
     quiet boolean;
     unswept boolean;
+    paused text[];
     strange smallint[];
     active boolean;
     levels smallint[];
@@ -111,16 +112,20 @@ begin
                and case when f.next_xid is null then pg_current_xact_id_if_assigned() is null
                         else pg_snapshot_xmin(pg_current_snapshot())::text::bigint >= f.next_xid
                              or f.noted_at <= moment - case when f.held_up then interval '250 ms' else interval '1 s' end end,
-           f.quiet >= 2, f.swept_at < moment - interval '1 minute'
-      into seen, known, floor_due, floor_seq, had_no_xid, sound, ripe, quiet, unswept
+           f.quiet >= 2, f.swept_at < moment - interval '1 minute', array(select p.topic from "{{schema}}"."{{queue}}_paused" p)
+      into seen, known, floor_due, floor_seq, had_no_xid, sound, ripe, quiet, unswept, paused
       from "{{schema}}"."{{queue}}_floor" f order by f.n desc limit 1;
     if seen is null then
         seen := 0;
         known := '{}';
         floor_due := '{}';
         floor_seq := '{}';
+        paused := array(select p.topic from "{{schema}}"."{{queue}}_paused" p);
     elsif not sound then
         floor_due := array_fill('-infinity'::timestamptz, array[cardinality(known)]);
+    end if;
+    if paused <> '{}' then
+        except_topics := except_topics || paused;
     end if;
     loop
         room := batch;

@@ -1,4 +1,4 @@
--- What the health checks look at. Each statement reads only, and walks no more of a queue than its front.
+-- What the health checks look at. Each statement reads only, and walks no more of a queue than its front, and what is paused in it.
 
 -- The front of a queue: what is due, what is claimed, who was seen. Parameters: overdue and stuck after so many seconds, rows of one
 -- priority at most.
@@ -22,6 +22,7 @@ front as materialized (
           from "{{schema}}"."{{queue}}" q
          where not q.parked and q.priority = p.level::smallint and q.due_at <= moment.at
            and (q.due_at, q.seq) > (coalesce(floors.due_at, '-infinity'), coalesce(floors.seq, 0))
+           and (q.status = 1 and q.locked_until > moment.at or q.topic <> all (array(select p.topic from "{{schema}}"."{{queue}}_paused" p)))
          order by q.due_at, q.seq limit $3) o),
 judged as (
     select f.due_at, f.locked_until, f.owner, f.status = 1 as claimed,

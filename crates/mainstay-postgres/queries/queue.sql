@@ -104,6 +104,17 @@ select m.id, m.message_id, m.topic, case when $9::boolean then null else m.paylo
  order by m.id desc
  limit $8
 
+-- Sorted by the server once, and sent as it is read.
+-- name: export
+select m.id, m.message_id, m.topic, m.payload, m.correlation_id, m.status, m.reason, m.attempts, m.created_at, m.requested_due_at,
+       m.due_at, m.expires_at, m.owner, m.locked_until, m.generation, m.processed_at, m.processed_by, m.last_error, m.priority,
+       m.ordering_key, m.idempotency_key, m.headers::text, m.hold_on_failure, m.seq
+  from "{{schema}}"."{{queue}}_message" m
+ where ($1::text is null or m.topic = $1) and ($2::smallint is null or m.status = $2) and ($3::text is null or m.reason = $3)
+   and ($4::text is null or m.correlation_id = $4)
+   and ($5::timestamptz is null or m.processed_at >= $5) and ($6::timestamptz is null or m.processed_at < $6)
+ order by m.seq
+
 -- name: cancel
 select c.id, nullif(current_setting('mainstay.joins', true), '') from "{{schema}}"."{{queue}}_cancel"($1, "{{schema}}"."{{audit}}_as"($2, $3)) c(id)
 
@@ -115,6 +126,15 @@ select r.id from "{{schema}}"."{{queue}}_requeue_where"($1, $2, $3, $4, $5, corr
 
 -- name: release_key
 select "{{schema}}"."{{queue}}_release_key"($1, "{{schema}}"."{{audit}}_as"($2, $3))
+
+-- name: pause
+select "{{schema}}"."{{queue}}_pause"($1, $2, "{{schema}}"."{{audit}}_as"($3, $4))
+
+-- name: resume
+select "{{schema}}"."{{queue}}_resume"($1, "{{schema}}"."{{audit}}_as"($2, $3))
+
+-- name: paused
+select p.topic, p.paused_at, p.paused_by, p.reason from "{{schema}}"."{{queue}}_list_paused"() p
 
 -- name: stats
 select s.ready, s.scheduled, s.in_progress, s.lapsed, s.done, s.failed, s.held_keys, s.oldest_ready_age_seconds

@@ -13,6 +13,7 @@ mod audit;
 mod cursor;
 mod diagnosis;
 mod error;
+mod export;
 mod fanout;
 mod fleet;
 mod gathering;

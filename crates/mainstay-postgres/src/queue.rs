@@ -7,7 +7,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use mainstay_core::audit::Actor;
 use mainstay_core::outbox::{
-    Enqueued, MessageFilter, OutboxMessage, OutboxStats, Page, PreparedMessage, Retention,
+    Enqueued, MessageExport, MessageFilter, OutboxMessage, OutboxStats, Page, PausedTopic, PreparedMessage,
+    Retention,
 };
 use mainstay_core::queue::{ClaimBatch, ClaimHandle, ClaimRequest, Settled, Settlement, Status};
 use mainstay_core::store::{Capabilities, OutboxStore, QueueStore, StoreTransaction, WaitRequest, Wake};
@@ -18,6 +19,7 @@ use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use crate::cursor::Cursors;
+use crate::export::PostgresExport;
 use crate::gathering::Gathering;
 use crate::moment::Moment;
 use crate::parameters::{Settlements, claims};
@@ -253,6 +255,10 @@ impl OutboxStore for PostgresQueue {
         rows.iter().map(|row| rows::message(LIST, row)).collect()
     }
 
+    async fn export(&self, filter: &MessageFilter) -> Result<Box<dyn MessageExport>> {
+        Ok(Box::new(PostgresExport::begin(&self.connections, &self.statements, filter).await?))
+    }
+
     async fn cancel(&self, ids: &[WorkItemId], by: Option<&Actor>) -> Result<Vec<WorkItemId>> {
         const CANCEL: &str = "outbox.cancel";
         let ids: Vec<Uuid> = ids.iter().map(WorkItemId::as_uuid).collect();
@@ -295,6 +301,27 @@ impl OutboxStore for PostgresQueue {
         let parameters: [Parameter<'_>; 3] = [(&key, Type::TEXT), (&by, Type::TEXT), (&about, Type::TEXT)];
         let rows = self.query(RELEASE, &self.statements.release_key, &parameters).await?;
         rows::value(RELEASE, &rows)
+    }
+
+    async fn pause(&self, topic: &str, reason: Option<&str>, by: &Actor) -> Result<bool> {
+        const PAUSE: &str = "outbox.pause";
+        let (by, about) = (by.as_str(), by.correlation_id());
+        let parameters: [Parameter<'_>; 4] =
+            [(&topic, Type::TEXT), (&reason, Type::TEXT), (&by, Type::TEXT), (&about, Type::TEXT)];
+        rows::value(PAUSE, &self.query(PAUSE, &self.statements.pause, &parameters).await?)
+    }
+
+    async fn resume(&self, topic: &str, by: &Actor) -> Result<bool> {
+        const RESUME: &str = "outbox.resume";
+        let (by, about) = (by.as_str(), by.correlation_id());
+        let parameters: [Parameter<'_>; 3] = [(&topic, Type::TEXT), (&by, Type::TEXT), (&about, Type::TEXT)];
+        rows::value(RESUME, &self.query(RESUME, &self.statements.resume, &parameters).await?)
+    }
+
+    async fn paused(&self) -> Result<Vec<PausedTopic>> {
+        const PAUSED: &str = "outbox.paused";
+        let rows = self.query(PAUSED, &self.statements.paused, &[]).await?;
+        rows.iter().map(|row| rows::paused(PAUSED, row)).collect()
     }
 
     async fn stats(&self) -> Result<OutboxStats> {

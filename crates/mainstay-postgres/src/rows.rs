@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use mainstay_core::join::{Counted, answer};
-use mainstay_core::outbox::{Enqueued, Headers, OutboxMessage, OutboxStats, TopicStats};
+use mainstay_core::outbox::{Enqueued, Headers, OutboxMessage, OutboxStats, PausedTopic, TopicStats};
 use mainstay_core::queue::{
     ClaimBatch, ClaimHandle, Claimed, FailureReason, Rejected, Settled, Settlement, Status,
 };
@@ -207,6 +207,11 @@ pub(crate) fn message(operation: &'static str, row: &Row) -> Result<OutboxMessag
     message.idempotency_key = row.get(20)?;
     message.headers = row.headers(21)?;
     Ok(message)
+}
+
+pub(crate) fn paused(operation: &'static str, row: &Row) -> Result<PausedTopic> {
+    let row = Reader::new(operation, row);
+    Ok(PausedTopic::new(row.get::<&str>(0)?, row.time(1)?, row.get::<&str>(2)?, row.get(3)?))
 }
 
 pub(crate) fn stats(totals: &[Row], topics: &[Row]) -> Result<OutboxStats> {

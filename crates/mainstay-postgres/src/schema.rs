@@ -50,6 +50,12 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
     Migration::once(10, "operations", include_str!("../migrations/0010_operations.sql")),
     Migration::once(11, "expected_version", include_str!("../migrations/0011_expected_version.sql")),
     Migration::once(12, "inbox_claims", include_str!("../migrations/0012_inbox_claims.sql")),
+    Migration {
+        version: 13,
+        name: "pause",
+        sql: include_str!("../migrations/0013_pause.sql"),
+        over: &Queue::ALL,
+    },
 ];
 
 /// A file of functions and the queues it is made for.
@@ -74,6 +80,7 @@ const FUNCTIONS: &[Functions] = &[
     Functions::once(include_str!("../functions/audit_write.sql")),
     Functions::of_every_queue(include_str!("../functions/queue_wake.sql")),
     Functions::of_every_queue(include_str!("../functions/queue_lane.sql")),
+    Functions::of_every_queue(include_str!("../functions/queue_pause.sql")),
     Functions::of_every_queue(include_str!("../functions/queue_add.sql")),
     // What has rules of its own for getting in has functions of its own for it.
     Functions { sql: include_str!("../functions/queue_enqueue.sql"), over: &[Queue::Outbox, Queue::Timers] },

@@ -1,4 +1,4 @@
--- What the health checks look at. Each statement reads only, and walks no more of a queue than its front.
+-- What the health checks look at. Each statement reads only, and walks no more of a queue than its front, and what is paused in it.
 
 -- name: due
 -- 1 now, 2 priority, 3 overdue if due by then, 4 rows at most. How many are overdue, and when the first that anybody could claim was due.
@@ -6,6 +6,7 @@
 SELECT count(CASE WHEN f.due_at <= ?3 THEN 1 END), min(f.due_at)
   FROM (SELECT o.seq, o.due_at, o.ordering_key FROM "{{schema}}_{{queue}}" o
          WHERE o.status = 0 AND o.parked = 0 AND o.priority = ?2 AND o.due_at <= ?1
+           AND o.topic NOT IN (SELECT p.topic FROM "{{schema}}_{{queue}}_paused" p)
          ORDER BY o.due_at LIMIT ?4) f
  WHERE f.ordering_key IS NULL OR (
        f.seq = (SELECT min(a.seq) FROM "{{schema}}_{{queue}}" a WHERE a.ordering_key = f.ordering_key)
@@ -16,6 +17,7 @@ SELECT count(CASE WHEN f.due_at <= ?3 THEN 1 END), min(f.due_at)
 SELECT count(CASE WHEN f.locked_until <= ?3 THEN 1 END), min(f.locked_until)
   FROM (SELECT o.locked_until FROM "{{schema}}_{{queue}}" o
          WHERE o.status = 1 AND o.priority = ?2 AND o.locked_until <= ?1
+           AND o.topic NOT IN (SELECT p.topic FROM "{{schema}}_{{queue}}_paused" p)
          ORDER BY o.locked_until LIMIT ?4) f;
 
 -- name: busy

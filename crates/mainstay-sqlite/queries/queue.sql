@@ -51,7 +51,7 @@ ORDER BY 1 DESC;
 -- name: claim_candidates
 -- 1 now, 2 priority, 3 only these topics (JSON array or null), 4 not these topics (likewise), 5 delivery limit, 6 rows at most.
 -- Verdict 0: claim it, 1: expired, 2: delivered too often, 3: has to wait for its ordering key, so park it.
--- Left out: the first of a key that was overtaken while it was in the history. It waits for the one that is running.
+-- Left out: what is paused, and the first of a key that was overtaken while it was in the history. It waits for the one that is running.
 SELECT o.seq, o.due_at,
        CASE WHEN o.ordering_key IS NOT NULL AND (
                      o.seq <> (SELECT min(a.seq) FROM "{{schema}}_{{queue}}" a WHERE a.ordering_key = o.ordering_key)
@@ -63,6 +63,7 @@ SELECT o.seq, o.due_at,
  WHERE o.status = 0 AND o.parked = 0 AND o.priority = ?2 AND o.due_at <= ?1
    AND (?3 IS NULL OR o.topic IN (SELECT value FROM json_each(?3)))
    AND (?4 IS NULL OR o.topic NOT IN (SELECT value FROM json_each(?4)))
+   AND o.topic NOT IN (SELECT p.topic FROM "{{schema}}_{{queue}}_paused" p)
    AND (o.ordering_key IS NULL OR NOT EXISTS (
         SELECT 1 FROM "{{schema}}_{{queue}}" r
          WHERE r.ordering_key = o.ordering_key AND r.status = 1 AND r.locked_until > ?1 AND r.seq > o.seq))
@@ -78,6 +79,7 @@ SELECT o.seq, o.due_at,
  WHERE o.status = 1 AND o.priority = ?2 AND o.locked_until <= ?1
    AND (?3 IS NULL OR o.topic IN (SELECT value FROM json_each(?3)))
    AND (?4 IS NULL OR o.topic NOT IN (SELECT value FROM json_each(?4)))
+   AND o.topic NOT IN (SELECT p.topic FROM "{{schema}}_{{queue}}_paused" p)
    AND (o.ordering_key IS NULL OR NOT EXISTS (
         SELECT 1 FROM "{{schema}}_{{queue}}" r
          WHERE r.ordering_key = o.ordering_key AND r.status = 1 AND r.locked_until > ?1 AND r.seq > o.seq))
@@ -222,6 +224,17 @@ SELECT id FROM "{{schema}}_{{queue}}_history"
 -- 1 ordering key.
 DELETE FROM "{{schema}}_{{queue}}_hold" WHERE ordering_key = ?1;
 
+-- name: pause
+-- 1 topic, 2 now, 3 by whom, 4 why. No change: it is paused already.
+INSERT INTO "{{schema}}_{{queue}}_paused" (topic, paused_at, paused_by, reason) VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING;
+
+-- name: resume
+-- 1 topic.
+DELETE FROM "{{schema}}_{{queue}}_paused" WHERE topic = ?1;
+
+-- name: paused
+SELECT topic, paused_at, paused_by, reason FROM "{{schema}}_{{queue}}_paused" ORDER BY topic;
+
 -- name: get
 -- 1 id.
 SELECT id, message_id, topic, payload, correlation_id, status, reason, attempts, created_at, requested_due_at, due_at, expires_at,
@@ -245,6 +258,24 @@ SELECT id, message_id, topic, CASE WHEN ?9 THEN NULL ELSE payload END, correlati
  WHERE id < ?1 AND (?2 IS NULL OR topic = ?2) AND (?3 IS NULL OR status = ?3) AND (?5 IS NULL OR correlation_id = ?5)
    AND (?4 IS NULL OR reason = ?4) AND (?6 IS NULL OR processed_at >= ?6) AND (?7 IS NULL OR processed_at < ?7)
  ORDER BY 1 DESC LIMIT ?8;
+
+-- name: export
+-- 1 after this place, 2 topic, 3 status, 4 reason, 5 correlation id, 6 settled at or after, 7 settled before, 8 rows at most.
+-- By place, which a message keeps when it is settled or requeued: so none is left out or comes twice, however long it takes.
+SELECT id, message_id, topic, payload, correlation_id, status, NULL AS reason, attempts, created_at, requested_due_at, due_at,
+       expires_at, owner, locked_until, generation, NULL AS processed_at, NULL AS processed_by, last_error, priority,
+       ordering_key, idempotency_key, headers, hold_on_failure, seq
+  FROM "{{schema}}_{{queue}}"
+ WHERE seq > ?1 AND (?2 IS NULL OR topic = ?2) AND (?3 IS NULL OR status = ?3) AND (?5 IS NULL OR correlation_id = ?5)
+   AND ?4 IS NULL AND ?6 IS NULL AND ?7 IS NULL
+UNION ALL
+SELECT id, message_id, topic, payload, correlation_id, status, reason, attempts, created_at, requested_due_at, due_at,
+       expires_at, NULL, NULL, generation, processed_at, processed_by, last_error, priority,
+       ordering_key, idempotency_key, headers, hold_on_failure, seq
+  FROM "{{schema}}_{{queue}}_history"
+ WHERE seq > ?1 AND (?2 IS NULL OR topic = ?2) AND (?3 IS NULL OR status = ?3) AND (?5 IS NULL OR correlation_id = ?5)
+   AND (?4 IS NULL OR reason = ?4) AND (?6 IS NULL OR processed_at >= ?6) AND (?7 IS NULL OR processed_at < ?7)
+ ORDER BY seq LIMIT ?8;
 
 -- name: stats_open
 -- 1 now. By topic.
@@ -277,7 +308,7 @@ DELETE FROM "{{schema}}_{{queue}}_history" WHERE seq = ?1;
 -- name: next_due
 -- 1 now, 2 only these topics (JSON array or null), 3 not these topics (likewise).
 -- When there will be something to claim: the first due time of each priority and the first lapse of a lease.
--- What waits for its ordering key does not count, or a waiter would be woken for nothing without end.
+-- What waits for its ordering key or is paused does not count, or a waiter would be woken for nothing without end.
 WITH RECURSIVE
 ready(level) AS (
     SELECT max(priority) FROM "{{schema}}_{{queue}}" WHERE status = 0 AND parked = 0
@@ -294,6 +325,7 @@ SELECT min(due) FROM (
              WHERE o.status = 0 AND o.parked = 0 AND o.priority = ready.level
                AND (?2 IS NULL OR o.topic IN (SELECT value FROM json_each(?2)))
                AND (?3 IS NULL OR o.topic NOT IN (SELECT value FROM json_each(?3)))
+               AND o.topic NOT IN (SELECT p.topic FROM "{{schema}}_{{queue}}_paused" p)
                AND (o.ordering_key IS NULL OR (
                     o.seq = (SELECT min(a.seq) FROM "{{schema}}_{{queue}}" a WHERE a.ordering_key = o.ordering_key)
                     AND NOT EXISTS (SELECT 1 FROM "{{schema}}_{{queue}}_hold" h WHERE h.ordering_key = o.ordering_key)
@@ -306,6 +338,7 @@ SELECT min(due) FROM (
              WHERE o.status = 1 AND o.priority = leased.level
                AND (?2 IS NULL OR o.topic IN (SELECT value FROM json_each(?2)))
                AND (?3 IS NULL OR o.topic NOT IN (SELECT value FROM json_each(?3)))
+               AND o.topic NOT IN (SELECT p.topic FROM "{{schema}}_{{queue}}_paused" p)
              ORDER BY o.locked_until LIMIT 1)
       FROM leased);
 

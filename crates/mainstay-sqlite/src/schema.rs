@@ -36,6 +36,12 @@ pub const MIGRATIONS: &[Migration] = &[
     Migration::once(8, "audit", include_str!("../migrations/0008_audit.sql")),
     Migration::once(9, "operations", include_str!("../migrations/0009_operations.sql")),
     Migration::once(10, "keys_first", include_str!("../migrations/0010_keys_first.sql")),
+    Migration {
+        version: 11,
+        name: "pause",
+        sql: include_str!("../migrations/0011_pause.sql"),
+        over: &Queue::ALL,
+    },
     Migration::once(12, "inbox_claims", include_str!("../migrations/0012_inbox_claims.sql")),
 ];
 

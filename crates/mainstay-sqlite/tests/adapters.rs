@@ -282,6 +282,9 @@ mod disguise {
         async fn list(&self, filter: &MessageFilter, page: Page) -> Result<Vec<OutboxMessage>> {
             self.0.list(filter, page).await
         }
+        async fn export(&self, filter: &MessageFilter) -> Result<Box<dyn MessageExport>> {
+            self.0.export(filter).await
+        }
         async fn cancel(&self, ids: &[WorkItemId], by: Option<&Actor>) -> Result<Vec<WorkItemId>> {
             self.0.cancel(ids, by).await
         }
@@ -298,6 +301,15 @@ mod disguise {
         }
         async fn release_key(&self, key: &str, by: &Actor) -> Result<bool> {
             self.0.release_key(key, by).await
+        }
+        async fn pause(&self, topic: &str, reason: Option<&str>, by: &Actor) -> Result<bool> {
+            self.0.pause(topic, reason, by).await
+        }
+        async fn resume(&self, topic: &str, by: &Actor) -> Result<bool> {
+            self.0.resume(topic, by).await
+        }
+        async fn paused(&self) -> Result<Vec<PausedTopic>> {
+            self.0.paused().await
         }
         async fn stats(&self) -> Result<OutboxStats> {
             self.0.stats().await

@@ -84,9 +84,10 @@ async fn version_1_is_upgraded_with_messages_in_every_state() {
     let sqlite = Sqlite::open(&path).await.unwrap();
     let wanted = MIGRATIONS.last().unwrap().version;
     assert_eq!(sqlite.schema().status().await.unwrap(), SchemaStatus::Outdated { found: 1, wanted });
-    // Version 1 did not ask for joins; this program does, and finds none.
+    // Version 1 asked neither for joins nor for what is paused; this program does, and finds none.
     let aside = rusqlite::Connection::open(&path).unwrap();
-    aside.execute_batch("CREATE TABLE infra_joins (status INTEGER)").unwrap();
+    let new = "CREATE TABLE infra_joins (status INTEGER); CREATE TABLE infra_outbox_paused (topic TEXT)";
+    aside.execute_batch(new).unwrap();
     let outbox = Outbox::new(sqlite.outbox());
     let owner = OwnerToken::new();
     let message = |topic: &str| Message::new(topic, format!("payload of {topic}"));
@@ -121,7 +122,7 @@ async fn version_1_is_upgraded_with_messages_in_every_state() {
     assert!(counts(&before).iter().all(|count| *count > 0), "{before:?}");
     assert!(before.ready > 0 && before.scheduled > 0, "{before:?}");
 
-    aside.execute_batch("DROP TABLE infra_joins").unwrap();
+    aside.execute_batch("DROP TABLE infra_joins; DROP TABLE infra_outbox_paused").unwrap();
     let current = SchemaStatus::Current { version: wanted };
     assert_eq!(sqlite.schema().deploy().await.unwrap(), current);
     assert_eq!(sqlite.schema().deploy().await.unwrap(), current, "and again");

@@ -1,4 +1,4 @@
--- What the health checks look at. Each reads only, waits for nobody, and walks no more of a queue than its front.
+-- What the health checks look at. Each reads only, waits for nobody, and walks no more of a queue than its front, and what is paused in it.
 
 -- The front of a queue: what is due, what is claimed, who was seen. What waits for its ordering key nobody could claim.
 ALTER PROCEDURE "{{schema}}"."{{queue}}_Front"
@@ -10,6 +10,7 @@ AS
 BEGIN
     SET NOCOUNT ON;
     DECLARE @Now DATETIME2(6) = SYSUTCDATETIME();
+    DECLARE @Paused BIT = CASE WHEN EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}_paused" WITH (NOLOCK)) THEN 1 ELSE 0 END;
     DECLARE @Overdue DATETIME2(6) = DATEADD(SECOND, -CAST(FLOOR(@OverdueSeconds) % 86400 AS INT), DATEADD(DAY, -CAST(FLOOR(@OverdueSeconds / 86400) AS INT), @Now));
     DECLARE @Stuck DATETIME2(6) = DATEADD(SECOND, -CAST(FLOOR(@StuckSeconds) % 86400 AS INT), DATEADD(DAY, -CAST(FLOOR(@StuckSeconds / 86400) AS INT), @Now));
     DECLARE @Ready TABLE ("Seq" BIGINT NOT NULL PRIMARY KEY, "DueAt" DATETIME2(6) NOT NULL);
@@ -18,7 +19,9 @@ BEGIN
     SELECT x."Seq", x."DueAt"
       FROM (VALUES (9), (8), (7), (6), (5), (4), (3), (2), (1), (0), (-1), (-2), (-3), (-4), (-5), (-6), (-7), (-8), (-9)) v(p)
      CROSS APPLY (SELECT TOP (@MaxRows) o."Seq", o."DueAt", o."OrderingKey" FROM "{{schema}}"."{{queue}}" o WITH (NOLOCK)
-                   WHERE o."Status" = 0 AND o."Priority" = v.p AND o."DueAt" <= @Now ORDER BY o."DueAt", o."Seq") x
+                   WHERE o."Status" = 0 AND o."Priority" = v.p AND o."DueAt" <= @Now
+                     AND (@Paused = 0 OR NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}_paused" x WITH (NOLOCK) WHERE x."Topic" = o."Topic"))
+                   ORDER BY o."DueAt", o."Seq") x
      WHERE x."OrderingKey" IS NULL
         OR (NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}_hold" h WITH (NOLOCK) WHERE h."OrderingKey" = x."OrderingKey")
             AND NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}" a WITH (NOLOCK) WHERE a."OrderingKey" = x."OrderingKey" AND a."Seq" < x."Seq"));
@@ -26,7 +29,9 @@ BEGIN
     SELECT x."Seq", x."LockedUntil", x."OwnerToken"
       FROM (VALUES (9), (8), (7), (6), (5), (4), (3), (2), (1), (0), (-1), (-2), (-3), (-4), (-5), (-6), (-7), (-8), (-9)) v(p)
      CROSS APPLY (SELECT TOP (@MaxRows) o."Seq", o."LockedUntil", o."OwnerToken" FROM "{{schema}}"."{{queue}}" o WITH (NOLOCK)
-                   WHERE o."Status" = 1 AND o."Priority" = v.p ORDER BY o."LockedUntil", o."Seq") x;
+                   WHERE o."Status" = 1 AND o."Priority" = v.p
+                     AND (o."LockedUntil" > @Now OR @Paused = 0 OR NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}_paused" x WITH (NOLOCK) WHERE x."Topic" = o."Topic"))
+                   ORDER BY o."LockedUntil", o."Seq") x;
     DECLARE @Done DATETIME2(6) = (SELECT MAX(h."ProcessedAt") FROM "{{schema}}"."{{queue}}_history" h WITH (NOLOCK) WHERE h."Status" = 2);
     DECLARE @Failed DATETIME2(6) = (
         SELECT CASE WHEN l."ProcessedBy" IS NOT NULL THEN l."ProcessedAt" END

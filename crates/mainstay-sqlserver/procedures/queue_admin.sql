@@ -42,6 +42,41 @@ BEGIN
      ORDER BY UPPER(CAST(m."Id" AS CHAR(36))) DESC;
 END
 GO
+-- All of them in the order of their enqueueing, page by page. By place, which an item keeps when it is settled or requeued: so none is left out or comes twice.
+ALTER PROCEDURE "{{schema}}"."{{queue}}_Export"
+    @After BIGINT = NULL,
+    @Topic NVARCHAR(510) = NULL,
+    @Status INT = NULL,
+    @Reason NVARCHAR(20) = NULL,
+    @CorrelationId NVARCHAR(510) = NULL,
+    @SettledAfter DATETIME2(6) = NULL,
+    @SettledBefore DATETIME2(6) = NULL,
+    @MaxRows INT = 100
+AS
+BEGIN
+    SET NOCOUNT ON;
+    DECLARE @Place BIGINT = COALESCE(@After, -9223372036854775807);
+    DECLARE @Pick TABLE ("Seq" BIGINT NOT NULL PRIMARY KEY, "HoldOnFailure" BIT NOT NULL);
+    INSERT INTO @Pick ("Seq", "HoldOnFailure")
+    SELECT TOP (@MaxRows) x."Seq", x."HoldOnFailure"
+      FROM (SELECT o."Seq", o."HoldOnFailure" FROM "{{schema}}"."{{queue}}" o
+             WHERE o."Seq" > @Place AND (@Topic IS NULL OR o."Topic" = @Topic) AND (@Status IS NULL OR o."Status" = @Status)
+               AND (@CorrelationId IS NULL OR o."CorrelationId" = @CorrelationId) AND @Reason IS NULL AND @SettledAfter IS NULL AND @SettledBefore IS NULL
+            UNION ALL
+            SELECT h."Seq", h."HoldOnFailure" FROM "{{schema}}"."{{queue}}_history" h
+             WHERE h."Seq" > @Place AND (@Topic IS NULL OR h."Topic" = @Topic) AND (@Status IS NULL OR h."Status" = @Status)
+               AND (@CorrelationId IS NULL OR h."CorrelationId" = @CorrelationId) AND (@Reason IS NULL OR h."Reason" = @Reason)
+               AND (@SettledAfter IS NULL OR h."ProcessedAt" >= @SettledAfter) AND (@SettledBefore IS NULL OR h."ProcessedAt" < @SettledBefore)) x
+     ORDER BY x."Seq";
+    SELECT m."Id" AS id, m."MessageId" AS message_id, m."Topic" AS topic, m."Payload" AS payload, m."CorrelationId" AS correlation_id, m."Status" AS status,
+           m."Reason" AS reason, m."Attempts" AS attempts, m."CreatedAt" AS created_at, m."RequestedDueAt" AS requested_due_at, m."DueAt" AS due_at, m."ExpiresAt" AS expires_at,
+           m."OwnerToken" AS owner_token, m."LockedUntil" AS locked_until, m."Generation" AS generation, m."ProcessedAt" AS processed_at, m."ProcessedBy" AS processed_by,
+           m."LastError" AS last_error, m."Priority" AS priority, m."OrderingKey" AS ordering_key, m."IdempotencyKey" AS idempotency_key, m."Headers" AS headers,
+           CAST(p."HoldOnFailure" AS INT) AS hold_on_failure, m."Seq" AS seq
+      FROM "{{schema}}"."{{queue}}_message" m JOIN @Pick p ON p."Seq" = m."Seq"
+     ORDER BY m."Seq";
+END
+GO
 ALTER PROCEDURE "{{schema}}"."{{queue}}_Stats"
     -- Also what is done, and the topics, for which the history is walked through.
     @Whole BIT = 1
@@ -66,7 +101,7 @@ BEGIN
          GROUP BY t."Topic" ORDER BY t."Topic";
 END
 GO
--- When there will be something to claim, in microseconds from now: 0 if it is due, null if nothing is planned. What waits for its ordering key does not
+-- When there will be something to claim, in microseconds from now: 0 if it is due, null if nothing is planned. What waits for its ordering key or is paused does not
 -- count, or a waiter would be woken for nothing without end.
 ALTER PROCEDURE "{{schema}}"."{{queue}}_NextDue"
     @OnlyTopics NVARCHAR(MAX) = NULL,
@@ -75,6 +110,7 @@ AS
 BEGIN
     SET NOCOUNT ON;
     DECLARE @Now DATETIME2(6) = SYSUTCDATETIME();
+    DECLARE @Paused BIT = CASE WHEN EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}_paused" WITH (NOLOCK)) THEN 1 ELSE 0 END;
     DECLARE @Ready DATETIME2(6) = (
         SELECT MIN(x."DueAt")
           FROM (VALUES (9), (8), (7), (6), (5), (4), (3), (2), (1), (0), (-1), (-2), (-3), (-4), (-5), (-6), (-7), (-8), (-9)) v(p)
@@ -83,6 +119,7 @@ BEGIN
                 WHERE o."Status" = 0 AND o."Priority" = v.p
                   AND (@OnlyTopics IS NULL OR o."Topic" IN (SELECT t."value" COLLATE Latin1_General_BIN2 FROM STRING_SPLIT(@OnlyTopics, NCHAR(31)) t))
                   AND (@ExceptTopics IS NULL OR o."Topic" NOT IN (SELECT t."value" COLLATE Latin1_General_BIN2 FROM STRING_SPLIT(@ExceptTopics, NCHAR(31)) t))
+                  AND (@Paused = 0 OR NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}_paused" x WITH (NOLOCK) WHERE x."Topic" = o."Topic"))
                   AND (o."OrderingKey" IS NULL OR (
                        NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}" a WITH (NOLOCK) WHERE a."OrderingKey" = o."OrderingKey" AND a."Seq" < o."Seq")
                        AND NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}_hold" h WITH (NOLOCK) WHERE h."OrderingKey" = o."OrderingKey")
@@ -93,7 +130,8 @@ BEGIN
         SELECT MIN(o."LockedUntil") FROM "{{schema}}"."{{queue}}" o WITH (NOLOCK)
          WHERE o."Status" = 1
            AND (@OnlyTopics IS NULL OR o."Topic" IN (SELECT t."value" COLLATE Latin1_General_BIN2 FROM STRING_SPLIT(@OnlyTopics, NCHAR(31)) t))
-           AND (@ExceptTopics IS NULL OR o."Topic" NOT IN (SELECT t."value" COLLATE Latin1_General_BIN2 FROM STRING_SPLIT(@ExceptTopics, NCHAR(31)) t)));
+           AND (@ExceptTopics IS NULL OR o."Topic" NOT IN (SELECT t."value" COLLATE Latin1_General_BIN2 FROM STRING_SPLIT(@ExceptTopics, NCHAR(31)) t))
+           AND (@Paused = 0 OR NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}_paused" x WITH (NOLOCK) WHERE x."Topic" = o."Topic")));
     DECLARE @Due DATETIME2(6) = CASE WHEN @Lapse IS NULL OR @Ready < @Lapse THEN @Ready ELSE @Lapse END;
     SELECT CASE WHEN @Due <= @Now THEN 0 ELSE DATEDIFF_BIG(MICROSECOND, @Now, @Due) END AS due_in;
 END

@@ -36,6 +36,8 @@ BEGIN
     END
     DECLARE @Own BIT = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
     DECLARE @Now DATETIME2(6) = SYSUTCDATETIME();
+    -- Mostly nothing is paused, and then nothing is looked up for each row. Read without waiting: who pauses or resumes is about to commit.
+    DECLARE @Paused BIT = CASE WHEN EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}_paused" WITH (NOLOCK)) THEN 1 ELSE 0 END;
     DECLARE @Until DATETIME2(6), @Key NVARCHAR(510), @Got INT;
     DECLARE @Turn INT, @Last INT, @Depth INT, @Share INT, @Level SMALLINT, @Quota INT, @Want INT, @Room INT, @Found INT, @Walked INT = 0, @Rounds INT = 0;
     DECLARE @Visit TABLE ("Turn" INT NOT NULL PRIMARY KEY, "Priority" SMALLINT NOT NULL, "Quota" INT NOT NULL);
@@ -91,6 +93,7 @@ BEGIN
                  WHERE o."Status" = 1 AND o."Priority" = @Level AND o."LockedUntil" <= @Now
                    AND (@OnlyTopics IS NULL OR o."Topic" IN (SELECT t."value" COLLATE Latin1_General_BIN2 FROM STRING_SPLIT(@OnlyTopics, NCHAR(31)) t))
                    AND (@ExceptTopics IS NULL OR o."Topic" NOT IN (SELECT t."value" COLLATE Latin1_General_BIN2 FROM STRING_SPLIT(@ExceptTopics, NCHAR(31)) t))
+                   AND (@Paused = 0 OR NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}_paused" x WITH (NOLOCK) WHERE x."Topic" = o."Topic"))
                    AND NOT EXISTS (SELECT 1 FROM @Pick p WHERE p."Seq" = o."Seq")
                    AND (o."OrderingKey" IS NULL OR (
                         NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}" a WITH (NOLOCK) WHERE a."OrderingKey" = o."OrderingKey" AND a."Seq" < o."Seq")
@@ -108,6 +111,7 @@ BEGIN
                      WHERE o."Status" = 0 AND o."Priority" = @Level AND o."DueAt" <= @Now
                        AND (@OnlyTopics IS NULL OR o."Topic" IN (SELECT t."value" COLLATE Latin1_General_BIN2 FROM STRING_SPLIT(@OnlyTopics, NCHAR(31)) t))
                        AND (@ExceptTopics IS NULL OR o."Topic" NOT IN (SELECT t."value" COLLATE Latin1_General_BIN2 FROM STRING_SPLIT(@ExceptTopics, NCHAR(31)) t))
+                       AND (@Paused = 0 OR NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}_paused" x WITH (NOLOCK) WHERE x."Topic" = o."Topic"))
                        AND NOT EXISTS (SELECT 1 FROM @Pick p WHERE p."Seq" = o."Seq")
                        AND (o."OrderingKey" IS NULL OR (
                             NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}" a WITH (NOLOCK) WHERE a."OrderingKey" = o."OrderingKey" AND a."Seq" < o."Seq")

@@ -9,6 +9,7 @@ mod allowance;
 mod audit;
 mod driver;
 mod error;
+mod export;
 mod fanout;
 mod fleet;
 mod health;

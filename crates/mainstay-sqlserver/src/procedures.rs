@@ -63,6 +63,12 @@ impl QueueProcedures {
         call.maybe_id("Before", page.before.map(|id| id.as_uuid())).integer("MaxRows", page.limit).step()
     }
 
+    pub(crate) fn export(&self, filter: &MessageFilter, after: Option<i64>, rows: u32) -> Step {
+        let call = self.filtered(self.call("Export"), filter);
+        let call = call.maybe_integer("Status", filter.status.map(Status::code));
+        call.maybe_integer("After", after).integer("MaxRows", rows).step()
+    }
+
     fn filtered(&self, call: Call, filter: &MessageFilter) -> Call {
         let call = call.maybe_text("Topic", filter.topic.as_deref());
         let call = call.maybe_text("Reason", filter.reason.map(|reason| reason.as_str()));
@@ -85,6 +91,18 @@ impl QueueProcedures {
 
     pub(crate) fn release_key(&self, key: &str, by: &Actor) -> Step {
         self.call("ReleaseKey").text("OrderingKey", key).actor(Some(by)).step()
+    }
+
+    pub(crate) fn pause(&self, topic: &str, reason: Option<&str>, by: &Actor) -> Step {
+        self.call("Pause").text("Topic", topic).maybe_text("Reason", reason).actor(Some(by)).step()
+    }
+
+    pub(crate) fn resume(&self, topic: &str, by: &Actor) -> Step {
+        self.call("Resume").text("Topic", topic).actor(Some(by)).step()
+    }
+
+    pub(crate) fn paused(&self) -> Step {
+        self.call("ListPaused").step()
     }
 
     pub(crate) fn stats(&self, whole: bool) -> Step {

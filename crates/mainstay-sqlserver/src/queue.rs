@@ -7,7 +7,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use mainstay_core::audit::Actor;
 use mainstay_core::outbox::{
-    Enqueued, MessageFilter, OutboxMessage, OutboxStats, Page, PreparedMessage, Retention,
+    Enqueued, MessageExport, MessageFilter, OutboxMessage, OutboxStats, Page, PausedTopic, PreparedMessage,
+    Retention,
 };
 use mainstay_core::queue::{ClaimBatch, ClaimHandle, ClaimRequest, Settled, Settlement, Status};
 use mainstay_core::store::{
@@ -17,6 +18,7 @@ use mainstay_core::telemetry::joins_counted;
 use mainstay_core::{Error, ErrorKind, OwnerToken, Result, WorkItemId};
 
 use crate::adapter;
+use crate::export::SqlServerExport;
 use crate::pool::Connections;
 use crate::procedures::QueueProcedures;
 use crate::provider::capabilities;
@@ -194,6 +196,10 @@ impl OutboxStore for SqlServerQueue {
         }
     }
 
+    async fn export(&self, filter: &MessageFilter) -> Result<Box<dyn MessageExport>> {
+        Ok(Box::new(SqlServerExport::new(&self.connections, &self.procedures, filter)))
+    }
+
     async fn cancel(&self, ids: &[WorkItemId], by: Option<&Actor>) -> Result<Vec<WorkItemId>> {
         const CANCEL: &str = "outbox.cancel";
         let rows = self.run(CANCEL, self.procedures.cancel(ids, by)).await?;
@@ -224,6 +230,25 @@ impl OutboxStore for SqlServerQueue {
         let rows = self.run(RELEASE, self.procedures.release_key(key, by)).await?;
         self.waiting.signal();
         rows::only(RELEASE, &rows)?.flag("released")
+    }
+
+    async fn pause(&self, topic: &str, reason: Option<&str>, by: &Actor) -> Result<bool> {
+        const PAUSE: &str = "outbox.pause";
+        let rows = self.run(PAUSE, self.procedures.pause(topic, reason, by)).await?;
+        rows::only(PAUSE, &rows)?.flag("changed")
+    }
+
+    async fn resume(&self, topic: &str, by: &Actor) -> Result<bool> {
+        const RESUME: &str = "outbox.resume";
+        let rows = self.run(RESUME, self.procedures.resume(topic, by)).await?;
+        self.waiting.signal();
+        rows::only(RESUME, &rows)?.flag("changed")
+    }
+
+    async fn paused(&self) -> Result<Vec<PausedTopic>> {
+        const PAUSED: &str = "outbox.paused";
+        let rows = self.run(PAUSED, self.procedures.paused()).await?;
+        rows.iter().map(|row| rows::paused(PAUSED, row)).collect()
     }
 
     async fn stats(&self) -> Result<OutboxStats> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use mainstay_core::join::{Counted, answer};
-use mainstay_core::outbox::{Headers, OutboxMessage, OutboxStats, TopicStats};
+use mainstay_core::outbox::{Headers, OutboxMessage, OutboxStats, PausedTopic, TopicStats};
 use mainstay_core::queue::{ClaimBatch, ClaimHandle, Claimed, FailureReason, Rejected, Status};
 use mainstay_core::{Error, ErrorKind, MessageId, OwnerToken, Result, WorkItemId};
 use serde_json::{Map, Value};
@@ -296,6 +296,12 @@ pub(crate) fn message(operation: &'static str, row: &Row) -> Result<OutboxMessag
 }
 
 /// How many messages stand where: totals and topics are told apart by their columns.
+pub(crate) fn paused(operation: &'static str, row: &Row) -> Result<PausedTopic> {
+    let row = Reader::new(operation, row);
+    let (topic, by) = (row.text("topic")?, row.text("paused_by")?);
+    Ok(PausedTopic::new(topic, row.moment("paused_at")?, by, row.maybe_text("reason")?))
+}
+
 pub(crate) fn stats(operation: &'static str, rows: &[Row]) -> Result<OutboxStats> {
     let mut stats = OutboxStats::default();
     for row in rows {

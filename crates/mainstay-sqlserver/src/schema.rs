@@ -35,6 +35,12 @@ pub const MIGRATIONS: &[Migration] = &[
     Migration::once(8, "joins", include_str!("../migrations/0008_joins.sql")),
     Migration::once(9, "fanout", include_str!("../migrations/0009_fanout.sql")),
     Migration::once(10, "inbox_ledger", include_str!("../migrations/0010_inbox_ledger.sql")),
+    Migration {
+        version: 11,
+        name: "pause",
+        sql: include_str!("../migrations/0011_pause.sql"),
+        over: &Queue::ALL,
+    },
 ];
 
 /// Procedures, and the queues they are made for.
@@ -57,6 +63,7 @@ const PROCEDURES: &[Procedures] = &[
     Procedures::once(include_str!("../procedures/basics.sql")),
     Procedures::once(include_str!("../procedures/audit.sql")),
     Procedures::of_every_queue(include_str!("../procedures/queue_lane.sql")),
+    Procedures::of_every_queue(include_str!("../procedures/queue_pause.sql")),
     Procedures::of_every_queue(include_str!("../procedures/queue_add.sql")),
     // What is received has a procedure of its own for getting in.
     Procedures {

@@ -3,11 +3,12 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::output::{self, Stream};
+use crate::progress::bar;
 use crate::screen::{Screen, bold};
 use crate::text::count;
 
 const TICK: Duration = Duration::from_millis(100);
-const BAR: usize = 24;
 
 /// When a measurement is at its end.
 #[derive(Clone, Copy, Debug)]
@@ -28,7 +29,7 @@ pub(crate) struct Progress {
 impl Progress {
     /// In place on a terminal, if `in_place`; otherwise a line on stderr for each measurement.
     pub(crate) fn new(in_place: bool, quiet: bool) -> Self {
-        Self { screen: if in_place { Screen::on_terminal() } else { None }, quiet, finished: Vec::new() }
+        Self { screen: if in_place { Screen::on(Stream::Out) } else { None }, quiet, finished: Vec::new() }
     }
 
     /// Shows how `counter` comes closer to the goal while `work` runs.
@@ -40,7 +41,7 @@ impl Progress {
         work: impl Future<Output = anyhow::Result<T>>,
     ) -> anyhow::Result<T> {
         if self.screen.is_none() && !self.quiet {
-            eprintln!("measuring {name}");
+            output::note(format_args!("measuring {name}"));
         }
         let started = Instant::now();
         let mut ticks = tokio::time::interval(TICK);
@@ -73,18 +74,10 @@ impl Progress {
             Goal::Count(goal) => reached as f64 / goal as f64,
             Goal::Time(time) => elapsed.as_secs_f64() / time.as_secs_f64().max(1e-3),
         };
-        let part = part.min(1.0);
-        let filled = (part * BAR as f64) as usize;
         let rate = reached as f64 / elapsed.as_secs_f64().max(0.001);
         let mut lines = vec!["mainstay bench; Ctrl-C stops it and tidies up".to_owned(), String::new()];
         lines.extend(self.finished.iter().cloned());
-        lines.push(format!(
-            "  {name:<40} {}{} {:>3.0} %  {}/s",
-            "█".repeat(filled),
-            "░".repeat(BAR - filled),
-            part * 100.0,
-            count(rate as u64)
-        ));
+        lines.push(format!("  {name:<40} {}  {}/s", bar(part), count(rate as u64)));
         screen.draw(&lines);
     }
 }

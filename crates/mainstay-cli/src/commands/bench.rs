@@ -88,14 +88,14 @@ pub(crate) async fn run(arguments: BenchArgs, settings: &Settings) -> anyhow::Re
         let shown = left.iter().take(10).map(|each| format!("\n  {each}")).collect::<String>();
         let more = left.len().saturating_sub(10);
         let more = if more > 0 { format!("\n  and {more} more") } else { String::new() };
-        eprintln!(
+        output::note(format_args!(
             "other measurements have left something behind; unless one is running now, remove it:{shown}{more}"
-        );
+        ));
     }
     let schema = scratch.schema().to_owned();
     let mut signals = Signals::watch(move || {
         screen::restore();
-        eprintln!("quit; what begins with {schema} may be left behind");
+        output::note(format_args!("quit; what begins with {schema} may be left behind"));
     });
     let mut progress = Progress::new(settings.may_draw(), settings.quiet);
     let measured = tokio::select! {

@@ -1,6 +1,5 @@
 //! `mainstay demo`: a small shop on outbox, inbox, timers, a job, a lease, and a fan-out over a fleet, with nothing to set up.
 
-use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +11,7 @@ use tempfile::TempDir;
 
 use crate::database::{Database, IfMissing, connect_postgres, connect_sqlserver};
 use crate::failure::Failure;
+use crate::output::Stream;
 use crate::screen;
 use crate::settings::Settings;
 use crate::shop::{self, Plan, PostgresShop, SCHEMA, SqlServerShop, SqliteShop};
@@ -78,7 +78,7 @@ pub(crate) async fn run(arguments: DemoArgs, settings: &Settings) -> anyhow::Res
         true => "a temporary SQLite file".to_owned(),
         false => database.to_string(),
     };
-    let on_terminal = std::io::stdout().is_terminal() && !settings.json;
+    let on_terminal = Stream::Out.is_terminal() && !settings.json;
     let plan = Plan {
         open_for: arguments.open_for.or(if on_terminal { None } else { Some(UNATTENDED) }),
         rate: f64::from(arguments.rate),

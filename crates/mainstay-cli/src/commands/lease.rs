@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use tokio::process::{Child, Command};
 
 use crate::failure::Failure;
+use crate::output;
 use crate::settings::Settings;
 use crate::signals::Signals;
 use crate::text::{harmless, parse_duration, parse_positive_duration};
@@ -131,8 +132,10 @@ pub(crate) async fn run(command: LeaseCommand, settings: &Settings) -> anyhow::R
             // It lapses by itself where this fails or takes long; the command has ended either way.
             match tokio::time::timeout(RELEASE, lease.close()).await {
                 Ok(Ok(_)) => {}
-                Ok(Err(error)) => eprintln!("the lease could not be released and lapses by itself: {error}"),
-                Err(_) => eprintln!("the lease could not be released in time and lapses by itself"),
+                Ok(Err(error)) => output::note(format_args!(
+                    "the lease could not be released and lapses by itself: {error}"
+                )),
+                Err(_) => output::note("the lease could not be released in time and lapses by itself"),
             }
             tell_end(&arguments.name, ended?, lost, settings)
         }
@@ -285,9 +288,9 @@ impl Supervised {
 
 fn tell(value: &Value, text: &str, settings: &Settings) {
     if settings.json {
-        eprintln!("{value}");
+        output::note(value);
     } else {
-        eprintln!("{}", harmless(text));
+        output::note(harmless(text));
     }
 }
 

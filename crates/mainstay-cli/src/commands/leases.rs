@@ -142,7 +142,7 @@ async fn list(arguments: ListArgs, leases: &Leases, settings: &Settings) -> anyh
         && let Some(last) = found.last()
     {
         let shown = counted(found.len() as u64, "lease");
-        eprintln!("{shown} shown; there may be more: --after {}", harmless(&last.name));
+        output::note(format_args!("{shown} shown; there may be more: --after {}", harmless(&last.name)));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -198,7 +198,7 @@ async fn release(arguments: ReleaseArgs, leases: &Leases, settings: &Settings) -
             Some(owner) => {
                 output::line(format_args!("{} released: {} held it", harmless(name), harmless(owner)))?;
             }
-            None => eprintln!("{refused}"),
+            None => output::note(&refused),
         }
     }
     if owner.is_some() { Ok(ExitCode::SUCCESS) } else { Err(Told(refused).into()) }

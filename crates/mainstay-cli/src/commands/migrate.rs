@@ -81,7 +81,7 @@ pub(crate) async fn run(arguments: MigrateArgs, settings: &Settings) -> anyhow::
         let done = if arguments.check { "current" } else { done };
         output::line(format_args!("{database}: {done}; {status}"))?;
     } else {
-        eprintln!("{database}: not current: {status}");
+        output::note(format_args!("{database}: not current: {status}"));
     }
     Ok(if current { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })
 }

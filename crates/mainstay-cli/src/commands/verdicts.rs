@@ -43,7 +43,7 @@ pub(crate) async fn tell<I: Eq + Hash + Display + Serialize>(
         for Verdict { id, why, .. } in &verdicts {
             match why {
                 None => output::line(format_args!("{id} {verb}"))?,
-                Some(why) => eprintln!("{id} not {verb}: {why}"),
+                Some(why) => output::note(format_args!("{id} not {verb}: {why}")),
             }
         }
     }

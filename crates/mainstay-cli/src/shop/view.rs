@@ -8,6 +8,7 @@ use tokio::time::Instant;
 
 use super::customers::Orders;
 use crate::meter::{Meter, Reading};
+use crate::output::{self, Stream};
 use crate::screen::{Screen, bold, dim};
 use crate::text::{count, milliseconds};
 
@@ -49,12 +50,12 @@ pub(crate) struct View {
 impl View {
     /// In place on a terminal, if `in_place`; otherwise line by line on stderr.
     pub(crate) fn new(location: &str, in_place: bool, quiet: bool) -> Self {
-        let screen = if in_place { Screen::on_terminal() } else { None };
+        let screen = if in_place { Screen::on(Stream::Out) } else { None };
         let medium = match screen {
             Some(screen) => Medium::Screen(screen),
             None if quiet => Medium::Nothing,
             None => {
-                eprintln!("the shop opens on {location}");
+                output::note(format_args!("the shop opens on {location}"));
                 Medium::Lines
             }
         };
@@ -81,7 +82,7 @@ impl View {
         match &self.medium {
             Medium::Nothing => {}
             Medium::Lines if !full_second => {}
-            Medium::Lines => eprintln!("{}", self.line(phase, elapsed, orders, meter, stats)),
+            Medium::Lines => output::note(self.line(phase, elapsed, orders, meter, stats)),
             Medium::Screen(_) => {
                 let lines = self.lines(phase, elapsed, (orders, complete), meter, stats);
                 if let Medium::Screen(screen) = &mut self.medium {

@@ -73,6 +73,10 @@ impl Program {
         for (name, _) in std::env::vars().filter(|(name, _)| own(name)) {
             command.env_remove(name);
         }
+        // What it says must not depend on whose terminal the tests run in.
+        for name in ["NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "COLUMNS"] {
+            command.env_remove(name);
+        }
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         command
     }

@@ -88,6 +88,7 @@ async fn r25_a_database_with_nothing_to_do_is_healthy(fx: &dyn Fixture) {
         "overdue.joins",
         "overdue.outbox",
         "overdue.timers",
+        "paused",
         "schema",
         "stuck",
         "workers",

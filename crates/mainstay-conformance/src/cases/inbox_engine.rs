@@ -6,7 +6,7 @@ use crate::through_inbox::ThroughInbox;
 
 use super::{
     abandon, ack, claim, concurrency, crash, delivery, enqueue, fail, handlers, input, limits, ordering,
-    reap, replay, retry, schema, security, service, wait,
+    pause, reap, replay, retry, schema, security, service, wait,
 };
 
 /// Registers a case under a requirement of the inbox and makes it of one of the outbox's.
@@ -110,6 +110,12 @@ through_the_inbox! { $ inbox_engine_cases:
     mst_040_received_messages_of_a_key_go_one_at_a_time_in_order ["MST-040"] = ordering::mst_040_one_of_a_key_at_a_time_in_order,
     mst_040_a_dead_message_holds_its_key_when_told_to ["MST-040"] = ordering::mst_040_a_failed_message_holds_its_key_when_told_to,
     mst_040_a_held_key_of_the_inbox_goes_on_when_released ["MST-040"] = ordering::mst_040_a_held_key_goes_on_when_released,
+    mst_043_nobody_claims_from_a_paused_topic_of_the_inbox ["MST-043"] = pause::mst_043_nobody_claims_from_a_paused_topic,
+    mst_043_a_received_message_that_runs_when_its_topic_is_paused_goes_on ["MST-043"] = pause::mst_043_what_runs_when_its_topic_is_paused_goes_on,
+    mst_043_a_paused_topic_of_the_inbox_keeps_nobody_awake ["MST-043"] = pause::mst_043_a_paused_topic_keeps_nobody_awake_and_a_resume_wakes,
+    mst_043_a_paused_message_of_the_inbox_keeps_its_place_in_its_ordering_key ["MST-043"] = pause::mst_043_a_paused_message_keeps_its_place_in_its_ordering_key,
+    mst_043_paused_messages_of_the_inbox_are_found_again ["MST-043"] = pause::mst_043_paused_messages_are_found_again_behind_all_that_was_settled,
+    mst_043_what_expires_in_the_inbox_while_paused_fails_after_the_resume ["MST-043"] = pause::mst_043_what_expires_while_paused_fails_after_the_resume,
     r16_a_dead_message_can_be_requeued ["R16"] = replay::r16_a_failed_message_can_be_requeued,
     r16_only_dead_messages_are_requeued ["R16"] = replay::r16_only_failed_messages_are_requeued,
     r16_dead_messages_are_requeued_by_filter ["R16"] = replay::r16_messages_are_requeued_by_filter,

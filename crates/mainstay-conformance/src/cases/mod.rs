@@ -17,6 +17,7 @@ mod doctor;
 mod effects;
 mod elsewhere;
 mod enqueue;
+mod export;
 mod fail;
 mod fanout;
 mod fanout_clock;
@@ -59,6 +60,7 @@ mod observability;
 mod operation_scope;
 mod operations;
 mod ordering;
+mod pause;
 mod reap;
 mod receive;
 mod receive_again;
@@ -95,6 +97,7 @@ pub fn all() -> Vec<Case> {
         effects::CASES,
         elsewhere::CASES,
         enqueue::CASES,
+        export::CASES,
         fail::CASES,
         fanout::CASES,
         fanout_planners::CASES,
@@ -139,6 +142,7 @@ pub fn all() -> Vec<Case> {
         operation_scope::CASES,
         operations::CASES,
         ordering::CASES,
+        pause::CASES,
         reap::CASES,
         receive::CASES,
         receive_again::CASES,

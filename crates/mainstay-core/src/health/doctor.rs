@@ -104,7 +104,14 @@ impl Health {
             Queue::Timers => "lag.timers",
             Queue::JobRuns => "lag.job_runs",
         };
-        let (topics, took) = self.ask(store.topics(queue)).await;
+        let waiting = async {
+            let mut topics = store.topics(queue).await?;
+            // What waits because somebody wants it to wait does not lag.
+            let paused = self.provider.queue(queue).paused().await?;
+            topics.retain(|topic| paused.iter().all(|paused| paused.topic != topic.topic));
+            Ok(topics)
+        };
+        let (topics, took) = self.ask(waiting).await;
         Check::new(name, topics.map_or_else(|finding| finding, |topics| lag(&topics, &self.options)), took)
     }
 }

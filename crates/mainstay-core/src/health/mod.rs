@@ -12,6 +12,7 @@ mod fleet_watchdog;
 mod leases;
 mod options;
 mod overdue;
+mod paused;
 mod probe;
 mod report;
 mod schema;

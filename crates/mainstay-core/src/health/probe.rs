@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures_util::future::{join_all, join3};
+use futures_util::future::{join_all, join4};
 use serde::Serialize;
 
 use crate::error::{Error, Result};
@@ -17,7 +17,7 @@ use super::check::told;
 use super::doctor::OF_THE_SURROUNDINGS;
 use super::{
     Check, Finding, HealthOptions, HealthReport, StartupState, WorkSeen, connectivity, expiring, leases,
-    overdue, schema, stuck, workers,
+    overdue, paused, schema, stuck, workers,
 };
 
 /// What is to be known.
@@ -50,7 +50,7 @@ impl Probe {
 }
 
 /// The checks that need the schema, in the order in which they are told.
-const OF_THE_TABLES: [&str; 9] = [
+const OF_THE_TABLES: [&str; 10] = [
     "workers",
     "stuck",
     "overdue.outbox",
@@ -60,6 +60,7 @@ const OF_THE_TABLES: [&str; 9] = [
     "overdue.jobs",
     "overdue.joins",
     "leases",
+    "paused",
 ];
 
 /// The health of one database, and of the process that works on it.
@@ -157,8 +158,14 @@ impl Health {
     async fn ask_tables(&self, checks: &mut Vec<Check>) {
         let (store, patience) = (self.provider.health(), self.options.patience());
         let work = join_all(Queue::ALL.map(|queue| self.ask_queue(&*store, queue)));
-        let ((work, work_took), (schedule, schedule_took), (held, held_took)) =
-            join3(timed(work), self.ask(store.schedule(&patience)), self.ask(store.leases(&patience))).await;
+        let ((work, work_took), (schedule, schedule_took), (held, held_took), (resting, resting_took)) =
+            join4(
+                timed(work),
+                self.ask(store.schedule(&patience)),
+                self.ask(store.leases(&patience)),
+                self.ask(paused::seen(&*self.provider)),
+            )
+            .await;
         let options = &self.options;
         let (seen, times): (Vec<_>, Vec<_>) = work.into_iter().unzip();
         checks.push(Check::new("workers", workers::judge(&seen, options), work_took));
@@ -178,6 +185,8 @@ impl Health {
         checks.push(Check::new("overdue.joins", of_schedule(overdue::judge_joins), schedule_took));
         let finding = held.as_ref().map_or_else(Clone::clone, leases::judge);
         checks.push(Check::new("leases", finding, held_took));
+        let finding = resting.map_or_else(|finding| finding, |topics| paused::judge(&topics));
+        checks.push(Check::new("paused", finding, resting_took));
         if let Some(kept) = self.kept {
             let (count, took) = self.ask(expiring::count(&*self.provider, kept, options)).await;
             let finding = count.map_or_else(|finding| finding, |count| expiring::judge(count, options));

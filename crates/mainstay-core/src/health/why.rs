@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::error::Result;
 use crate::id::{OwnerToken, WorkItemId};
-use crate::outbox::OutboxMessage;
+use crate::outbox::{OutboxMessage, PausedTopic};
 use crate::queue::{FailureReason, Status};
 use crate::store::{Provider, Queue};
 
@@ -44,6 +44,16 @@ pub enum Why {
         first: WorkItemId,
         /// How many there are, up to [`SEEN_AT_MOST`](super::SEEN_AT_MOST).
         ahead: u64,
+    },
+    /// Its topic is paused: nobody gets its messages until it is resumed.
+    Paused {
+        /// Since when.
+        since: Timestamp,
+        /// Who paused it.
+        by: String,
+        /// Why, in their words.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
     },
     /// It was claimed and given back untouched each time: those who claim it have no handler for its topic.
     NoHandler {
@@ -125,8 +135,13 @@ impl Explanation {
                 (Status::Ready, Some(_)) => provider.health().lane(queue, id).await?,
                 _ => LaneSeen::default(),
             };
+            let paused = match item.status {
+                Status::Ready | Status::InProgress => provider.queue(queue).paused().await?,
+                Status::Done | Status::Failed => Vec::new(),
+            };
+            let paused = paused.into_iter().find(|paused| paused.topic == item.topic);
             let now = provider.now().await?;
-            return Ok(Some(Self::new(queue, item, lane, now)));
+            return Ok(Some(Self::new(queue, item, lane, paused, now)));
         }
         Ok(None)
     }
@@ -142,8 +157,14 @@ impl Explanation {
         self
     }
 
-    fn new(queue: Queue, item: OutboxMessage, lane: LaneSeen, now: Timestamp) -> Self {
-        let why = why(&item, &lane, now);
+    fn new(
+        queue: Queue,
+        item: OutboxMessage,
+        lane: LaneSeen,
+        paused: Option<PausedTopic>,
+        now: Timestamp,
+    ) -> Self {
+        let why = why(&item, &lane, paused, now);
         let (summary, advice) = in_words(queue, &item, &why, now);
         Self {
             id: item.id,
@@ -159,7 +180,12 @@ impl Explanation {
     }
 }
 
-fn why(item: &OutboxMessage, lane: &LaneSeen, now: Timestamp) -> Why {
+fn why(item: &OutboxMessage, lane: &LaneSeen, paused: Option<PausedTopic>, now: Timestamp) -> Why {
+    // What somebody works on goes on to its end.
+    let running = item.locked_until.is_some_and(|until| until > now);
+    if let (Some(PausedTopic { since, by, reason, .. }), false) = (paused, running) {
+        return Why::Paused { since, by, reason };
+    }
     match item.status {
         Status::Done => Why::Done { at: item.processed_at },
         Status::Failed => Why::Failed { reason: item.reason, at: item.processed_at },
@@ -216,6 +242,14 @@ fn in_words(queue: Queue, item: &OutboxMessage, why: &Why, now: Timestamp) -> (S
             format!("{ahead} of its ordering key {key:?} come first, the first of them {first}"),
             Some(format!("see what that one waits for: `mainstay why {first}`")),
         ),
+        Why::Paused { since, by, reason } => {
+            let told = reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+            let topic = &item.topic;
+            (
+                format!("its topic {topic:?} was paused by {by} {} ago{told}", between(*since, now)),
+                Some(format!("when it may go on: `mainstay {} resume {topic}`", queue.as_str())),
+            )
+        }
         Why::NoHandler { claims } => (
             format!(
                 "it was claimed {claims} times and given back untouched: whoever claims it has no handler for {:?}, or was stopped",

@@ -11,7 +11,7 @@ use crate::audit::Actor;
 use crate::bell::Bell;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::OwnerToken;
-use crate::outbox::{Outbox, Retention};
+use crate::outbox::{Outbox, PausedTopic, Retention};
 use crate::queue::{ClaimBatch, ClaimHandle, ClaimRequest, Settled, Settlement};
 use crate::store::{CallIn, CallInBlocking, InboxStore, Provider, Queue};
 use crate::telemetry;
@@ -317,6 +317,22 @@ impl Inbox {
             }
         }
         Ok(revived)
+    }
+
+    /// Pauses a topic of the queue for every worker, as [`Outbox::pause`] does. What is received without the queue, with
+    /// [`begin`](Self::begin) and its like, is not held up.
+    pub async fn pause(&self, topic: &str, reason: Option<&str>) -> Result<bool> {
+        self.queue.by(self.administrator()).pause(topic, reason).await
+    }
+
+    /// Lets workers have the messages of a paused topic again, and wakes them. False when it was not paused.
+    pub async fn resume(&self, topic: &str) -> Result<bool> {
+        self.queue.by(self.administrator()).resume(topic).await
+    }
+
+    /// The topics of the queue that are paused, by name.
+    pub async fn paused(&self) -> Result<Vec<PausedTopic>> {
+        self.queue.paused().await
     }
 
     /// How many messages stand where, in the ledger and in the queue.

@@ -17,7 +17,8 @@ use crate::text::validate_name;
 use crate::trace::TraceContext;
 
 use super::{
-    Enqueued, Limits, Message, MessageFilter, OutboxMessage, OutboxStats, Page, PreparedMessage, Retention,
+    Enqueued, Limits, Message, MessageExport, MessageFilter, OutboxMessage, OutboxStats, Page, PausedTopic,
+    PreparedMessage, Retention,
 };
 
 /// A transaction of a driver that an outbox can enqueue in.
@@ -269,6 +270,11 @@ impl Outbox {
         self.store.list(filter, page).await
     }
 
+    /// Messages that match, in the order in which they were enqueued, some at a time, however many there are.
+    pub async fn export(&self, filter: &MessageFilter) -> Result<Box<dyn MessageExport>> {
+        self.store.export(filter).await
+    }
+
     /// Cancels messages that have not started: they end Failed with reason `cancelled`. Returns those that changed.
     pub async fn cancel(&self, ids: &[WorkItemId]) -> Result<Vec<WorkItemId>> {
         if ids.is_empty() {
@@ -312,6 +318,39 @@ impl Outbox {
         telemetry::key_released(self.store.identifier(), key, released);
         self.bell.ring();
         Ok(released)
+    }
+
+    /// Pauses a topic for every worker, whatever its language: from the next claim on nobody gets messages of it. What was claimed before
+    /// goes on to its end, messages can still be enqueued, and nothing of what waits is changed or lost. The reason is told to who asks
+    /// why messages wait. False when it is paused already, and then nothing changes.
+    ///
+    /// Messages of the topic that expire meanwhile fail when it is resumed: nobody looks at them before.
+    pub async fn pause(&self, topic: &str, reason: Option<&str>) -> Result<bool> {
+        const PAUSE: &str = "outbox.pause";
+        validate_name(PAUSE, "topic", topic)?;
+        if let Some(reason) = reason {
+            validate_name(PAUSE, "reason", reason)?;
+        }
+        self.actor.validate(PAUSE)?;
+        let changed = self.store.pause(topic, reason, &self.actor).await?;
+        telemetry::paused(self.store.identifier(), topic, "pause", changed);
+        Ok(changed)
+    }
+
+    /// Lets workers have the messages of a paused topic again, and wakes them. False when it was not paused.
+    pub async fn resume(&self, topic: &str) -> Result<bool> {
+        const RESUME: &str = "outbox.resume";
+        validate_name(RESUME, "topic", topic)?;
+        self.actor.validate(RESUME)?;
+        let changed = self.store.resume(topic, &self.actor).await?;
+        telemetry::paused(self.store.identifier(), topic, "resume", changed);
+        self.bell.ring();
+        Ok(changed)
+    }
+
+    /// The topics that are paused, by name.
+    pub async fn paused(&self) -> Result<Vec<PausedTopic>> {
+        self.store.paused().await
     }
 
     /// How many messages stand where.

@@ -7,7 +7,10 @@ use async_trait::async_trait;
 use crate::audit::Actor;
 use crate::error::Result;
 use crate::id::{OwnerToken, WorkItemId};
-use crate::outbox::{Enqueued, MessageFilter, OutboxMessage, OutboxStats, Page, PreparedMessage, Retention};
+use crate::outbox::{
+    Enqueued, MessageExport, MessageFilter, OutboxMessage, OutboxStats, Page, PausedTopic, PreparedMessage,
+    Retention,
+};
 
 use super::QueueStore;
 
@@ -26,6 +29,9 @@ pub trait OutboxStore: QueueStore {
     /// Messages that match, newest first by id.
     async fn list(&self, filter: &MessageFilter, page: Page) -> Result<Vec<OutboxMessage>>;
 
+    /// Messages that match, in the order in which they were enqueued, however many there are.
+    async fn export(&self, filter: &MessageFilter) -> Result<Box<dyn MessageExport>>;
+
     /// Fails Ready messages with reason `cancelled`. Returns those that changed.
     async fn cancel(&self, ids: &[WorkItemId], by: Option<&Actor>) -> Result<Vec<WorkItemId>>;
 
@@ -37,6 +43,15 @@ pub trait OutboxStore: QueueStore {
 
     /// Ends the hold on an ordering key. False when there was none.
     async fn release_key(&self, key: &str, by: &Actor) -> Result<bool>;
+
+    /// Keeps everybody from claiming messages of a topic, from the next claim on. False when it is paused already.
+    async fn pause(&self, topic: &str, reason: Option<&str>, by: &Actor) -> Result<bool>;
+
+    /// Ends that, and wakes who waits for work. False when it was not paused.
+    async fn resume(&self, topic: &str, by: &Actor) -> Result<bool>;
+
+    /// The topics that are paused, by name.
+    async fn paused(&self) -> Result<Vec<PausedTopic>>;
 
     /// How many messages stand where.
     async fn stats(&self) -> Result<OutboxStats>;

@@ -30,7 +30,7 @@ pub const PROCESSING: &str = "outbox_processing_messages";
 pub const FAILED: &str = "outbox_failed_messages";
 /// Gauge in seconds: how long the oldest due message has waited.
 pub const OLDEST_SECONDS: &str = "mainstay_outbox_oldest_ready_seconds";
-/// Counter, by `action` (cancel, requeue, release-key): what an operator changed.
+/// Counter, by `action` (cancel, requeue, release-key, pause, resume): what an operator changed.
 pub const ADMINISTERED: &str = "mainstay_outbox_administered_total";
 /// Counter, by `name` and `outcome`: records that the application has written into the audit trail.
 pub const AUDITED: &str = "mainstay_audit_written_total";

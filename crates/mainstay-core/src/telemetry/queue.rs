@@ -119,6 +119,14 @@ pub(crate) fn key_released(store: &str, key: &str, released: bool) {
     }
 }
 
+/// An operator paused or resumed a topic.
+pub(crate) fn paused(store: &str, topic: &str, action: &'static str, changed: bool) {
+    tracing::info!(store, action, topic, changed, "changed by an operator");
+    if changed {
+        counter!(names::ADMINISTERED, "store" => store.to_owned(), "action" => action).increment(1);
+    }
+}
+
 /// Publishes the gauges of an outbox.
 pub fn gauges(store: &str, stats: &OutboxStats) {
     publish([names::PENDING, names::PROCESSING, names::FAILED, names::OLDEST_SECONDS], store, stats);

@@ -11,6 +11,7 @@ mod message;
 mod operations;
 mod outbox;
 mod owner;
+mod pausing;
 mod reservations;
 mod stats;
 mod stores;
@@ -26,6 +27,7 @@ use crate::endpoint::Endpoints;
 pub(crate) fn endpoints(all: &mut Endpoints) {
     outbox::endpoints(all);
     inbox::endpoints(all);
+    pausing::endpoints(all);
     timers::endpoints(all);
     jobs::endpoints(all);
     leases::endpoints(all);

@@ -93,7 +93,7 @@ impl Recorder {
         Ok(ids)
     }
 
-    fn other(
+    pub(super) fn other(
         &self,
         connection: &Connection,
         verb: &str,

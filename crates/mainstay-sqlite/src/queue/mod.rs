@@ -3,7 +3,9 @@
 mod admin;
 mod claim;
 mod enqueue;
+mod export;
 mod forward;
+mod pause;
 pub(crate) mod read;
 mod settle;
 
@@ -16,7 +18,8 @@ use async_trait::async_trait;
 use mainstay_core::audit::Actor;
 use mainstay_core::join::Counted;
 use mainstay_core::outbox::{
-    Enqueued, MessageFilter, OutboxMessage, OutboxStats, Page, PreparedMessage, Retention,
+    Enqueued, MessageExport, MessageFilter, OutboxMessage, OutboxStats, Page, PausedTopic, PreparedMessage,
+    Retention,
 };
 use mainstay_core::queue::{ClaimBatch, ClaimHandle, ClaimRequest, Settled, Settlement};
 use mainstay_core::store::{Capabilities, OutboxStore, QueueStore, StoreTransaction, WaitRequest, Wake};
@@ -138,6 +141,10 @@ impl OutboxStore for SqliteQueue {
             .await
     }
 
+    async fn export(&self, filter: &MessageFilter) -> Result<Box<dyn MessageExport>> {
+        Ok(Box::new(export::SqliteExport::new(&self.database, filter)))
+    }
+
     async fn cancel(&self, ids: &[WorkItemId], by: Option<&Actor>) -> Result<Vec<WorkItemId>> {
         let ticket = Ticket::new("outbox.cancel", ids.len());
         let (ids, recorder) = (ids.to_vec(), Recorder::new(&self.database, by));
@@ -176,6 +183,25 @@ impl OutboxStore for SqliteQueue {
         let (key, recorder) = (key.to_owned(), Recorder::new(&self.database, Some(by)));
         let release = move |connection: &_, sql: &_| admin::release_key(connection, sql, &key, &recorder);
         self.database.write_and_wake("outbox.release_key", release, |released| *released).await
+    }
+
+    async fn pause(&self, topic: &str, reason: Option<&str>, by: &Actor) -> Result<bool> {
+        let recorder = Recorder::new(&self.database, Some(by));
+        let (topic, reason, by) = (topic.to_owned(), reason.map(str::to_owned), by.clone());
+        let pause = move |connection: &_, sql: &_| {
+            pause::pause(connection, sql, &topic, reason.as_deref(), &by, &recorder)
+        };
+        self.database.write("outbox.pause", pause).await
+    }
+
+    async fn resume(&self, topic: &str, by: &Actor) -> Result<bool> {
+        let (topic, recorder) = (topic.to_owned(), Recorder::new(&self.database, Some(by)));
+        let resume = move |connection: &_, sql: &_| pause::resume(connection, sql, &topic, &recorder);
+        self.database.write_and_wake("outbox.resume", resume, |resumed| *resumed).await
+    }
+
+    async fn paused(&self) -> Result<Vec<PausedTopic>> {
+        self.database.read("outbox.paused", pause::paused).await
     }
 
     async fn stats(&self) -> Result<OutboxStats> {

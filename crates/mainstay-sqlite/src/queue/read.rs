@@ -51,7 +51,7 @@ pub(crate) fn list(
     Ok(found.collect::<Result<_, _>>()?)
 }
 
-fn message_from(row: &Row<'_>) -> rusqlite::Result<OutboxMessage> {
+pub(super) fn message_from(row: &Row<'_>) -> rusqlite::Result<OutboxMessage> {
     let (id, message_id) = (WorkItemId::from_uuid(uuid_at(row, 0)?), MessageId::from_uuid(uuid_at(row, 1)?));
     let mut message = OutboxMessage::new(id, message_id, text_at(row, 2)?, moment_at(row, 8)?);
     message.payload = maybe_text_at(row, 3)?;

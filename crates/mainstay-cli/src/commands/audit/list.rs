@@ -105,7 +105,7 @@ pub(super) async fn run(
         && let Some(last) = found.last()
     {
         let shown = counted(found.len() as u64, "record");
-        eprintln!("{shown} shown; there may be more: --after {}", last.id);
+        output::note(format_args!("{shown} shown; there may be more: --after {}", last.id));
     }
     Ok(ExitCode::SUCCESS)
 }

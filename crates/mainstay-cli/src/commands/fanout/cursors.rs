@@ -68,7 +68,7 @@ pub(super) async fn run(
         && let Some(last) = found.last()
     {
         let shown = counted(found.len() as u64, "shard");
-        eprintln!("{shown} shown; there may be more: --after {}", harmless(&last.shard_key));
+        output::note(format_args!("{shown} shown; there may be more: --after {}", harmless(&last.shard_key)));
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -2,7 +2,7 @@
 
 use mainstay::health::{Check, FleetHealth, HealthReport, HealthStatus};
 
-use crate::output::{self, number};
+use crate::output::{self, Tone, number, toned};
 use crate::text::{count, counted, harmless, milliseconds, shorten};
 
 pub(super) fn one(report: &HealthReport) -> anyhow::Result<()> {
@@ -25,7 +25,7 @@ pub(super) fn fleet(health: &FleetHealth) -> anyhow::Result<()> {
             let took = number(milliseconds(report.duration));
             table.add_row([
                 id.as_str().into(),
-                report.status.to_string().into(),
+                shown(report.status),
                 "".into(),
                 took,
                 found.into(),
@@ -51,9 +51,20 @@ fn is_told(report: &HealthReport, check: &Check) -> bool {
     check.status > HealthStatus::Healthy && !only_that
 }
 
+/// A status with its colour.
+fn shown(status: HealthStatus) -> comfy_table::Cell {
+    let tone = match status {
+        HealthStatus::Healthy => Tone::Good,
+        HealthStatus::Degraded | HealthStatus::Unknown => Tone::Doubtful,
+        HealthStatus::Unhealthy => Tone::Bad,
+        _ => Tone::Plain,
+    };
+    toned(status, tone)
+}
+
 fn cells(check: &Check) -> [comfy_table::Cell; 5] {
     [
-        check.status.to_string().into(),
+        shown(check.status),
         check.name.into(),
         number(milliseconds(check.duration)),
         harmless(&check.summary).into(),

@@ -90,7 +90,11 @@ pub(super) async fn run(arguments: ListArgs, inbox: &Inbox, settings: &Settings)
         && let Some(last) = entries.last()
     {
         let (shown, key) = (counted(entries.len() as u64, "message"), &last.key);
-        eprintln!("{shown} shown; there may be more: --after {:?} {:?}", key.source(), key.message_id());
+        output::note(format_args!(
+            "{shown} shown; there may be more: --after {:?} {:?}",
+            key.source(),
+            key.message_id()
+        ));
     }
     Ok(ExitCode::SUCCESS)
 }

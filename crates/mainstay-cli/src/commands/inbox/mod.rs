@@ -14,6 +14,7 @@ use mainstay::Inbox;
 use mainstay::inbox::InboxKey;
 
 use crate::commands::outbox::Opened;
+use crate::commands::pausing::{self, PauseArgs, ResumeArgs};
 use crate::commands::verdicts;
 use crate::settings::Settings;
 
@@ -31,7 +32,13 @@ pub(crate) enum InboxCommand {
     Requeue(requeue::RequeueArgs),
     /// Mark messages as processed or dead by hand
     Mark(mark::MarkArgs),
-    /// Count received messages by where they stand
+    /// Keep workers from claiming messages of a topic from the queue
+    #[command(after_help = pausing::EXAMPLES)]
+    Pause(PauseArgs),
+    /// Let workers have the messages of a paused topic again
+    #[command(after_help = pausing::EXAMPLES)]
+    Resume(ResumeArgs),
+    /// Count received messages by where they stand, and list what is paused
     Stats,
 }
 
@@ -64,6 +71,8 @@ pub(crate) async fn run(command: InboxCommand, settings: &Settings) -> anyhow::R
     let attempt = match &command {
         InboxCommand::Requeue(arguments) => Some(arguments.attempt()),
         InboxCommand::Mark(arguments) => Some(arguments.attempt()),
+        InboxCommand::Pause(arguments) => Some(arguments.attempt("inbox.pause")),
+        InboxCommand::Resume(arguments) => Some(arguments.attempt("inbox.resume")),
         _ => None,
     };
     let provider = Opened::open(settings).await?.provider;
@@ -74,6 +83,14 @@ pub(crate) async fn run(command: InboxCommand, settings: &Settings) -> anyhow::R
         InboxCommand::Show(arguments) => show::run(arguments, inbox, settings).await,
         InboxCommand::Requeue(arguments) => requeue::run(arguments, inbox, settings).await,
         InboxCommand::Mark(arguments) => mark::run(arguments, inbox, settings).await,
+        InboxCommand::Pause(arguments) => {
+            let changed = inbox.pause(arguments.topic(), arguments.reason()).await;
+            pausing::tell(arguments.topic(), true, changed, settings)
+        }
+        InboxCommand::Resume(arguments) => {
+            let changed = inbox.resume(arguments.topic()).await;
+            pausing::tell(arguments.topic(), false, changed, settings)
+        }
         InboxCommand::Stats => stats::run(inbox, settings).await,
     };
     if let Some(attempt) = attempt {

@@ -93,7 +93,7 @@ pub(super) async fn run(arguments: &RunsArgs, jobs: &Jobs, settings: &Settings) 
         && let Some(last) = runs.last()
     {
         let shown = counted(runs.len() as u64, "run");
-        eprintln!("{shown} shown; there may be more: --after {}", last.id);
+        output::note(format_args!("{shown} shown; there may be more: --after {}", last.id));
     }
     Ok(ExitCode::SUCCESS)
 }

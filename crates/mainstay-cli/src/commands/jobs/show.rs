@@ -36,7 +36,7 @@ pub(super) async fn run(arguments: &ShowArgs, jobs: &Jobs, settings: &Settings) 
     if settings.json {
         output::json(&job)?;
     } else if arguments.payload {
-        std::io::Write::write_all(&mut std::io::stdout(), job.payload.as_bytes())?;
+        output::raw(job.payload.as_bytes())?;
     } else {
         tell(&job)?;
     }

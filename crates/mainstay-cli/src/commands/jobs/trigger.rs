@@ -48,7 +48,7 @@ pub(super) async fn run(
     if settings.json {
         output::json(&run)?;
     } else if skipped {
-        eprintln!("run {} skipped: an earlier run of {name} is not over", run.id);
+        output::note(format_args!("run {} skipped: an earlier run of {name} is not over", run.id));
     } else {
         output::line(format_args!("run {}", run.id))?;
     }

@@ -58,7 +58,7 @@ pub(super) async fn run(
             "counted": cancelled.counted.iter().map(super::json_of_count).collect::<Vec<_>>(),
         }))?;
     } else if let Some(refused) = &refused {
-        eprintln!("{refused}");
+        output::note(refused);
     } else {
         let messages = counted(cancelled.messages.len() as u64, "waiting message");
         output::line(format_args!("{id} cancelled, and {messages} of it"))?;

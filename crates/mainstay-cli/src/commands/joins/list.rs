@@ -90,7 +90,11 @@ pub(super) async fn run(
     if found.len() == arguments.limit as usize
         && let Some(last) = found.last()
     {
-        eprintln!("{} shown; there may be more: --after {}", counted(found.len() as u64, "join"), last.id);
+        output::note(format_args!(
+            "{} shown; there may be more: --after {}",
+            counted(found.len() as u64, "join"),
+            last.id
+        ));
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -76,7 +76,7 @@ pub(super) async fn run(
                 output::line(format_args!("counted as {}; the join is {}", step.as_str(), counted.state))?;
             }
             Reported::Already => output::line("counted already")?,
-            Reported::Ended(state) => eprintln!("not counted: the join is {state}"),
+            Reported::Ended(state) => output::note(format_args!("not counted: the join is {state}")),
         }
     }
     match reported {

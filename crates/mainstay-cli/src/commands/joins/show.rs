@@ -116,7 +116,7 @@ fn tell_members(members: &[JoinMember], limit: u32) -> anyhow::Result<()> {
         && let Some(last) = members.last()
     {
         let shown = counted(members.len() as u64, "member");
-        eprintln!("{shown} shown; there may be more: --after {}", last.work_item);
+        output::note(format_args!("{shown} shown; there may be more: --after {}", last.work_item));
     }
     Ok(())
 }

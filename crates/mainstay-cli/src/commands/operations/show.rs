@@ -108,7 +108,7 @@ fn tell_events(events: &[OperationEvent], limit: u32) -> anyhow::Result<()> {
     output::print(&table)?;
     if events.len() == limit as usize {
         let shown = counted(events.len() as u64, "event");
-        eprintln!("{shown} shown; there may be more: --after {}", last.seq);
+        output::note(format_args!("{shown} shown; there may be more: --after {}", last.seq));
     }
     Ok(())
 }

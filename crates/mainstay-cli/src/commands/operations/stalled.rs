@@ -64,7 +64,7 @@ pub(super) async fn run(
     super::tell(&found)?;
     if found.len() == arguments.limit as usize {
         let shown = counted(found.len() as u64, "operation");
-        eprintln!("{shown} shown, the longest silent; there may be more: raise --limit");
+        output::note(format_args!("{shown} shown, the longest silent; there may be more: raise --limit"));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -83,6 +83,6 @@ async fn mark(
     for id in &marked {
         output::line(id)?;
     }
-    eprintln!("{} marked as stalled", counted(marked.len() as u64, "operation"));
+    output::note(format_args!("{} marked as stalled", counted(marked.len() as u64, "operation")));
     Ok(ExitCode::SUCCESS)
 }

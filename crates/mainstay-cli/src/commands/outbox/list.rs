@@ -10,7 +10,7 @@ use mainstay::{Outbox, WorkItemId};
 use serde_json::Value;
 
 use crate::failure::Failure;
-use crate::output;
+use crate::output::{self, Tone, toned};
 use crate::settings::Settings;
 use crate::text::{counted, moment, shorten};
 
@@ -23,10 +23,9 @@ Examples:
 
 Payloads are not listed; `mainstay outbox show ID` shows one. Times are UTC.";
 
-/// List messages, newest first
+/// Which messages.
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES)]
-pub(crate) struct ListArgs {
+pub(crate) struct FilterArgs {
     /// Only this topic
     #[arg(long)]
     topic: Option<String>,
@@ -39,6 +38,30 @@ pub(crate) struct ListArgs {
     /// Only this correlation id
     #[arg(long, value_name = "ID")]
     correlation_id: Option<String>,
+}
+
+impl FilterArgs {
+    pub(crate) fn filter(&self) -> MessageFilter {
+        let mut filter = MessageFilter::all();
+        filter.topic = self.topic.clone();
+        filter.status = self.status;
+        filter.reason = self.reason;
+        filter.correlation_id = self.correlation_id.clone();
+        filter
+    }
+
+    /// Whether it is all of them.
+    pub(super) fn is_empty(&self) -> bool {
+        self.filter() == MessageFilter::all()
+    }
+}
+
+/// List messages, newest first
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct ListArgs {
+    #[command(flatten)]
+    filter: FilterArgs,
     /// Rows at most, 1 to 1,000
     #[arg(long, value_name = "ROWS", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1000))]
     limit: u32,
@@ -49,12 +72,7 @@ pub(crate) struct ListArgs {
 
 impl ListArgs {
     pub(crate) fn filter(&self) -> MessageFilter {
-        let mut filter = MessageFilter::all();
-        filter.topic = self.topic.clone();
-        filter.status = self.status;
-        filter.reason = self.reason;
-        filter.correlation_id = self.correlation_id.clone();
-        filter
+        self.filter.filter()
     }
 
     pub(crate) fn page(&self) -> Page {
@@ -94,14 +112,18 @@ pub(crate) fn tell(
     let mut table =
         output::table(["id", "topic", "status", "attempts", "created", "due or settled", "last error"]);
     for message in messages {
+        let tone = match message.status {
+            Status::Failed => Tone::Bad,
+            _ => Tone::Plain,
+        };
         table.add_row([
-            message.id.to_string(),
-            shorten(&message.topic, 40),
-            standing(message),
-            message.attempts.to_string(),
-            moment(message.created_at),
-            moment(message.processed_at.unwrap_or(message.next_attempt_at)),
-            message.last_error.as_deref().map(|error| shorten(error, 60)).unwrap_or_default(),
+            message.id.to_string().into(),
+            shorten(&message.topic, 40).into(),
+            toned(standing(message), tone),
+            message.attempts.to_string().into(),
+            moment(message.created_at).into(),
+            moment(message.processed_at.unwrap_or(message.next_attempt_at)).into(),
+            message.last_error.as_deref().map(|error| shorten(error, 60)).unwrap_or_default().into(),
         ]);
     }
     output::print(&table)?;
@@ -109,7 +131,7 @@ pub(crate) fn tell(
         && let Some(last) = messages.last()
     {
         let shown = counted(messages.len() as u64, noun);
-        eprintln!("{shown} shown; there may be more: --after {}", last.id);
+        output::note(format_args!("{shown} shown; there may be more: --after {}", last.id));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -132,7 +154,7 @@ fn without_payload(message: &OutboxMessage) -> serde_json::Result<Value> {
     Ok(value)
 }
 
-fn parse_status(text: &str) -> Result<Status, String> {
+pub(super) fn parse_status(text: &str) -> Result<Status, String> {
     text.parse().map_err(|error: mainstay::Error| error.message().to_owned())
 }
 

@@ -1,7 +1,10 @@
 //! `mainstay outbox`: messages, one by one and by the number.
 
 pub(super) mod cancel;
+mod carried;
 pub(super) mod enqueue;
+mod export;
+mod import;
 pub(super) mod list;
 mod release_key;
 mod requeue;
@@ -17,6 +20,7 @@ use mainstay::store::Provider;
 use mainstay::{Outbox, WorkItemId};
 
 use crate::attempt::Attempt;
+use crate::commands::pausing::{self, PauseArgs, ResumeArgs};
 use crate::commands::verdicts;
 use crate::database::IfMissing;
 use crate::settings::Settings;
@@ -31,13 +35,23 @@ pub(crate) enum OutboxCommand {
     List(list::ListArgs),
     /// Show a message, its payload included
     Show(show::ShowArgs),
+    /// Write messages as lines of JSON
+    Export(export::ExportArgs),
+    /// Enqueue messages from lines of JSON
+    Import(import::ImportArgs),
     /// Make failed messages ready again
     Requeue(requeue::RequeueArgs),
     /// Cancel messages that no worker has begun with
     Cancel(cancel::CancelArgs),
     /// Let an ordering key that a failed message holds go on without it
     ReleaseKey(release_key::ReleaseKeyArgs),
-    /// Count messages by where they stand
+    /// Keep workers from claiming messages of a topic
+    #[command(after_help = pausing::EXAMPLES)]
+    Pause(PauseArgs),
+    /// Let workers have the messages of a paused topic again
+    #[command(after_help = pausing::EXAMPLES)]
+    Resume(ResumeArgs),
+    /// Count messages by where they stand, and list what is paused
     Stats,
 }
 
@@ -57,6 +71,8 @@ pub(crate) async fn run(command: OutboxCommand, settings: &Settings) -> anyhow::
         OutboxCommand::ReleaseKey(arguments) => {
             Some(Attempt::new("outbox.release_key").about("ordering_key", [arguments.key()]))
         }
+        OutboxCommand::Pause(arguments) => Some(arguments.attempt("outbox.pause")),
+        OutboxCommand::Resume(arguments) => Some(arguments.attempt("outbox.resume")),
         _ => None,
     };
     let store = Opened::open(settings).await?;
@@ -64,12 +80,22 @@ pub(crate) async fn run(command: OutboxCommand, settings: &Settings) -> anyhow::
         OutboxCommand::Enqueue(_) => enqueue::run(message, &store.outbox, settings).await,
         OutboxCommand::List(arguments) => list::run(arguments, &store.outbox, settings).await,
         OutboxCommand::Show(arguments) => show::run(arguments, &store.outbox, settings).await,
+        OutboxCommand::Export(arguments) => export::run(arguments, &store.outbox, settings).await,
+        OutboxCommand::Import(arguments) => import::run(arguments, &store.outbox, settings).await,
         OutboxCommand::Requeue(arguments) => match store.provider.now().await {
             Ok(now) => requeue::run(arguments, &store.outbox, now, settings).await,
             Err(error) => Err(error.into()),
         },
         OutboxCommand::Cancel(arguments) => cancel::run(arguments, &store.outbox, settings).await,
         OutboxCommand::ReleaseKey(arguments) => release_key::run(arguments, &store.outbox, settings).await,
+        OutboxCommand::Pause(arguments) => {
+            let changed = store.outbox.pause(arguments.topic(), arguments.reason()).await;
+            pausing::tell(arguments.topic(), true, changed, settings)
+        }
+        OutboxCommand::Resume(arguments) => {
+            let changed = store.outbox.resume(arguments.topic()).await;
+            pausing::tell(arguments.topic(), false, changed, settings)
+        }
         OutboxCommand::Stats => stats::run(&store.outbox, settings).await,
     };
     if let Some(attempt) = attempt {

@@ -46,7 +46,7 @@ pub(super) async fn run(
     } else if released {
         output::line(format_args!("{key} released"))?;
     } else {
-        eprintln!("{refused}");
+        output::note(&refused);
     }
     if released { Ok(ExitCode::SUCCESS) } else { Err(Told(refused).into()) }
 }

@@ -11,6 +11,7 @@ use mainstay::{Outbox, WorkItemId};
 use serde_json::json;
 
 use crate::output;
+use crate::progress::Progress;
 use crate::settings::Settings;
 use crate::text::counted;
 
@@ -72,16 +73,19 @@ pub(super) async fn run(
     filter.settled_before = Some(now);
     let mut left = arguments.limit.unwrap_or(u32::MAX);
     let mut ids = Vec::new();
+    let mut progress = Progress::new("requeueing", arguments.limit.map(u64::from), settings);
     while left > 0 {
         let batch = left.min(BATCH);
         let changed = outbox.requeue_where(&filter, batch).await.context(doing)?;
         let count = changed.len() as u32;
         ids.extend(changed);
         left -= count.min(left);
+        progress.add(u64::from(count));
         if count < batch {
             break;
         }
     }
+    drop(progress);
     if settings.json {
         output::json(&json!({ "requeued": ids.len(), "ids": ids }))?;
     } else {

@@ -65,7 +65,7 @@ pub(crate) fn print_payload(message: &OutboxMessage, noun: &str) -> anyhow::Resu
     let payload = message.payload.as_deref();
     let payload =
         payload.ok_or_else(|| Failure::new(format!("the payload of this {noun} is no longer kept")))?;
-    Ok(std::io::Write::write_all(&mut std::io::stdout(), payload.as_bytes())?)
+    output::raw(payload.as_bytes())
 }
 
 /// A message for people, its payload included.

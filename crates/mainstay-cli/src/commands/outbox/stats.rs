@@ -7,16 +7,21 @@ use mainstay::Outbox;
 use mainstay::outbox::{OutboxStats, TopicStats};
 use serde_json::{Value, json};
 
+use crate::commands::pausing;
 use crate::output::{self, number};
 use crate::settings::Settings;
 use crate::text::{age, count, shorten};
 
 pub(super) async fn run(outbox: &Outbox, settings: &Settings) -> anyhow::Result<ExitCode> {
     let stats = outbox.stats().await.context("the messages can't be counted")?;
+    let paused = outbox.paused().await.context("what is paused can't be listed")?;
     if settings.json {
-        output::json(&in_json(&stats))?;
+        let mut value = in_json(&stats);
+        value["paused"] = serde_json::to_value(&paused)?;
+        output::json(&value)?;
     } else {
         tell(&stats)?;
+        pausing::tell_paused(&paused)?;
     }
     Ok(ExitCode::SUCCESS)
 }

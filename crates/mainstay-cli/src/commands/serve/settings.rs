@@ -80,6 +80,39 @@ struct ProxyFile {
     roles: BTreeMap<String, String>,
 }
 
+impl ServeFile {
+    /// What stands in it, key by key. What is a list or a section is told as that: it may hold a secret.
+    pub(crate) fn told(&self) -> Vec<(String, String)> {
+        let shown = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
+        let number = |number: Option<u64>| number.map(|number| number.to_string());
+        let size = |size: Option<usize>| size.map(|size| size.to_string());
+        let plain = [
+            ("listen", self.listen.clone()),
+            ("tls_certificate", shown(&self.tls_certificate)),
+            ("tls_key", shown(&self.tls_key)),
+            ("max_body_bytes", size(self.max_body_bytes)),
+            ("max_connections", size(self.max_connections)),
+            ("max_connections_per_address", size(self.max_connections_per_address)),
+            ("max_waiting", size(self.max_waiting)),
+            ("max_batch", size(self.max_batch)),
+            ("max_wait_seconds", number(self.max_wait_seconds)),
+            ("header_timeout_seconds", number(self.header_timeout_seconds)),
+            ("body_timeout_seconds", number(self.body_timeout_seconds)),
+            ("stop_grace_seconds", number(self.stop_grace_seconds)),
+            ("coordinate_fanouts", self.coordinate_fanouts.map(|on| on.to_string())),
+            ("proxy", self.proxy.as_ref().map(|proxy| format!("trusts {}", proxy.header))),
+        ];
+        let plain = plain.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
+        let tokens = self.tokens.iter().map(|token| (format!("token.{}", token.name), token.role.clone()));
+        plain.chain(tokens).collect()
+    }
+}
+
+/// Refuses what `serve` would refuse.
+pub(crate) fn check(file: &ServeFile) -> Result<(), Failure> {
+    Serving::collect(ListenArgs::default(), file.clone()).map(drop)
+}
+
 /// How the interface is served.
 pub(super) struct Serving {
     address: SocketAddr,

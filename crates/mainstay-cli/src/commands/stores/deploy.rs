@@ -66,7 +66,7 @@ pub(super) async fn run(
     let troubles = || deployed.iter().filter_map(|(_, result)| result.as_ref().err());
     if troubles().next().is_some() && !settings.json {
         let failed = count(troubles().count() as u64);
-        eprintln!("{failed} of {} not deployed", counted(deployed.len() as u64, "database"));
+        output::note(format_args!("{failed} of {} not deployed", counted(deployed.len() as u64, "database")));
     }
     Ok(verdict(troubles().map(|trouble| trouble.code)))
 }

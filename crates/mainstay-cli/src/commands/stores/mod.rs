@@ -8,7 +8,7 @@ mod list;
 mod status;
 pub(super) mod visit;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -188,6 +188,16 @@ pub(super) fn read(arguments: FleetArgs, settings: &Settings) -> anyhow::Result<
     entries.sort_by(|a, b| a.id.cmp(&b.id));
     let outbox = settings.outbox_table();
     entries.into_iter().map(|entry| Store::new(entry, outbox)).collect()
+}
+
+/// The databases of a fleet file whose URLs can't be read, and what is wrong with each.
+pub(in crate::commands) fn troubles(
+    path: &Path,
+    settings: &Settings,
+) -> anyhow::Result<Vec<(String, String)>> {
+    let arguments = FleetArgs { ids: Vec::new(), fleet: Some(path.to_owned()) };
+    let stores = read(arguments, settings)?;
+    Ok(stores.into_iter().filter_map(|store| Some((store.id, store.database.err()?.text))).collect())
 }
 
 /// The exit code of a visit to several databases.

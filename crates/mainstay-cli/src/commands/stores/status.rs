@@ -115,7 +115,11 @@ fn tell(rows: &[(Arc<Store>, Option<Seen>, Option<Trouble>)]) -> anyhow::Result<
     output::print(&table)?;
     let troubled = rows.iter().filter(|(_, _, trouble)| trouble.is_some()).count() as u64;
     if troubled > 0 {
-        eprintln!("{} of {} not well", count(troubled), counted(rows.len() as u64, "database"));
+        output::note(format_args!(
+            "{} of {} not well",
+            count(troubled),
+            counted(rows.len() as u64, "database")
+        ));
     }
     Ok(())
 }

@@ -12,7 +12,7 @@ use mainstay::lease::{
     LeaseAnswer, LeaseClaim, LeaseFilter, LeaseGrant, LeaseRecord, LeaseRequest, LeasesRequest,
 };
 use mainstay::outbox::{
-    Enqueued, MessageFilter, OutboxMessage, OutboxStats, Page, PreparedMessage, Retention, When,
+    Enqueued, MessageExport, MessageFilter, OutboxMessage, OutboxStats, Page, PausedTopic, PreparedMessage, Retention, When,
 };
 use mainstay::queue::{ClaimBatch, ClaimHandle, ClaimRequest, Claimed, Settled, Settlement};
 use mainstay::store::{
@@ -202,6 +202,9 @@ impl OutboxStore for Store {
     async fn list(&self, _filter: &MessageFilter, _page: Page) -> Result<Vec<OutboxMessage>> {
         unsupported()
     }
+    async fn export(&self, _filter: &MessageFilter) -> Result<Box<dyn MessageExport>> {
+        unsupported()
+    }
     async fn cancel(&self, _ids: &[WorkItemId], _by: Option<&Actor>) -> Result<Vec<WorkItemId>> {
         unsupported()
     }
@@ -217,6 +220,15 @@ impl OutboxStore for Store {
         unsupported()
     }
     async fn release_key(&self, _key: &str, _by: &Actor) -> Result<bool> {
+        unsupported()
+    }
+    async fn pause(&self, _topic: &str, _reason: Option<&str>, _by: &Actor) -> Result<bool> {
+        unsupported()
+    }
+    async fn resume(&self, _topic: &str, _by: &Actor) -> Result<bool> {
+        unsupported()
+    }
+    async fn paused(&self) -> Result<Vec<PausedTopic>> {
         unsupported()
     }
     async fn stats(&self) -> Result<OutboxStats> {

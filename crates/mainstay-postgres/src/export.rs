@@ -1,0 +1,83 @@
+//! Reading all messages with one statement, whose rows come as they are asked for. There is no index in the order of their enqueueing, and so
+//! the server sorts them, once; what it sends has one snapshot, and neither side holds all of it.
+
+use std::pin::Pin;
+
+use async_trait::async_trait;
+use futures_util::StreamExt;
+use mainstay_core::Result;
+use mainstay_core::outbox::{ExportedMessage, MessageExport, MessageFilter};
+use mainstay_core::queue::Status;
+use tokio_postgres::types::Type;
+use tokio_postgres::{Row, RowStream};
+
+use crate::error::from_driver;
+use crate::moment::Moment;
+use crate::pool::{Connections, Lease, Parameter};
+use crate::rows::{self, Reader};
+use crate::statements::QueueStatements;
+
+const EXPORT: &str = "outbox.export";
+
+/// Rows that are handed on at once, and the bytes of payload from which on there are fewer.
+const ROWS: usize = 500;
+const BYTES: usize = 4 << 20;
+
+pub(crate) struct PostgresExport {
+    /// None once all is read. A connection whose answer was not read to its end is not used again.
+    under_way: Option<(Lease, Pin<Box<RowStream>>)>,
+}
+
+impl PostgresExport {
+    pub(crate) async fn begin(
+        connections: &Connections,
+        statements: &QueueStatements,
+        filter: &MessageFilter,
+    ) -> Result<Self> {
+        let status = filter.status.map(Status::code);
+        let reason = filter.reason.map(|reason| reason.as_str());
+        let (after, before) = (filter.settled_after.map(Moment), filter.settled_before.map(Moment));
+        let parameters: [Parameter<'_>; 6] = [
+            (&filter.topic, Type::TEXT),
+            (&status, Type::INT2),
+            (&reason, Type::TEXT),
+            (&filter.correlation_id, Type::TEXT),
+            (&after, Type::TIMESTAMPTZ),
+            (&before, Type::TIMESTAMPTZ),
+        ];
+        let lease = connections.lease(EXPORT).await?;
+        let rows = lease.client()?.query_typed_raw(&statements.export, parameters).await;
+        let rows = rows.map_err(|error| from_driver(EXPORT, error))?;
+        Ok(Self { under_way: Some((lease, Box::pin(rows))) })
+    }
+}
+
+#[async_trait]
+impl MessageExport for PostgresExport {
+    async fn next(&mut self) -> Result<Vec<ExportedMessage>> {
+        let (mut read, mut bytes) = (Vec::new(), 0);
+        while let Some((_, rows)) = &mut self.under_way
+            && read.len() < ROWS
+            && bytes < BYTES
+        {
+            match rows.next().await {
+                Some(row) => {
+                    let message = exported(&row.map_err(|error| from_driver(EXPORT, error))?)?;
+                    bytes += message.message.payload.as_ref().map_or(0, String::len);
+                    read.push(message);
+                }
+                None => {
+                    if let Some((lease, _)) = self.under_way.take() {
+                        lease.give_back();
+                    }
+                }
+            }
+        }
+        Ok(read)
+    }
+}
+
+fn exported(row: &Row) -> Result<ExportedMessage> {
+    let reader = Reader::new(EXPORT, row);
+    Ok(ExportedMessage::new(reader.get(23)?, rows::message(EXPORT, row)?, reader.get(22)?))
+}
