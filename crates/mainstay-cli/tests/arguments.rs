@@ -21,6 +21,8 @@ fn each_wrong_argument_is_named() {
         (vec!["outbox", "enqueue", "t", "--due-in", "soon"], "--due-in"),
         (vec!["outbox", "enqueue", "t", "--due-at", "tomorrow"], "RFC 3339"),
         (vec!["outbox", "enqueue", "t", "--due-at", "9999-12-31T23:59:59Z"], "to 9999-12-30T22:00:00Z"),
+        (vec!["outbox", "enqueue", "t", "--due-in", "-5s"], "a duration can't be negative"),
+        (vec!["timers", "schedule", "t", "--due-in", "-5s"], "a duration can't be negative"),
         (vec!["outbox", "enqueue", "t", "--due-in", "1s", "--due-at", "2030-01-01T00:00:00Z"], "--due-at"),
         (vec!["outbox", "enqueue", "t", "--expires-in", "0s"], "above zero"),
         (vec!["outbox", "enqueue", "t", "--key", ""], "idempotency_key must be 1 to 255"),

@@ -178,11 +178,11 @@ fn what_is_refused_leaves_a_record_of_the_failure() {
     program.run(&["outbox", "cancel", &done]).succeeded();
     program
         .run(&["outbox", "cancel", &done, NOBODY])
-        .failed(1, &["it is failed", "there is no such message"]);
+        .failed(1, &["it is cancelled", "there is no such message"]);
     let found = list(&program, &["--about", &format!("outbox={done}"), "--outcome", "failed"]);
     let why = found[0]["data"]["error"].as_str().unwrap();
     assert!(
-        why.contains(&format!("{done} not cancelled: it is failed")) && why.contains("no such message"),
+        why.contains(&format!("{done} not cancelled: it is cancelled")) && why.contains("no such message"),
         "{why}"
     );
     // What was never tried is no attempt: wrong usage, and what only looks.

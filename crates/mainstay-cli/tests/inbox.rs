@@ -105,10 +105,12 @@ fn messages_are_marked_and_counted() {
     assert!(marked.stdout.contains("marked as processed"), "{}", marked.stdout);
     let again = program.run(&["inbox", "mark", "processed", "billing", "inv-1"]);
     assert_eq!((again.code, again.stderr.contains("it is done")), (1, true), "{}", again.stderr);
+    let steering = program.run(&["inbox", "mark", "processed", "billing", "inv-3\u{1b}[31m"]).succeeded();
+    assert!(steering.stdout.contains(r"inv-3\u{1b}[31m marked"), "{}", steering.stdout);
     program.run(&["inbox", "mark", "dead", "billing", "inv-2", "--error=not ours"]).succeeded();
     assert_eq!(entry(&program, "inv-2")["last_error"], "not ours");
     let stats = program.run(&["inbox", "stats", "--json"]).succeeded().json();
-    assert_eq!((stats["ledger"]["done"].as_u64(), stats["ledger"]["dead"].as_u64()), (Some(1), Some(1)));
+    assert_eq!((stats["ledger"]["done"].as_u64(), stats["ledger"]["dead"].as_u64()), (Some(2), Some(1)));
     assert_eq!(stats["queue"]["done"], 1);
     let told = program.run(&["inbox", "stats"]).succeeded();
     assert!(told.stdout.contains("seen") && told.stdout.contains("in the queue"), "{}", told.stdout);

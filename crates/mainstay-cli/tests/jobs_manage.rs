@@ -174,6 +174,7 @@ fn a_triggered_run_is_followed_to_its_end() {
     }
     let failed = program.run(&["jobs", "runs", "single", "--state=failed", "--json"]).succeeded().json();
     assert_eq!((failed.as_array().unwrap().len(), &failed[0]["output"]), (1, &"7 rows\nmended".into()));
+    assert!(failed[0]["duration_seconds"].is_f64(), "{failed}");
     let told = program.run(&["jobs", "runs", "--limit=1"]).succeeded();
     assert!(told.stderr.contains("there may be more: --after"), "{}", told.stderr);
     program.run(&["jobs", "runs", "--id", NOBODY]).failed(1, &["no run"]);

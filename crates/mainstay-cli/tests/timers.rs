@@ -87,7 +87,7 @@ fn timers_are_cancelled_once_and_moved_while_they_wait() {
     let program = Program::with_database();
     let (gone, kept) = (schedule(&program, &["t", "--due-in=1h"]), schedule(&program, &["t", "--due-in=1h"]));
     program.run(&["timers", "cancel", &gone]).succeeded();
-    program.run(&["timers", "cancel", &gone]).failed(1, &["not cancelled: it is failed"]);
+    program.run(&["timers", "cancel", &gone]).failed(1, &["not cancelled: it is cancelled"]);
     program.run(&["timers", "reschedule", &gone, "--due-in=1s"]).failed(1, &["not rescheduled"]);
     program.run(&["timers", "reschedule", NOBODY, "--due-in=1s"]).failed(1, &["there is no such timer"]);
     program.run(&["timers", "show", NOBODY]).failed(1, &["there is no timer", "mainstay timers list"]);

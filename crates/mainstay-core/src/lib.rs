@@ -23,6 +23,7 @@ pub mod lease;
 pub mod operation;
 pub mod outbox;
 pub mod queue;
+mod renewing;
 pub mod runtime;
 pub mod store;
 pub mod telemetry;

@@ -10,6 +10,7 @@ use serde::Serialize;
 use crate::failure::Told;
 use crate::output;
 use crate::settings::Settings;
+use crate::text::harmless;
 
 #[derive(Serialize)]
 struct Verdict<'a, I> {
@@ -42,8 +43,8 @@ pub(crate) async fn tell<I: Eq + Hash + Display + Serialize>(
     } else {
         for Verdict { id, why, .. } in &verdicts {
             match why {
-                None => output::line(format_args!("{id} {verb}"))?,
-                Some(why) => output::note(format_args!("{id} not {verb}: {why}")),
+                None => output::line(harmless(&format!("{id} {verb}")))?,
+                Some(why) => output::note(harmless(&format!("{id} not {verb}: {why}"))),
             }
         }
     }

@@ -1,20 +1,20 @@
 //! A received message in the hands of the one who handles it.
 //!
-//! Whether it is still his is answered here without asking the database, from a deadline on the monotonic clock that is counted
-//! from before the request that reserved or renewed it: so it counts as lost no later than the database could give it to
-//! somebody else. Once lost, it stays lost.
+//! Whether it is still his is answered here without asking the database (see [`renewing`]): so it counts as lost no later than the
+//! database could give it to somebody else. Once lost, it stays lost.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::queue::ClaimRequest;
+use crate::renewing::{self, Held, Term};
 use crate::store::{CallIn, CallInBlocking, InboxStore};
 use crate::telemetry;
 use crate::text::error_text;
@@ -23,9 +23,6 @@ use super::{ContentHash, InboxKey, Reservation, ReservationEnd, Reserved};
 
 /// When a reservation is renewed, as a share of its length.
 const RENEW_AT: f64 = 0.6;
-
-/// No renewal is given up sooner: a slow answer is better than none.
-const ATTEMPT_MIN: Duration = Duration::from_millis(100);
 
 /// How a message is reserved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,10 +92,7 @@ struct Holding {
 
 #[derive(Debug, Clone, Copy)]
 struct Standing {
-    /// When the request was sent that reserved or last renewed it.
-    asked_at: Instant,
-    /// From when on somebody else may have it.
-    deadline: Instant,
+    term: Term,
     until: Timestamp,
     end: Option<End>,
 }
@@ -113,11 +107,6 @@ enum End {
     Lost,
 }
 
-/// Counted from before the request, and a little less than was granted: clocks differ in how fast they run.
-fn deadline(asked_at: Instant, lease: Duration) -> Instant {
-    asked_at + lease - (lease / 20).min(Duration::from_secs(1))
-}
-
 impl Holding {
     fn standing(&self) -> MutexGuard<'_, Standing> {
         self.standing.lock().unwrap_or_else(PoisonError::into_inner)
@@ -129,7 +118,7 @@ impl Holding {
         if standing.end.is_some() {
             return None;
         }
-        if Instant::now() >= standing.deadline {
+        if Instant::now() >= standing.term.deadline {
             self.end(End::Lost);
             return None;
         }
@@ -165,43 +154,9 @@ impl Holding {
                 return Ok(false);
             }
             standing.until = standing.until.max(until);
-            standing.asked_at = standing.asked_at.max(asked_at);
-            standing.deadline = standing.deadline.max(deadline(asked_at, self.lease));
+            standing.term.extend(Term::new(asked_at, self.lease));
         }
         Ok(true)
-    }
-
-    /// Renews it at its time, and notices when that did not work. Returns when it is over.
-    async fn keep(self: Arc<Self>) {
-        let pause = (self.lease / 20).clamp(Duration::from_millis(10), Duration::from_secs(1));
-        let mut next = None;
-        while let Some(standing) = self.look() {
-            let due = standing.asked_at + self.lease.mul_f64(RENEW_AT);
-            let wake = if self.renew {
-                next.take().unwrap_or(due).min(standing.deadline)
-            } else {
-                standing.deadline
-            };
-            if self.over.run_until_cancelled(sleep_until(wake)).await.is_none() {
-                return;
-            }
-            // Nothing is due when it was renewed by hand meanwhile.
-            if !self.renew || self.look().is_none_or(|now| now.asked_at != standing.asked_at) {
-                continue;
-            }
-            let left = standing.deadline.saturating_duration_since(Instant::now());
-            let attempt = timeout((left / 2).max(ATTEMPT_MIN), self.renew());
-            let Some(answer) = self.over.run_until_cancelled(attempt).await else { return };
-            let error = match answer {
-                Ok(Ok(_)) => continue,
-                Ok(Err(error)) => error,
-                Err(_) => {
-                    Error::new(ErrorKind::Unavailable, "inbox.renew", "the database did not answer in time")
-                }
-            };
-            telemetry::retrying(self.store.identifier(), "inbox.renew", &error, pause);
-            next = Some(Instant::now() + pause);
-        }
     }
 
     async fn settle(&self, end: &ReservationEnd) -> Result<()> {
@@ -225,6 +180,29 @@ impl Holding {
     }
 }
 
+impl Held for Holding {
+    const RENEWAL: &'static str = "inbox.renew";
+
+    fn term(&self) -> Option<Term> {
+        self.look().map(|standing| standing.term)
+    }
+    fn duration(&self) -> Duration {
+        self.lease
+    }
+    fn renewal(&self, asked_at: Instant) -> Option<Instant> {
+        self.renew.then(|| asked_at + self.lease.mul_f64(RENEW_AT))
+    }
+    async fn renew_once(&self) -> Result<bool> {
+        self.renew().await
+    }
+    fn over(&self) -> &CancellationToken {
+        &self.over
+    }
+    fn retrying(&self, error: &Error, pause: Duration) {
+        telemetry::retrying(self.store.identifier(), Self::RENEWAL, error, pause);
+    }
+}
+
 impl Guard {
     /// Must be called within a runtime.
     pub(super) fn new(
@@ -234,11 +212,11 @@ impl Guard {
         options: &GuardOptions,
         asked_at: Instant,
     ) -> Self {
-        let deadline = deadline(asked_at, options.lease);
-        let standing = Mutex::new(Standing { asked_at, deadline, until: reserved.until, end: None });
+        let term = Term::new(asked_at, options.lease);
+        let standing = Mutex::new(Standing { term, until: reserved.until, end: None });
         let (lease, renew, over) = (options.lease, options.renew, CancellationToken::new());
         let holding = Arc::new(Holding { store, reservation, lease, renew, standing, over });
-        let renewing = AbortOnDropHandle::new(tokio::spawn(Arc::clone(&holding).keep()));
+        let renewing = AbortOnDropHandle::new(tokio::spawn(renewing::keep(Arc::clone(&holding))));
         Self { holding, reserved, _renewing: renewing }
     }
 

@@ -23,7 +23,10 @@ impl Leases {
             context: options.context.clone(),
             reentrant: options.reentrant,
         };
-        let answer = self.store().acquire(&request).await?;
+        let answer = match self.store().acquire(&request).await? {
+            LeaseAnswer::Held(holder) => LeaseAnswer::Held(holder.as_of_now()),
+            granted => granted,
+        };
         let mut claim = LeaseClaim { name: request.name, owner, epoch: 0 };
         match &answer {
             LeaseAnswer::Granted(grant) => {

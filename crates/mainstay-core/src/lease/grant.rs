@@ -77,6 +77,12 @@ pub struct LeaseHolder {
 }
 
 impl LeaseHolder {
+    /// Without an owner, once that one's time is over.
+    pub(super) fn as_of_now(mut self) -> Self {
+        self.owner = self.owner.filter(|_| self.until > self.now);
+        self
+    }
+
     /// How long the holder has it at least, unless it gives it up.
     pub fn remaining(&self) -> Duration {
         Duration::try_from(self.until.duration_since(self.now)).unwrap_or_default()

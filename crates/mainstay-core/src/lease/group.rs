@@ -12,10 +12,10 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 use crate::error::Result;
+use crate::renewing::deadline;
 use crate::store::LeaseStore;
 use crate::telemetry::{self, LeaseLoss};
 
-use super::holding::deadline;
 use super::tenure::Tenure;
 use super::{LeaseClaim, LeasesRequest};
 

@@ -1,8 +1,7 @@
 //! A lease in the hands of its holder.
 //!
-//! Whether it is still held is answered here without asking the database, from a deadline on the monotonic clock that is counted
-//! from before the request that acquired or renewed it. So it counts as lost no later than the database could give it to
-//! somebody else, also when the database can't be reached. Once lost, it stays lost.
+//! Whether it is still held is answered here without asking the database (see [`renewing`]). So it counts as lost no later than the
+//! database could give it to somebody else, also when the database can't be reached. Once lost, it stays lost.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,10 +13,11 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::renewing::{self, Held, Term};
 use crate::store::LeaseStore;
 use crate::telemetry::{self, LeaseLoss};
 
-use super::{GuardIn, GuardInBlocking, LeaseClaim, LeaseGrant, LeaseOptions, renewing};
+use super::{GuardIn, GuardInBlocking, LeaseClaim, LeaseGrant, LeaseOptions};
 
 /// A lease in the hands of its holder.
 ///
@@ -31,21 +31,18 @@ pub struct Lease {
 }
 
 /// What the holder and the renewal share.
-pub(super) struct Holding {
+struct Holding {
     store: Arc<dyn LeaseStore>,
     claim: LeaseClaim,
-    pub(super) options: LeaseOptions,
+    options: LeaseOptions,
     standing: Mutex<Standing>,
     /// Cancelled once it is no longer held.
     over: CancellationToken,
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Standing {
-    /// When the request was sent that acquired or last renewed it.
-    pub(super) asked_at: Instant,
-    /// From when on the database may give it to somebody else.
-    pub(super) deadline: Instant,
+struct Standing {
+    term: Term,
     grant: LeaseGrant,
     end: Option<End>,
 }
@@ -57,22 +54,16 @@ enum End {
     Lost(LeaseLoss),
 }
 
-/// Counted from before the request, and a little less than was granted: clocks differ in how fast they run and how finely they
-/// count, and what runs under the lease needs a moment to stop.
-pub(super) fn deadline(asked_at: Instant, duration: Duration) -> Instant {
-    asked_at + duration - (duration / 20).min(Duration::from_secs(1))
-}
-
 impl Holding {
     fn standing(&self) -> MutexGuard<'_, Standing> {
         self.standing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How it stands, or none when it is over. Notices when it has lapsed.
-    pub(super) fn look(&self) -> Option<Standing> {
+    fn look(&self) -> Option<Standing> {
         {
             let mut standing = self.standing();
-            let lapses = standing.end.is_none() && Instant::now() >= standing.deadline;
+            let lapses = standing.end.is_none() && Instant::now() >= standing.term.deadline;
             if !lapses {
                 return Some(*standing).filter(|standing| standing.end.is_none());
             }
@@ -101,12 +92,8 @@ impl Holding {
         }
     }
 
-    pub(super) fn over(&self) -> &CancellationToken {
-        &self.over
-    }
-
     /// Renews it once. False when it is no longer held.
-    pub(super) async fn renew(&self) -> Result<bool> {
+    async fn renew(&self) -> Result<bool> {
         if self.look().is_none() {
             return Ok(false);
         }
@@ -125,8 +112,7 @@ impl Holding {
             if grant.fencing_token > standing.grant.fencing_token {
                 standing.grant = grant;
             }
-            standing.asked_at = standing.asked_at.max(asked_at);
-            standing.deadline = standing.deadline.max(deadline(asked_at, self.options.duration));
+            standing.term.extend(Term::new(asked_at, self.options.duration));
         }
         telemetry::lease_renewed(self.store.identifier(), &self.claim, &grant);
         Ok(self.look().is_some())
@@ -139,10 +125,6 @@ impl Holding {
             telemetry::lease_released(self.store.identifier(), &self.claim);
         }
         Ok(released)
-    }
-
-    pub(super) fn retrying(&self, error: &Error, delay: Duration) {
-        telemetry::retrying(self.store.identifier(), "lease.renew", error, delay);
     }
 
     fn lost(&self, operation: &'static str) -> Error {
@@ -164,6 +146,29 @@ impl Holding {
     }
 }
 
+impl Held for Holding {
+    const RENEWAL: &'static str = "lease.renew";
+
+    fn term(&self) -> Option<Term> {
+        self.look().map(|standing| standing.term)
+    }
+    fn duration(&self) -> Duration {
+        self.options.duration
+    }
+    fn renewal(&self, asked_at: Instant) -> Option<Instant> {
+        self.options.renew.then(|| self.options.renewal(asked_at))
+    }
+    async fn renew_once(&self) -> Result<bool> {
+        self.renew().await
+    }
+    fn over(&self) -> &CancellationToken {
+        &self.over
+    }
+    fn retrying(&self, error: &Error, pause: Duration) {
+        telemetry::retrying(self.store.identifier(), Self::RENEWAL, error, pause);
+    }
+}
+
 impl Lease {
     /// Must be called within a runtime.
     pub(super) fn new(
@@ -173,8 +178,8 @@ impl Lease {
         grant: LeaseGrant,
         asked_at: Instant,
     ) -> Self {
-        let deadline = deadline(asked_at, options.duration);
-        let standing = Mutex::new(Standing { asked_at, deadline, grant, end: None });
+        let term = Term::new(asked_at, options.duration);
+        let standing = Mutex::new(Standing { term, grant, end: None });
         let holding = Arc::new(Holding { store, claim, options, standing, over: CancellationToken::new() });
         let renewing = AbortOnDropHandle::new(tokio::spawn(renewing::keep(Arc::clone(&holding))));
         Self { holding, _renewing: renewing }
@@ -211,8 +216,9 @@ impl Lease {
     /// How long it is still held for sure, without a renewal. Zero once it is lost.
     pub fn remaining(&self) -> Duration {
         let standing = self.holding.look();
-        standing
-            .map_or(Duration::ZERO, |standing| standing.deadline.saturating_duration_since(Instant::now()))
+        standing.map_or(Duration::ZERO, |standing| {
+            standing.term.deadline.saturating_duration_since(Instant::now())
+        })
     }
 
     /// Whether it may be held by somebody else: it was not renewed in time, taken away or released. Asks nobody.

@@ -13,7 +13,6 @@ mod guard;
 mod holding;
 mod options;
 mod record;
-mod renewing;
 mod tenure;
 
 pub use client::{Acquired, Leases, Ran};

@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use tokio::time::Instant;
+use uuid::Uuid;
+
 use crate::error::{Error, Result};
 use crate::text::{validate_name, validate_nul};
 
@@ -138,6 +141,12 @@ impl LeaseOptions {
         }
         Ok(())
     }
+
+    /// When to renew what was asked for at `asked_at`: at its share of the duration, or by up to the jitter sooner.
+    pub(super) fn renewal(&self, asked_at: Instant) -> Instant {
+        let random = f64::from(Uuid::new_v4().as_u128() as u32) / f64::from(u32::MAX);
+        asked_at + self.duration.mul_f64(self.renew_at - self.jitter * random)
+    }
 }
 
 #[cfg(test)]
@@ -164,5 +173,19 @@ mod tests {
         }
         fine().duration(Duration::from_millis(200)).context("ü".repeat(4_096)).validate().unwrap();
         assert_eq!(fine().context("").context, None);
+    }
+
+    #[test]
+    fn jitter_is_proportional_and_only_makes_it_sooner() {
+        let now = Instant::now();
+        for duration in [Duration::from_millis(200), Duration::from_secs(3_600)] {
+            let options = LeaseOptions::default().duration(duration);
+            let mut times: Vec<f64> = (0..1_000)
+                .map(|_| (options.renewal(now) - now).as_secs_f64() / duration.as_secs_f64())
+                .collect();
+            times.sort_by(f64::total_cmp);
+            assert!(times[0] >= 0.5 - 1e-6 && times[999] <= 0.6 + 1e-6, "{} to {}", times[0], times[999]);
+            assert!(times[999] - times[0] > 0.05, "they are spread");
+        }
     }
 }

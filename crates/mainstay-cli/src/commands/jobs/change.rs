@@ -4,12 +4,12 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Args;
-use mainstay::Jobs;
+use mainstay::{ErrorKind, Jobs};
 use serde::Serialize;
 
 use crate::output;
 use crate::settings::Settings;
-use crate::text::counted;
+use crate::text::{counted, harmless};
 
 const DELETE_EXAMPLES: &str = "\
 Example:
@@ -69,7 +69,8 @@ pub(super) async fn delete(
     if settings.json {
         output::json(&Deleted { name, cancelled_runs })?;
     } else {
-        output::line(format_args!("{name} deleted, {} cancelled", counted(cancelled_runs, "pending run")))?;
+        let cancelled = counted(cancelled_runs, "pending run");
+        output::line(format_args!("{} deleted, {cancelled} cancelled", harmless(name)))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -85,13 +86,17 @@ pub(super) async fn switch(
         return Err(super::unknown(name).into());
     }
     let switched = if enabled { jobs.enable(name).await } else { jobs.disable(name).await };
-    let changed = switched.context("the job can't be changed")?;
+    let changed = match switched {
+        // Deleted since it was looked for.
+        Err(error) if error.kind() == ErrorKind::NotFound => return Err(super::unknown(name).into()),
+        switched => switched.context("the job can't be changed")?,
+    };
     if settings.json {
         output::json(&Switched { name, enabled, changed })?;
     } else {
         let state = if enabled { "enabled" } else { "disabled" };
         let already = if changed { "" } else { " already" };
-        output::line(format_args!("{name} {state}{already}"))?;
+        output::line(format_args!("{} {state}{already}", harmless(name)))?;
     }
     Ok(ExitCode::SUCCESS)
 }

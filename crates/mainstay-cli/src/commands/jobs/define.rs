@@ -13,7 +13,7 @@ use crate::commands::content::{lenient, read_payload};
 use crate::failure::Failure;
 use crate::output;
 use crate::settings::Settings;
-use crate::text::{moment, parse_duration, parse_positive_duration};
+use crate::text::{harmless, moment, parse_duration, parse_positive_duration};
 
 const CREATE_EXAMPLES: &str = "\
 Examples:
@@ -261,7 +261,7 @@ fn tell(registered: &Registered, settings: &Settings) -> anyhow::Result<ExitCode
             None if job.enabled => "a scheduler calculates when it is next".to_owned(),
             None => "it is disabled".to_owned(),
         };
-        output::line(format_args!("{} {verb}, {next}", job.name))?;
+        output::line(format_args!("{} {verb}, {next}", harmless(&job.name)))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -7,6 +7,7 @@ use clap::Args;
 use mainstay::job::{JobRun, RunFilter, RunState, Trigger};
 use mainstay::outbox::Page;
 use mainstay::{Jobs, WorkItemId};
+use serde_json::{Value, json};
 
 use crate::commands::outbox::parse_id;
 use crate::failure::Failure;
@@ -66,7 +67,7 @@ pub(super) async fn run(arguments: &RunsArgs, jobs: &Jobs, settings: &Settings) 
     let page = Page { limit: arguments.limit, before: arguments.after };
     let runs = jobs.runs(&filter, page).await.context("the runs can't be listed")?;
     if settings.json {
-        output::json(&runs)?;
+        output::json(&runs.iter().map(json_of).collect::<Result<Vec<_>, _>>()?)?;
         return Ok(ExitCode::SUCCESS);
     }
     if runs.is_empty() {
@@ -98,9 +99,18 @@ pub(super) async fn run(arguments: &RunsArgs, jobs: &Jobs, settings: &Settings) 
     Ok(ExitCode::SUCCESS)
 }
 
+/// A run as JSON, with how long it took.
+fn json_of(run: &JobRun) -> serde_json::Result<Value> {
+    let mut value = serde_json::to_value(run)?;
+    if let Some(fields) = value.as_object_mut() {
+        fields.insert("duration_seconds".to_owned(), json!(run.duration().map(|took| took.as_secs_f64())));
+    }
+    Ok(value)
+}
+
 fn tell_one(run: &JobRun, settings: &Settings) -> anyhow::Result<ExitCode> {
     if settings.json {
-        output::json(run)?;
+        output::json(&json_of(run)?)?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut rows = vec![

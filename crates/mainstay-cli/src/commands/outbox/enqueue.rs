@@ -31,13 +31,13 @@ pub(crate) struct EnqueueArgs {
     #[command(flatten)]
     content: ContentArgs,
     /// Not before this long from now, by the database's clock: 30s, 5m, 1h30m
-    #[arg(long, value_name = "DURATION", value_parser = parse_duration, conflicts_with = "due_at")]
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true, value_parser = parse_duration, conflicts_with = "due_at")]
     due_in: Option<Duration>,
     /// Not before this moment: 2027-01-31T09:00:00Z
     #[arg(long, value_name = "MOMENT", value_parser = parse_timestamp)]
     due_at: Option<Timestamp>,
     /// Never handled later than this long from now; it then fails as expired
-    #[arg(long, value_name = "DURATION", value_parser = parse_positive_duration)]
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true, value_parser = parse_positive_duration)]
     expires_in: Option<Duration>,
 }
 

@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use clap::Subcommand;
+use mainstay::queue::FailureReason;
 use mainstay::store::Provider;
 use mainstay::{Outbox, WorkItemId};
 
@@ -133,6 +134,7 @@ pub(super) async fn tell_verdicts(
     let why_not = async |id: &WorkItemId| {
         Ok(match outbox.get(*id).await? {
             None => format!("there is no such {noun}"),
+            Some(message) if message.reason == Some(FailureReason::Cancelled) => "it is cancelled".to_owned(),
             Some(message) => format!("it is {}", message.status),
         })
     };

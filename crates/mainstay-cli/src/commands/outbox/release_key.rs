@@ -10,6 +10,7 @@ use serde_json::json;
 use crate::failure::Told;
 use crate::output;
 use crate::settings::Settings;
+use crate::text::harmless;
 
 const EXAMPLES: &str = "\
 Example:
@@ -44,9 +45,9 @@ pub(super) async fn run(
     if settings.json {
         output::json(&json!({ "key": key, "released": released }))?;
     } else if released {
-        output::line(format_args!("{key} released"))?;
+        output::line(format_args!("{} released", harmless(key)))?;
     } else {
-        output::note(&refused);
+        output::note(harmless(&refused));
     }
     if released { Ok(ExitCode::SUCCESS) } else { Err(Told(refused).into()) }
 }

@@ -39,7 +39,7 @@ pub(crate) struct ScheduleArgs {
 #[command(group = ArgGroup::new("due").required(true))]
 pub(crate) struct DueArgs {
     /// This long from now, by the database's clock: 30s, 5m, 1h30m
-    #[arg(long, group = "due", value_name = "DURATION", value_parser = parse_duration)]
+    #[arg(long, group = "due", value_name = "DURATION", allow_hyphen_values = true, value_parser = parse_duration)]
     due_in: Option<Duration>,
     /// At this moment: 2027-01-31T09:00:00Z. A past one means at once
     #[arg(long, group = "due", value_name = "MOMENT", value_parser = parse_timestamp)]
