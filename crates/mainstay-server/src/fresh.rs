@@ -11,8 +11,11 @@ use crate::problem::{Kind, Problem};
 /// How long an answer is shared.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// The latest answer, and when it was made. Cheap to clone.
-pub(crate) struct Fresh<T>(Arc<Mutex<Option<(Instant, Arc<T>)>>>);
+/// When an answer was made, and what it is.
+type Made<T> = (Instant, Arc<T>);
+
+/// The latest answer. Cheap to clone.
+pub(crate) struct Fresh<T>(Arc<Mutex<Option<Made<T>>>>);
 
 impl<T> Clone for Fresh<T> {
     fn clone(&self) -> Self {
