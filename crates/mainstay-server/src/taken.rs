@@ -76,6 +76,7 @@ mod tests {
         for polls in 0..3 {
             let (told, mut back) = mpsc::unbounded_channel();
             let (go, gone) = oneshot::channel::<()>();
+            let mut go = Some(go);
             {
                 let taking = async move {
                     let _went = gone.await;
@@ -84,7 +85,7 @@ mod tests {
                 let mut taking = pin!(take(taking, |what| async move { told.send(what).unwrap() }));
                 assert!(poll!(taking.as_mut()).is_pending());
                 if polls > 0 {
-                    let _taken = go.send(());
+                    drop(go.take());
                     // It is taken, and in the channel.
                     for _ in 0..100 {
                         tokio::task::yield_now().await;
@@ -94,6 +95,8 @@ mod tests {
                     assert!(matches!(poll!(taking.as_mut()), std::task::Poll::Ready(Ok(7))));
                 }
             }
+            // In the first round it is taken only now.
+            drop(go);
             let given_back = tokio::time::timeout(Duration::from_secs(60), back.recv()).await.unwrap();
             assert_eq!(given_back, (polls < 2).then_some(7), "{polls}");
         }

@@ -7,12 +7,14 @@ mod application;
 use application::Application;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use mainstay_core::WorkItemId;
+use mainstay_core::outbox::{Message, OnFailure};
 use mainstay_server::Access;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-async fn why(application: &Application, id: &Value) -> Value {
-    let (status, why) = application.get(&format!("/v1/why/{}", id.as_str().unwrap())).await;
+async fn why(application: &Application, id: WorkItemId) -> Value {
+    let (status, why) = application.get(&format!("/v1/why/{id}")).await;
     assert_eq!(status, 200, "{why}");
     why
 }
@@ -21,20 +23,23 @@ async fn why(application: &Application, id: &Value) -> Value {
 #[tokio::test]
 async fn why_does_not_name_the_owner_of_a_claim() {
     let application = Application::new(Access::anyone()).await;
-    let message = json!({"topic": "t", "ordering_key": "k"});
-    let first = application.post("/v1/outbox/messages", message.clone()).await.1;
-    let second = application.post("/v1/outbox/messages", message).await.1;
+    let message = || Message::new("t", "").ordering_key("k").on_failure(OnFailure::Hold);
+    let outbox = application.mainstay.outbox();
+    let (first, second) = (
+        outbox.enqueue(message()).await.unwrap().work_item,
+        outbox.enqueue(message()).await.unwrap().work_item,
+    );
     let owner = Uuid::from_u128(0x0190_0000_0000_7000_8000_0000_0000_0007);
     let claimed = application.post("/v1/outbox/claims", json!({"owner": owner})).await.1;
-    let told = why(&application, &first["id"]).await;
+    let told = why(&application, first).await;
     assert_eq!(told["why"]["because"], "claimed", "{told}");
     assert!(!told.to_string().contains(&owner.to_string()), "{told}");
     assert!(told["summary"].as_str().unwrap().starts_with("somebody works on it"), "{told}");
     // Which item holds a key is no secret.
     let fail = json!({"claims": [claimed["items"][0]["claim"]]});
     assert_eq!(application.post("/v1/outbox/claims/fail", fail).await.0, 200);
-    let told = why(&application, &second["id"]).await;
-    assert_eq!((&told["why"]["because"], &told["why"]["by"]), (&json!("key_held"), &first["id"]), "{told}");
+    let told = why(&application, second).await;
+    assert_eq!((&told["why"]["because"], &told["why"]["by"]), (&json!("key_held"), &json!(first)), "{told}");
 }
 
 /// What logs, the audit trail and other processes read of a lease does not let them hold it.
