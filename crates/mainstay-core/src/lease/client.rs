@@ -138,7 +138,7 @@ impl Leases {
             let asked_at = Instant::now();
             let answered = store.acquire(&request).await.map(|answer| match answer {
                 LeaseAnswer::Held(holder) => {
-                    let holder = holder.as_of_now();
+                    let holder = holder.seen_now();
                     telemetry::lease_contended(store.identifier(), &request.name, &holder);
                     Acquired::Held(holder)
                 }

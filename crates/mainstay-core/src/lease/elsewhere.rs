@@ -24,7 +24,7 @@ impl Leases {
             reentrant: options.reentrant,
         };
         let answer = match self.store().acquire(&request).await? {
-            LeaseAnswer::Held(holder) => LeaseAnswer::Held(holder.as_of_now()),
+            LeaseAnswer::Held(holder) => LeaseAnswer::Held(holder.seen_now()),
             granted => granted,
         };
         let mut claim = LeaseClaim { name: request.name, owner, epoch: 0 };

@@ -78,7 +78,7 @@ pub struct LeaseHolder {
 
 impl LeaseHolder {
     /// Without an owner, once that one's time is over.
-    pub(super) fn as_of_now(mut self) -> Self {
+    pub(super) fn seen_now(mut self) -> Self {
         self.owner = self.owner.filter(|_| self.until > self.now);
         self
     }
