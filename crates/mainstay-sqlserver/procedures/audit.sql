@@ -50,7 +50,7 @@ BEGIN
     SET XACT_ABORT ON;
     DECLARE @Own BIT = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
     DECLARE @Code TINYINT = CASE @Outcome WHEN N'succeeded' THEN 0 WHEN N'failed' THEN 1 WHEN N'refused' THEN 2 END;
-    IF LEN(@Data) > 0 AND DATALENGTH(CAST(@Data AS VARCHAR(MAX))) > 16384 OR @Data IS NOT NULL AND ISJSON(@Data) = 0
+    IF LEN(@Data) > 0 AND DATALENGTH(CAST(@Data AS VARCHAR(MAX))) > 16384 OR @Data IS NOT NULL AND ISJSON(N'[' + @Data + N']') = 0
         THROW 50001, N'audit_write: data must be at most 16384 bytes of JSON', 1;
     SET @Actor = COALESCE(@Actor, LEFT(N'sql:' + ORIGINAL_LOGIN(), 255));
     SET @Id = COALESCE(@Id, NEWID());

@@ -70,7 +70,9 @@ BEGIN
     BEGIN
         -- They are due at once, and the coordinator may have nothing to do until tomorrow.
         UPDATE "{{schema}}"."{{fanout}}" SET "Version" = "Version" + 1 WHERE "Topic" = @Topic AND "WorkKey" = @WorkKey;
-        DECLARE @Items NVARCHAR(MAX) = (SELECT TOP (20) a."ShardKey" AS shard FROM @Added a ORDER BY a."ShardKey" FOR JSON PATH);
+        DECLARE @Items NVARCHAR(MAX) = (
+            SELECT N'["' + STRING_AGG(REPLACE(REPLACE(CAST(x."ShardKey" AS NVARCHAR(MAX)), N'\', N'\\'), N'"', N'\"'), N'","') + N'"]'
+              FROM (SELECT TOP (20) a."ShardKey" FROM @Added a ORDER BY a."ShardKey") x);
         DECLARE @Data NVARCHAR(MAX) = N'{"count":' + CAST(@Count AS NVARCHAR(20)) + N',"items":' + @Items + N'}';
         DECLARE @Known NVARCHAR(MAX) = (SELECT STRING_AGG(CAST(a."ShardKey" AS NVARCHAR(MAX)), NCHAR(31)) FROM @Added a);
         EXEC "{{schema}}"."{{fanout}}_Note" N'fanout.add_shards', @Actor, @ActorCorrelationId, @Data, @Topic, @WorkKey, @Known;
