@@ -8,7 +8,6 @@
 pub mod adapter;
 mod addition;
 mod agenda;
-mod allowance;
 mod audit;
 mod cursor;
 mod diagnosis;

@@ -13,7 +13,7 @@ use deadpool_postgres::{
     Runtime, TimeoutType,
 };
 use futures_util::future::join3;
-use mainstay_core::store::ConnectionPass;
+use mainstay_core::store::{Allowance, ConnectionPass, CountedConnection};
 use mainstay_core::{Error, ErrorKind, Result};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
@@ -25,7 +25,6 @@ use tokio_postgres::{Client, Config, Connection, Row, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 use uuid::Uuid;
 
-use crate::allowance::{Allowance, Counted};
 use crate::error::{PoolLimits, closed, from_driver, from_pool};
 use crate::session::{Session, is_stale};
 use crate::url::Target;
@@ -85,7 +84,7 @@ impl Connector {
     }
 
     /// Counts a connection for as long as the answer lives.
-    pub(crate) fn count(&self) -> Counted {
+    pub(crate) fn count(&self) -> CountedConnection {
         self.allowance.count()
     }
 
@@ -130,8 +129,7 @@ impl Connect for Connector {
     > {
         Box::pin(async move {
             // Operations have asked before they came here; this is for those who use the pool directly.
-            let counted = self.allowance.count_allowed().await;
-            let severed = self.allowance.severed();
+            let mut counted = self.allowance.count_allowed().await;
             let (client, connection) = match self.connect_any().await {
                 Ok(connected) => connected?,
                 // The driver has no public way to make this error; the pool's own time limit is about to strike.
@@ -139,14 +137,13 @@ impl Connect for Connector {
             };
             let store = Arc::clone(&self.store);
             let task = tokio::spawn(async move {
-                let _counted = counted;
                 tokio::select! {
                     ended = connection => {
                         if let Err(error) = ended {
                             tracing::debug!(%store, %error, "a connection ended");
                         }
                     }
-                    () = severed => tracing::debug!(%store, "a connection that may not be answered was closed"),
+                    () = counted.severed() => tracing::debug!(%store, "a connection that may not be answered was closed"),
                 }
             });
             Ok((client, task))

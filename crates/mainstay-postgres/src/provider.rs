@@ -7,13 +7,13 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use mainstay_core::Result;
 use mainstay_core::store::{
-    Agenda, AuditStore, Capabilities, DiagnosisStore, FanoutStore, HealthStore, InboxStore, JobStore,
-    JoinStore, LeaseStore, Names, OperationStore, OutboxStore, Provider, Queue, SchemaStore, TimerStore,
+    Agenda, Allowance, AuditStore, Capabilities, DiagnosisStore, FanoutStore, HealthStore, InboxStore,
+    JobStore, JoinStore, LeaseStore, Names, OperationStore, OutboxStore, Provider, Queue, SchemaStore,
+    TimerStore,
 };
 use tokio_util::sync::CancellationToken;
 
 use crate::agenda::PostgresAgenda;
-use crate::allowance::Allowance;
 use crate::audit::PostgresAudit;
 use crate::diagnosis::PostgresDiagnosis;
 use crate::error::PoolLimits;

@@ -9,13 +9,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use mainstay_core::audit::{Actor, bounded};
+use mainstay_core::audit::Actor;
 use mainstay_core::store::{
-    Applied, Migration, Names, Queue, SchemaStatus, SchemaStore, check_collisions, checksum, made,
-    plan_migrations, render,
+    Applied, Migration, Names, Queue, Routines as Functions, SchemaStatus, SchemaStore, check_collisions,
+    checksum, made, plan_migrations, render,
 };
 use mainstay_core::{Error, ErrorKind, Result};
-use serde_json::json;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Row};
 
@@ -57,22 +56,6 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
         over: &Queue::ALL,
     },
 ];
-
-/// A file of functions and the queues it is made for.
-struct Functions {
-    sql: &'static str,
-    over: &'static [Queue],
-}
-
-impl Functions {
-    const fn once(sql: &'static str) -> Self {
-        Self { sql, over: &[Queue::Outbox] }
-    }
-
-    const fn of_every_queue(sql: &'static str) -> Self {
-        Self { sql, over: &Queue::ALL }
-    }
-}
 
 /// The functions.
 const FUNCTIONS: &[Functions] = &[
@@ -137,8 +120,7 @@ const FUNCTIONS: &[Functions] = &[
     Functions::once(include_str!("../functions/operations_track.sql")),
 ];
 
-/// Under which version and name the functions' checksum is kept.
-const FUNCTIONS_VERSION: i32 = 0;
+/// Under which name the functions' checksum is kept.
 const FUNCTIONS_NAME: &str = "functions";
 
 /// How long a step may wait for a table that is in use. Whoever comes after it waits behind it, workers that settle included, so
@@ -238,28 +220,16 @@ impl PostgresSchema {
         }
         // Whatever is there: one that somebody dropped comes back.
         self.replace_functions(client).await?;
-        self.record(client, FUNCTIONS_VERSION, FUNCTIONS_NAME, &functions_checksum()).await?;
-        let new_functions = functions_in(&applied) != Some(functions_checksum().as_str());
-        if new_functions || !plan.steps.is_empty() {
-            let found = applied.iter().map(|step| step.version).max().filter(|version| *version > 0);
-            let steps: Vec<&str> = plan.steps.iter().map(|step| step.name).collect();
-            self.note(client, by, found, &steps, new_functions).await?;
+        self.record(client, Functions::VERSION, FUNCTIONS_NAME, &functions_checksum()).await?;
+        let new_functions = Functions::checksum_in(&applied) != Some(functions_checksum().as_str());
+        match plan.record(&applied, new_functions) {
+            Some(data) => self.note(client, by, &data).await,
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Records in the audit trail what was deployed.
-    async fn note(
-        &self,
-        client: &Client,
-        by: &Actor,
-        found: Option<i32>,
-        steps: &[&str],
-        functions: bool,
-    ) -> Result<()> {
-        let (before, after) = (json!({ "version": found }), json!({ "version": Self::VERSION }));
-        let data =
-            bounded(json!({ "before": before, "after": after, "steps": steps, "functions": functions }));
+    async fn note(&self, client: &Client, by: &Actor, data: &str) -> Result<()> {
         let (by, about) = (by.as_str(), by.correlation_id());
         let (kinds, values) = (["schema"], [self.names.schema()]);
         let parameters: [Parameter<'_>; 6] = [
@@ -323,7 +293,7 @@ impl SchemaStore for PostgresSchema {
                 Ok(SchemaStatus::Incomplete { version })
             }
             SchemaStatus::Current { version } => {
-                let is_old = functions_in(&applied) != Some(functions_checksum().as_str());
+                let is_old = Functions::checksum_in(&applied) != Some(functions_checksum().as_str());
                 if is_old || inventory.lacks_functions {
                     return Ok(SchemaStatus::Outdated { found: version, wanted: version });
                 }
@@ -396,7 +366,7 @@ impl SchemaStore for PostgresSchema {
         for text in functions(names) {
             add(&text);
         }
-        add(&record(FUNCTIONS_VERSION, FUNCTIONS_NAME, &functions_checksum()));
+        add(&record(Functions::VERSION, FUNCTIONS_NAME, &functions_checksum()));
         add("commit");
         script
     }
@@ -431,11 +401,6 @@ fn applied(operation: &'static str, rows: &[Row]) -> Result<Vec<Applied>> {
         Ok(Applied { version: row.get(0)?, name: row.get(1)?, checksum: row.get(2)? })
     };
     rows.iter().map(read).collect()
-}
-
-fn functions_in(applied: &[Applied]) -> Option<&str> {
-    let functions = applied.iter().find(|row| row.version == FUNCTIONS_VERSION);
-    functions.map(|row| row.checksum.as_str())
 }
 
 fn functions_checksum() -> String {

@@ -12,12 +12,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use mainstay_core::fleet::{DatabaseEntry, Mark, Watch};
+use mainstay_core::store::Allowance;
 use mainstay_core::{Error, ErrorKind, Result};
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Row};
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::allowance::Allowance;
 use crate::error::from_driver;
 use crate::fleet::Change;
 use crate::pool::Parameter;

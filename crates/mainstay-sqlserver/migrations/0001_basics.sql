@@ -12,6 +12,35 @@ BEGIN
     END
 END
 GO
+-- A time so many seconds earlier, within what a calendar holds. Whole numbers are divided: the remainder of a FLOAT is none that the server takes.
+CREATE FUNCTION "{{schema}}"."{{outbox}}_before" (@From DATETIME2(6), @Seconds FLOAT) RETURNS DATETIME2(6) AS
+BEGIN
+    RETURN CASE
+        WHEN @Seconds IS NULL THEN NULL
+        WHEN @Seconds >= 60000000000 THEN CAST('0001-01-02' AS DATETIME2(6))
+        ELSE DATEADD(MICROSECOND, -CAST(FLOOR((@Seconds - FLOOR(@Seconds)) * 1000000) AS INT),
+             DATEADD(SECOND, -CAST(CAST(FLOOR(@Seconds) AS BIGINT) % 86400 AS INT),
+             DATEADD(DAY, -CAST(CAST(FLOOR(@Seconds) AS BIGINT) / 86400 AS INT), @From)))
+    END
+END
+GO
+-- Whether a text has more characters than that. The database's collation decides whether LEN counts one outside the basic plane once or twice, and it passes
+-- over blanks at the end.
+CREATE FUNCTION "{{schema}}"."{{outbox}}_exceeds" (@Text NVARCHAR(MAX), @Most INT) RETURNS BIT AS
+BEGIN
+    DECLARE @Length INT = LEN(@Text + N'.') - 1;
+    IF @Length IS NULL OR @Length <= @Most RETURN 0;
+    IF @Length > 2 * @Most RETURN 1;
+    DECLARE @Place INT = @Length;
+    WHILE @Place > 0
+    BEGIN
+        -- The first half of a pair, where halves are what is counted.
+        IF UNICODE(SUBSTRING(@Text, @Place, 1)) BETWEEN 55296 AND 56319 SET @Length = @Length - 1;
+        SET @Place = @Place - 1;
+    END
+    RETURN CASE WHEN @Length > @Most THEN 1 ELSE 0 END;
+END
+GO
 -- The table type for ids. The generation is that of the claim; null compares the owner alone.
 CREATE TYPE "{{schema}}"."{{outbox}}_IdList" AS TABLE ("Id" UNIQUEIDENTIFIER NOT NULL, "Generation" BIGINT NULL);
 GO

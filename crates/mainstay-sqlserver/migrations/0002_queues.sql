@@ -118,6 +118,13 @@ CREATE TABLE "{{schema}}"."{{outbox}}_hold" (
     CONSTRAINT "PK_{{outbox}}_hold" PRIMARY KEY NONCLUSTERED ("OrderingKey")
 );
 GO
+-- Many rows are claimed or settled at once, and their locks must stay locks of rows: where they became one of the table, whoever passes over locked rows would wait
+-- for it. Babelfish has neither such locks nor the option.
+DECLARE @Text NVARCHAR(MAX) = N'ALTER TABLE ' + QUOTENAME(N'{{schema:literal}}') + N'.' + QUOTENAME(N'{{outbox:literal}}') + N' SET (LOCK_ESCALATION = DISABLE);'
+    + N' ALTER TABLE ' + QUOTENAME(N'{{schema:literal}}') + N'.' + QUOTENAME(N'{{outbox:literal}}_history') + N' SET (LOCK_ESCALATION = DISABLE);'
+    + N' ALTER TABLE ' + QUOTENAME(N'{{schema:literal}}') + N'.' + QUOTENAME(N'{{outbox:literal}}_idempotency') + N' SET (LOCK_ESCALATION = DISABLE);';
+IF SERVERPROPERTY(N'BabelfishVersion') IS NULL EXEC(@Text);
+GO
 -- What is to become of items that are claimed, as the procedures hand it to each other.
 CREATE TYPE "{{schema}}"."{{outbox}}_ending" AS TABLE (
     "Seq"         BIGINT NOT NULL PRIMARY KEY,

@@ -18,7 +18,8 @@ CREATE TABLE "{{schema}}"."{{lease}}" (
     "RenewedAt"    DATETIME2(6) NOT NULL,
     -- Until when it is held, or when it ended.
     "ExpiresAt"    DATETIME2(6) NOT NULL,
-    CONSTRAINT "PK_{{lease}}" PRIMARY KEY ("Name"),
+    -- A clustered key is narrower than a name may be.
+    CONSTRAINT "PK_{{lease}}" PRIMARY KEY NONCLUSTERED ("Name"),
     CONSTRAINT "CK_{{lease}}_Name" CHECK (DATALENGTH("Name") > 0),
     CONSTRAINT "CK_{{lease}}_Numbers" CHECK ("Epoch" >= 1 AND "FencingToken" >= "Epoch")
 );

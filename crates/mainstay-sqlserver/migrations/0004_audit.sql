@@ -40,27 +40,32 @@ CREATE TABLE "{{schema}}"."{{audit}}_anchor" (
     CONSTRAINT "PK_{{audit}}_anchor" PRIMARY KEY ("Seq"),
     CONSTRAINT "CK_{{audit}}_anchor_Kind" CHECK (DATALENGTH("Kind") > 0),
     CONSTRAINT "CK_{{audit}}_anchor_Value" CHECK (DATALENGTH("Value") > 0),
-    -- Also keeps the records from being truncated.
-    CONSTRAINT "FK_{{audit}}_anchor" FOREIGN KEY ("AuditId") REFERENCES "{{schema}}"."{{audit}}" ("Id")
+    -- Also keeps the records from being truncated. Whoever deletes some gets to read its name.
+    CONSTRAINT "FK_{{audit}}_is_append-only" FOREIGN KEY ("AuditId") REFERENCES "{{schema}}"."{{audit}}" ("Id")
 );
 GO
 CREATE INDEX "IX_{{audit}}_anchor_Audit" ON "{{schema}}"."{{audit}}_anchor" ("AuditId");
 GO
 CREATE INDEX "IX_{{audit}}_anchor_Of" ON "{{schema}}"."{{audit}}_anchor" ("Digest", "RecordedAt", "AuditId");
 GO
--- Has a row only within a transaction that deletes records past their age.
-CREATE TABLE "{{schema}}"."{{audit}}_purging" ("At" DATETIME2(6) NOT NULL);
+-- Has a row only within a transaction that deletes records past their age. That others have rows here is passed over: no purge waits for another.
+CREATE TABLE "{{schema}}"."{{audit}}_purging" (
+    "At"     DATETIME2(6) NOT NULL,
+    -- Always null. That there could be one keeps the anchors from being truncated.
+    "Anchor" BIGINT NULL,
+    CONSTRAINT "FK_{{audit}}_anchor_is_append-only" FOREIGN KEY ("Anchor") REFERENCES "{{schema}}"."{{audit}}_anchor" ("Seq")
+);
 GO
 CREATE TRIGGER "{{schema}}"."{{audit}}_kept" ON "{{schema}}"."{{audit}}" AFTER UPDATE, DELETE AS
 BEGIN
     SET NOCOUNT ON;
-    IF NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{audit}}_purging")
+    IF NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{audit}}_purging" WITH (READCOMMITTEDLOCK, READPAST))
         THROW 50007, N'the audit trail is append-only: its records are never changed, and deleted by its retention alone', 1;
 END
 GO
 CREATE TRIGGER "{{schema}}"."{{audit}}_anchor_kept" ON "{{schema}}"."{{audit}}_anchor" AFTER UPDATE, DELETE AS
 BEGIN
     SET NOCOUNT ON;
-    IF NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{audit}}_purging")
+    IF NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{audit}}_purging" WITH (READCOMMITTEDLOCK, READPAST))
         THROW 50007, N'the audit trail is append-only: its records are never changed, and deleted by its retention alone', 1;
 END

@@ -41,3 +41,7 @@ GO
 CREATE INDEX "IX_{{inbox}}_entry_State" ON "{{schema}}"."{{inbox}}_entry" ("State", "FirstSeenAt", "Seq");
 GO
 CREATE INDEX "IX_{{inbox}}_entry_Settled" ON "{{schema}}"."{{inbox}}_entry" ("State", "ProcessedAt") WHERE "ProcessedAt" IS NOT NULL;
+GO
+-- As with the queues.
+DECLARE @Text NVARCHAR(MAX) = N'ALTER TABLE ' + QUOTENAME(N'{{schema:literal}}') + N'.' + QUOTENAME(N'{{inbox:literal}}_entry') + N' SET (LOCK_ESCALATION = DISABLE);';
+IF SERVERPROPERTY(N'BabelfishVersion') IS NULL EXEC(@Text);

@@ -78,3 +78,7 @@ CREATE TABLE "{{schema}}"."{{joins}}_continuation" (
     CONSTRAINT "UQ_{{joins}}_continuation_Of" UNIQUE ("JoinId", "Outcome"),
     CONSTRAINT "CK_{{joins}}_continuation_Outcome" CHECK ("Outcome" IN (1, 2))
 );
+GO
+-- As with the queues.
+DECLARE @Text NVARCHAR(MAX) = N'ALTER TABLE ' + QUOTENAME(N'{{schema:literal}}') + N'.' + QUOTENAME(N'{{joins:literal}}_member') + N' SET (LOCK_ESCALATION = DISABLE);';
+IF SERVERPROPERTY(N'BabelfishVersion') IS NULL EXEC(@Text);

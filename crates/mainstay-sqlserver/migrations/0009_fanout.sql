@@ -62,14 +62,14 @@ CREATE FUNCTION "{{schema}}"."{{fanout}}_wrong" (
     @Topic NVARCHAR(MAX), @WorkKey NVARCHAR(MAX), @EverySeconds INT, @JitterSeconds INT, @Cron NVARCHAR(MAX), @TimeZone NVARCHAR(MAX), @Enabled BIT) RETURNS NVARCHAR(200) AS
 BEGIN
     RETURN CASE
-        WHEN @Topic IS NULL OR LEN(@Topic + N'.') - 1 NOT BETWEEN 1 AND 200 THEN N'topic must be 1 to 100 characters'
+        WHEN @Topic IS NULL OR DATALENGTH(@Topic) = 0 OR "{{schema}}"."{{outbox}}_exceeds"(@Topic, 100) = 1 THEN N'topic must be 1 to 100 characters'
         WHEN CHARINDEX(N':', @Topic) > 0 THEN N'topic must not contain a colon'
-        WHEN @WorkKey IS NULL OR LEN(@WorkKey + N'.') - 1 NOT BETWEEN 1 AND 200 THEN N'work_key must be 1 to 100 characters'
+        WHEN @WorkKey IS NULL OR DATALENGTH(@WorkKey) = 0 OR "{{schema}}"."{{outbox}}_exceeds"(@WorkKey, 100) = 1 THEN N'work_key must be 1 to 100 characters'
         WHEN @EverySeconds IS NULL OR @EverySeconds NOT BETWEEN 0 AND 31622400 THEN N'every_seconds must be 0 to 31622400'
         WHEN @JitterSeconds IS NULL OR @JitterSeconds NOT BETWEEN 0 AND 86400 THEN N'jitter_seconds must be 0 to 86400'
-        WHEN LEN(@Cron + N'.') - 1 NOT BETWEEN 1 AND 2000 THEN N'cron must be 1 to 1000 characters'
+        WHEN DATALENGTH(@Cron) = 0 OR "{{schema}}"."{{outbox}}_exceeds"(@Cron, 1000) = 1 THEN N'cron must be 1 to 1000 characters'
         WHEN @Cron IS NULL AND @EverySeconds = 0 THEN N'every_seconds must be above 0 where there is no cron'
-        WHEN @TimeZone IS NULL OR LEN(@TimeZone + N'.') - 1 NOT BETWEEN 1 AND 510 THEN N'time_zone must be 1 to 255 characters'
+        WHEN @TimeZone IS NULL OR DATALENGTH(@TimeZone) = 0 OR "{{schema}}"."{{outbox}}_exceeds"(@TimeZone, 255) = 1 THEN N'time_zone must be 1 to 255 characters'
         WHEN @Enabled IS NULL THEN N'enabled must not be null'
     END
 END

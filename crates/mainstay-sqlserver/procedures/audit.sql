@@ -14,10 +14,10 @@ BEGIN
     SET NOCOUNT ON;
     SET XACT_ABORT ON;
     DECLARE @Complaint NVARCHAR(300) = CASE
-        WHEN @Name IS NULL OR LEN(@Name + N'.') - 1 NOT BETWEEN 1 AND 255 THEN N'name must be 1 to 255 characters'
-        WHEN @Actor IS NULL OR LEN(@Actor + N'.') - 1 NOT BETWEEN 1 AND 255 THEN N'actor must be 1 to 255 characters'
+        WHEN @Name IS NULL OR DATALENGTH(@Name) = 0 OR "{{schema}}"."{{outbox}}_exceeds"(@Name, 255) = 1 THEN N'name must be 1 to 255 characters'
+        WHEN @Actor IS NULL OR DATALENGTH(@Actor) = 0 OR "{{schema}}"."{{outbox}}_exceeds"(@Actor, 255) = 1 THEN N'actor must be 1 to 255 characters'
         WHEN @Outcome IS NULL OR @Outcome > 2 THEN N'outcome must be succeeded, failed or refused'
-        WHEN LEN(@CorrelationId + N'.') - 1 NOT BETWEEN 1 AND 255 THEN N'correlation_id must be 1 to 255 characters, or null'
+        WHEN DATALENGTH(@CorrelationId) = 0 OR "{{schema}}"."{{outbox}}_exceeds"(@CorrelationId, 255) = 1 THEN N'correlation_id must be 1 to 255 characters, or null'
     END;
     IF @Complaint IS NOT NULL
     BEGIN
@@ -50,7 +50,7 @@ BEGIN
     SET XACT_ABORT ON;
     DECLARE @Own BIT = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
     DECLARE @Code TINYINT = CASE @Outcome WHEN N'succeeded' THEN 0 WHEN N'failed' THEN 1 WHEN N'refused' THEN 2 END;
-    IF LEN(@Data) > 0 AND DATALENGTH(CAST(@Data AS VARCHAR(MAX))) > 16384 OR @Data IS NOT NULL AND ISJSON(@Data) = 0
+    IF LEN(@Data) > 0 AND DATALENGTH(CAST(@Data AS VARCHAR(MAX))) > 16384 OR @Data IS NOT NULL AND ISJSON(N'[' + @Data + N']') = 0
         THROW 50001, N'audit_write: data must be at most 16384 bytes of JSON', 1;
     SET @Actor = COALESCE(@Actor, LEFT(N'sql:' + ORIGINAL_LOGIN(), 255));
     SET @Id = COALESCE(@Id, NEWID());
@@ -102,7 +102,7 @@ BEGIN
            COALESCE((SELECT TOP (100) n."Kind" AS kind, n."Value" AS value FROM "{{schema}}"."{{audit}}_anchor" n WHERE n."AuditId" = a."Id" ORDER BY n."Kind", n."Value" FOR JSON PATH), N'[]') AS anchors_pairs
       FROM "{{schema}}"."{{audit}}" a
      WHERE (@Id IS NULL OR a."Id" = @Id)
-       AND (@Name IS NULL OR LEFT(a."Name", LEN(@Name)) = @Name)
+       AND (@Name IS NULL OR LEFT(a."Name", LEN(@Name + N'.') - 1) = @Name)
        AND (@Actor IS NULL OR a."Actor" = @Actor) AND (@CorrelationId IS NULL OR a."CorrelationId" = @CorrelationId)
        AND (@Outcome IS NULL OR a."Outcome" = @Outcome)
        AND (@After IS NULL OR a."RecordedAt" >= @After) AND (@BeforeTime IS NULL OR a."RecordedAt" < @BeforeTime)
@@ -123,7 +123,7 @@ BEGIN
     IF @OlderThanSeconds IS NULL OR @OlderThanSeconds < 0 OR @OlderThanSeconds > 10000000000
         THROW 50001, N'audit_purge: older_than_seconds must be 0 to 10000000000', 1;
     DECLARE @Own BIT = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
-    DECLARE @Until DATETIME2(6) = DATEADD(SECOND, -CAST(FLOOR(@OlderThanSeconds) % 86400 AS INT), DATEADD(DAY, -CAST(FLOOR(@OlderThanSeconds / 86400) AS INT), SYSUTCDATETIME()));
+    DECLARE @Until DATETIME2(6) = "{{schema}}"."{{outbox}}_before"(SYSUTCDATETIME(), @OlderThanSeconds);
     DECLARE @Gone TABLE ("Id" UNIQUEIDENTIFIER NOT NULL PRIMARY KEY);
     IF @Own = 1 BEGIN TRANSACTION;
     INSERT INTO @Gone ("Id")
@@ -134,7 +134,7 @@ BEGIN
         INSERT INTO "{{schema}}"."{{audit}}_purging" ("At") VALUES (SYSUTCDATETIME());
         DELETE FROM "{{schema}}"."{{audit}}_anchor" WHERE "AuditId" IN (SELECT g."Id" FROM @Gone g);
         DELETE FROM "{{schema}}"."{{audit}}" WHERE "Id" IN (SELECT g."Id" FROM @Gone g);
-        DELETE FROM "{{schema}}"."{{audit}}_purging";
+        DELETE FROM "{{schema}}"."{{audit}}_purging" WITH (READCOMMITTEDLOCK, READPAST);
         IF @Actor IS NOT NULL
         BEGIN
             DECLARE @Data NVARCHAR(MAX) = N'{"count":' + CAST(@Purged AS NVARCHAR(20)) + N',"older_than_seconds":' + CAST(CAST(FLOOR(@OlderThanSeconds) AS BIGINT) AS NVARCHAR(20)) + N'}';

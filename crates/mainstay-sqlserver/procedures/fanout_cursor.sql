@@ -70,7 +70,9 @@ BEGIN
     BEGIN
         -- They are due at once, and the coordinator may have nothing to do until tomorrow.
         UPDATE "{{schema}}"."{{fanout}}" SET "Version" = "Version" + 1 WHERE "Topic" = @Topic AND "WorkKey" = @WorkKey;
-        DECLARE @Items NVARCHAR(MAX) = (SELECT TOP (20) a."ShardKey" AS shard FROM @Added a ORDER BY a."ShardKey" FOR JSON PATH);
+        DECLARE @Items NVARCHAR(MAX) = (
+            SELECT N'["' + STRING_AGG(REPLACE(REPLACE(CAST(x."ShardKey" AS NVARCHAR(MAX)), N'\', N'\\'), N'"', N'\"'), N'","') + N'"]'
+              FROM (SELECT TOP (20) a."ShardKey" FROM @Added a ORDER BY a."ShardKey") x);
         DECLARE @Data NVARCHAR(MAX) = N'{"count":' + CAST(@Count AS NVARCHAR(20)) + N',"items":' + @Items + N'}';
         DECLARE @Known NVARCHAR(MAX) = (SELECT STRING_AGG(CAST(a."ShardKey" AS NVARCHAR(MAX)), NCHAR(31)) FROM @Added a);
         EXEC "{{schema}}"."{{fanout}}_Note" N'fanout.add_shards', @Actor, @ActorCorrelationId, @Data, @Topic, @WorkKey, @Known;
@@ -183,9 +185,9 @@ BEGIN
     SET XACT_ABORT ON;
     DECLARE @Own BIT = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
     DECLARE @Digest BINARY(32) = HASHBYTES('SHA2_256', @Topic + NCHAR(1) + @WorkKey), @Now DATETIME2(6) = SYSUTCDATETIME(), @Found INT;
-    DECLARE @Plan TABLE ("ShardKey" NVARCHAR(512) COLLATE Latin1_General_BIN2 NOT NULL PRIMARY KEY, "Completed" DATETIME2(6) NULL, "Last" UNIQUEIDENTIFIER NULL, "Id" UNIQUEIDENTIFIER NOT NULL,
+    DECLARE @Plan TABLE ("ShardKey" NVARCHAR(512) COLLATE Latin1_General_BIN2 NOT NULL PRIMARY KEY NONCLUSTERED, "Completed" DATETIME2(6) NULL, "Last" UNIQUEIDENTIFIER NULL, "Id" UNIQUEIDENTIFIER NOT NULL,
                          "Nominal" DATETIME2(6) NOT NULL);
-    DECLARE @Take TABLE ("ShardKey" NVARCHAR(512) COLLATE Latin1_General_BIN2 NOT NULL PRIMARY KEY);
+    DECLARE @Take TABLE ("ShardKey" NVARCHAR(512) COLLATE Latin1_General_BIN2 NOT NULL PRIMARY KEY NONCLUSTERED);
     INSERT INTO @Plan ("ShardKey", "Completed", "Last", "Id", "Nominal")
     SELECT "{{schema}}"."{{outbox}}_text"(s.shard), s.completed, s.last, s.id, s.nominal
       FROM OPENJSON(@Slices) WITH (shard NVARCHAR(MAX) '$.shard', completed DATETIME2(6) '$.completed', last UNIQUEIDENTIFIER '$.last', id UNIQUEIDENTIFIER '$.id', nominal DATETIME2(6) '$.nominal') s;
@@ -208,7 +210,7 @@ BEGIN
            AND (c."LastCompletedAt" = p."Completed" OR (c."LastCompletedAt" IS NULL AND p."Completed" IS NULL)) AND (c."SliceId" = p."Last" OR (c."SliceId" IS NULL AND p."Last" IS NULL))
            AND NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{outbox}}" o WITH (NOLOCK) WHERE o."Id" = c."SliceId")
            AND NOT (EXISTS (SELECT 1 FROM "{{schema}}"."{{outbox}}_history" h WITH (NOLOCK) WHERE h."Id" = c."SliceId")
-                    AND NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{outbox}}_history" h WITH (READPAST) WHERE h."Id" = c."SliceId"));
+                    AND NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{outbox}}_history" h WITH (READCOMMITTEDLOCK, READPAST) WHERE h."Id" = c."SliceId"));
         UPDATE c SET "SliceId" = p."Id", "SliceDueAt" = p."Nominal", "SliceCursorAt" = c."LastCompletedAt", "UpdatedAt" = @Now
           FROM "{{schema}}"."{{fanout}}_cursor" c JOIN @Plan p ON p."ShardKey" = c."ShardKey" JOIN @Take t ON t."ShardKey" = c."ShardKey"
          WHERE c."Digest" = @Digest;

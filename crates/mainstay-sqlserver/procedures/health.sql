@@ -8,7 +8,7 @@ AS
 BEGIN
     SET NOCOUNT ON;
     DECLARE @Now DATETIME2(6) = SYSUTCDATETIME();
-    DECLARE @Overdue DATETIME2(6) = DATEADD(SECOND, -CAST(FLOOR(@OverdueSeconds) % 86400 AS INT), DATEADD(DAY, -CAST(FLOOR(@OverdueSeconds / 86400) AS INT), @Now));
+    DECLARE @Overdue DATETIME2(6) = "{{schema}}"."{{outbox}}_before"(@Now, @OverdueSeconds);
     SELECT (SELECT COUNT(CASE WHEN f."Since" <= @Overdue THEN 1 END) FROM (
                SELECT TOP (@MaxRows) COALESCE(p."NextNominalAt", p."UpdatedAt") AS "Since" FROM "{{schema}}"."{{jobs}}" p WITH (NOLOCK)
                 WHERE p."Enabled" = 1 AND p."Problem" IS NULL AND (p."NextNominalAt" IS NULL OR p."NextNominalAt" <= @Now)) f) AS jobs_overdue,
@@ -27,7 +27,7 @@ AS
 BEGIN
     SET NOCOUNT ON;
     DECLARE @Now DATETIME2(6) = SYSUTCDATETIME();
-    DECLARE @Within DATETIME2(6) = DATEADD(SECOND, -CAST(FLOOR(@WithinSeconds) % 86400 AS INT), DATEADD(DAY, -CAST(FLOOR(@WithinSeconds / 86400) AS INT), @Now));
+    DECLARE @Within DATETIME2(6) = "{{schema}}"."{{outbox}}_before"(@Now, @WithinSeconds);
     DECLARE @Name NVARCHAR(510), @At DATETIME2(6);
     SELECT TOP (1) @Name = l."Name", @At = l."ExpiresAt" FROM "{{schema}}"."{{lease}}" l WITH (NOLOCK)
      WHERE l."Owner" IS NOT NULL AND l."ExpiresAt" <= @Now AND l."ExpiresAt" > @Within ORDER BY l."ExpiresAt" DESC, l."Name";

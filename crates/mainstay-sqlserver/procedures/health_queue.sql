@@ -11,8 +11,8 @@ BEGIN
     SET NOCOUNT ON;
     DECLARE @Now DATETIME2(6) = SYSUTCDATETIME();
     DECLARE @Paused BIT = CASE WHEN EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}_paused" WITH (NOLOCK)) THEN 1 ELSE 0 END;
-    DECLARE @Overdue DATETIME2(6) = DATEADD(SECOND, -CAST(FLOOR(@OverdueSeconds) % 86400 AS INT), DATEADD(DAY, -CAST(FLOOR(@OverdueSeconds / 86400) AS INT), @Now));
-    DECLARE @Stuck DATETIME2(6) = DATEADD(SECOND, -CAST(FLOOR(@StuckSeconds) % 86400 AS INT), DATEADD(DAY, -CAST(FLOOR(@StuckSeconds / 86400) AS INT), @Now));
+    DECLARE @Overdue DATETIME2(6) = "{{schema}}"."{{outbox}}_before"(@Now, @OverdueSeconds);
+    DECLARE @Stuck DATETIME2(6) = "{{schema}}"."{{outbox}}_before"(@Now, @StuckSeconds);
     DECLARE @Ready TABLE ("Seq" BIGINT NOT NULL PRIMARY KEY, "DueAt" DATETIME2(6) NOT NULL);
     DECLARE @Claimed TABLE ("Seq" BIGINT NOT NULL PRIMARY KEY, "LockedUntil" DATETIME2(6) NOT NULL, "OwnerToken" UNIQUEIDENTIFIER NOT NULL);
     INSERT INTO @Ready ("Seq", "DueAt")

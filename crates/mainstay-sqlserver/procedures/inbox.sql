@@ -1,8 +1,9 @@
 -- The ledger of received messages.
 --
--- Locks, in this order: the application lock of the key, waited for; the entry; the item in the queue, found by its id. A worker that ends an item locks
--- the item first and then writes the entry without the key's lock: it never waits for that lock, so no circle can close over it.
+-- Locks, in this order: the application lock of the key, waited for; the item in the queue, if there is one, found by its id; the entry. A worker that ends an
+-- item has the item first and then the entry, too, and never waits for a key's lock: so no circle can close over it.
 
+-- Internal: has a message for the caller's transaction: nobody else changes its entry, or begins or ends its item, until that has ended.
 ALTER PROCEDURE "{{schema}}"."{{inbox}}_KeyLock"
     @Digest BINARY(32)
 AS
@@ -13,6 +14,7 @@ BEGIN
     EXEC @Got = sp_getapplock @Resource = @Resource, @LockMode = N'Exclusive', @LockOwner = N'Transaction', @LockTimeout = 30000;
     IF @Got < 0
         THROW 50004, N'inbox: a message stayed locked by another transaction', 1;
+    UPDATE "{{schema}}"."{{inbox}}" SET "Status" = "Status" WHERE "Id" = (SELECT e."WorkItemId" FROM "{{schema}}"."{{inbox}}_entry" e WHERE e."Digest" = @Digest);
 END
 GO
 ALTER PROCEDURE "{{schema}}"."{{inbox}}_Check"
@@ -23,8 +25,8 @@ AS
 BEGIN
     SET NOCOUNT ON;
     DECLARE @Complaint NVARCHAR(300) = CASE
-        WHEN @Source IS NULL OR LEN(@Source + N'.') - 1 NOT BETWEEN 1 AND 255 THEN N'source must be 1 to 255 characters'
-        WHEN @MessageId IS NULL OR LEN(@MessageId + N'.') - 1 NOT BETWEEN 1 AND 512 THEN N'message_id must be 1 to 512 characters'
+        WHEN @Source IS NULL OR DATALENGTH(@Source) = 0 OR "{{schema}}"."{{outbox}}_exceeds"(@Source, 255) = 1 THEN N'source must be 1 to 255 characters'
+        WHEN @MessageId IS NULL OR DATALENGTH(@MessageId) = 0 OR "{{schema}}"."{{outbox}}_exceeds"(@MessageId, 512) = 1 THEN N'message_id must be 1 to 512 characters'
     END;
     IF @Complaint IS NOT NULL
     BEGIN
@@ -293,9 +295,9 @@ BEGIN
       LEFT JOIN @Body p ON p."N" = 2 * m.n - 2
       LEFT JOIN @Body x ON x."N" = 2 * m.n - 1;
     DECLARE @Complaint NVARCHAR(300) = (
-        SELECT MIN(CASE WHEN i."Source" IS NULL OR LEN(i."Source" + N'.') - 1 NOT BETWEEN 1 AND 510 THEN N'inbox_enqueue: source must be 1 to 255 characters'
-                        WHEN i."Key" IS NULL OR LEN(i."Key" + N'.') - 1 NOT BETWEEN 1 AND 1024 THEN N'inbox_enqueue: message_id must be 1 to 512 characters'
-                        WHEN i."Topic" IS NULL OR LEN(i."Topic" + N'.') - 1 NOT BETWEEN 1 AND 510 THEN N'inbox_enqueue: topic must be 1 to 255 characters'
+        SELECT MIN(CASE WHEN i."Source" IS NULL OR DATALENGTH(i."Source") = 0 OR "{{schema}}"."{{outbox}}_exceeds"(i."Source", 255) = 1 THEN N'inbox_enqueue: source must be 1 to 255 characters'
+                        WHEN i."Key" IS NULL OR DATALENGTH(i."Key") = 0 OR "{{schema}}"."{{outbox}}_exceeds"(i."Key", 512) = 1 THEN N'inbox_enqueue: message_id must be 1 to 512 characters'
+                        WHEN i."Topic" IS NULL OR DATALENGTH(i."Topic") = 0 OR "{{schema}}"."{{outbox}}_exceeds"(i."Topic", 255) = 1 THEN N'inbox_enqueue: topic must be 1 to 255 characters'
                         WHEN i."Payload" IS NULL THEN N'inbox_enqueue: payload must not be null (an empty text is fine)' END) FROM @In i);
     IF @Complaint IS NOT NULL
         THROW 50001, @Complaint, 1;
@@ -496,8 +498,7 @@ BEGIN
         SET @Age = CASE @State WHEN 2 THEN @DoneOlderThanSeconds ELSE @DeadOlderThanSeconds END;
         IF @Age IS NOT NULL AND @Room > 0
         BEGIN
-            SET @Until = CASE WHEN @Age >= 60000000000 THEN CAST('0001-01-02' AS DATETIME2(6))
-                              ELSE DATEADD(SECOND, -CAST(FLOOR(@Age) % 86400 AS INT), DATEADD(DAY, -CAST(FLOOR(@Age / 86400) AS INT), @Now)) END;
+            SET @Until = "{{schema}}"."{{outbox}}_before"(@Now, @Age);
             -- Not what a worker still has, though it was marked.
             DELETE FROM "{{schema}}"."{{inbox}}_entry"
             OUTPUT deleted."WorkItemId" INTO @Gone

@@ -28,11 +28,11 @@ BEGIN
     SET NOCOUNT ON;
     SET XACT_ABORT ON;
     DECLARE @Complaint NVARCHAR(300) = CASE
-        WHEN @Name IS NULL OR LEN(@Name + N'.') - 1 NOT BETWEEN 1 AND 510 THEN N'name must be 1 to 255 characters'
-        WHEN @Topic IS NULL OR LEN(@Topic + N'.') - 1 NOT BETWEEN 1 AND 510 THEN N'topic must be 1 to 255 characters'
-        WHEN @Cron IS NULL OR LEN(@Cron + N'.') - 1 NOT BETWEEN 1 AND 2000 THEN N'cron must be 1 to 1000 characters'
+        WHEN @Name IS NULL OR DATALENGTH(@Name) = 0 OR "{{schema}}"."{{outbox}}_exceeds"(@Name, 255) = 1 THEN N'name must be 1 to 255 characters'
+        WHEN @Topic IS NULL OR DATALENGTH(@Topic) = 0 OR "{{schema}}"."{{outbox}}_exceeds"(@Topic, 255) = 1 THEN N'topic must be 1 to 255 characters'
+        WHEN @Cron IS NULL OR DATALENGTH(@Cron) = 0 OR "{{schema}}"."{{outbox}}_exceeds"(@Cron, 1000) = 1 THEN N'cron must be 1 to 1000 characters'
         WHEN @Payload IS NULL THEN N'payload must not be null (an empty text is fine)'
-        WHEN @TimeZone IS NULL OR LEN(@TimeZone + N'.') - 1 NOT BETWEEN 1 AND 510 THEN N'time_zone must be 1 to 255 characters'
+        WHEN @TimeZone IS NULL OR DATALENGTH(@TimeZone) = 0 OR "{{schema}}"."{{outbox}}_exceeds"(@TimeZone, 255) = 1 THEN N'time_zone must be 1 to 255 characters'
         WHEN @Misfire IS NULL OR @Misfire NOT IN (N'skip', N'once', N'all') THEN N'misfire must be skip, once or all'
         WHEN @Misfire <> N'all' AND (@MisfireCap IS NOT NULL OR @MisfireWindowSeconds IS NOT NULL) THEN N'misfire_cap and misfire_window_seconds belong to the misfire policy all'
         WHEN @Misfire = N'all' AND (@MisfireCap IS NULL OR @MisfireCap NOT BETWEEN 1 AND 1000) THEN N'misfire_cap must be 1 to 1000'

@@ -50,7 +50,7 @@ BEGIN
     SELECT @Topic = j."Topic", @Payload = j."Payload", @Overlap = j."Overlap", @Priority = j."Priority" FROM "{{schema}}"."{{jobs}}" j WHERE j."Name" = @Name;
     -- One at a time, in order. An ordering key has 255 characters, and some names leave it no room.
     IF @Overlap = 2
-        SET @Lane = N'job:' + CASE WHEN LEN(@Name + N'.') - 1 <= 251 THEN @Name
+        SET @Lane = N'job:' + CASE WHEN "{{schema}}"."{{outbox}}_exceeds"(@Name, 251) = 0 THEN @Name
             ELSE CAST(CAST(SUBSTRING(HASHBYTES('SHA2_256', @Name), 1, 8) AS BIGINT) AS NVARCHAR(20)) + N':' + CAST(CAST(SUBSTRING(HASHBYTES('SHA2_256', @Name), 9, 8) AS BIGINT) AS NVARCHAR(20)) END;
     -- Not by the ledger alone: what has ended without having been collected is not in the way, and what is open is, whatever the ledger says of the newest
     -- runs. Nobody is waited for: a message that is being settled by somebody who has not committed yet is open still.
@@ -62,7 +62,7 @@ BEGIN
          WHERE EXISTS (SELECT 1 FROM "{{schema}}"."{{outbox}}" o WITH (NOLOCK) WHERE o."Id" = r."Id")
             OR EXISTS (SELECT 1 FROM "{{schema}}"."{{job_runs}}" q WITH (NOLOCK) WHERE q."Id" = r."Id")
             OR (EXISTS (SELECT 1 FROM "{{schema}}"."{{outbox}}_history" h WITH (NOLOCK) WHERE h."Id" = r."Id")
-                AND NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{outbox}}_history" h WITH (READPAST) WHERE h."Id" = r."Id")))
+                AND NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{outbox}}_history" h WITH (READCOMMITTEDLOCK, READPAST) WHERE h."Id" = r."Id")))
         SET @UnderWay = 1;
     INSERT INTO "{{schema}}"."{{jobs}}_ledger" ("Id", "Job", "Trigger", "NominalAt", "DueAt", "CreatedAt", "Attempts", "Outcome", "EndedAt", "Error")
     SELECT x.id, @Name, @Trigger, x.nominal, x.due, @Now, 0, CASE x."Skipped" WHEN 1 THEN 3 END, CASE x."Skipped" WHEN 1 THEN @Now END, CASE x."Skipped" WHEN 1 THEN N'an earlier run was not over' END
@@ -101,7 +101,7 @@ BEGIN
     DECLARE @Advanced INT;
     IF @Own = 1 BEGIN TRANSACTION;
     -- Nobody waits here for whoever has the job locked: there are other jobs. And whoever planned with what is no longer so has planned for nothing.
-    UPDATE "{{schema}}"."{{jobs}}" WITH (READPAST, ROWLOCK) SET "NextNominalAt" = @NextAt, "LastNominalAt" = COALESCE(@LastAt, "LastNominalAt"), "Problem" = NULL
+    UPDATE "{{schema}}"."{{jobs}}" WITH (READCOMMITTEDLOCK, READPAST, ROWLOCK) SET "NextNominalAt" = @NextAt, "LastNominalAt" = COALESCE(@LastAt, "LastNominalAt"), "Problem" = NULL
      WHERE "Name" = @Name AND "Version" = @Version AND "Enabled" = 1
        AND ("NextNominalAt" = @ExpectedAt OR ("NextNominalAt" IS NULL AND @ExpectedAt IS NULL));
     SET @Advanced = @@ROWCOUNT;
@@ -120,7 +120,7 @@ AS
 BEGIN
     SET NOCOUNT ON;
     SET XACT_ABORT ON;
-    UPDATE "{{schema}}"."{{jobs}}" WITH (READPAST, ROWLOCK) SET "Problem" = LEFT(@Problem, 2048) WHERE "Name" = @Name AND "Version" = @Version AND "Problem" IS NULL;
+    UPDATE "{{schema}}"."{{jobs}}" WITH (READCOMMITTEDLOCK, READPAST, ROWLOCK) SET "Problem" = LEFT(@Problem, 2048) WHERE "Name" = @Name AND "Version" = @Version AND "Problem" IS NULL;
     SELECT @@ROWCOUNT AS rejected;
 END
 GO

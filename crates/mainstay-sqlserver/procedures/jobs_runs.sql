@@ -52,7 +52,7 @@ BEGIN
     DECLARE @Seen TABLE ("N" INT NOT NULL PRIMARY KEY, "Id" UNIQUEIDENTIFIER NOT NULL, "Job" NVARCHAR(510) COLLATE Latin1_General_BIN2 NOT NULL, "DispatchedAt" DATETIME2(6) NULL);
     INSERT INTO @Seen ("N", "Id", "Job", "DispatchedAt")
     SELECT ROW_NUMBER() OVER (ORDER BY x."Job", x."Id"), x."Id", x."Job", x."DispatchedAt"
-      FROM (SELECT TOP (@MaxRows) l."Id", l."Job", l."DispatchedAt" FROM "{{schema}}"."{{jobs}}_ledger" l WITH (READPAST)
+      FROM (SELECT TOP (@MaxRows) l."Id", l."Job", l."DispatchedAt" FROM "{{schema}}"."{{jobs}}_ledger" l WITH (READCOMMITTEDLOCK, READPAST)
              WHERE l."Outcome" IS NULL AND (@AfterJob IS NULL OR l."Job" > @AfterJob OR (l."Job" = @AfterJob AND l."Id" > @AfterId))
              ORDER BY l."Job", l."Id") x;
     -- The message of a run has its id twice. Another one that has only taken the place says nothing of the run.
@@ -60,8 +60,8 @@ BEGIN
       FROM (SELECT k."N", k."Id", k."Job", CASE WHEN k."N" = @MaxRows THEN 1 ELSE 0 END AS "Last",
                    CASE WHEN NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{outbox}}" o WITH (NOLOCK) WHERE o."Id" = k."Id" AND o."MessageId" = k."Id")
                          AND (k."DispatchedAt" IS NOT NULL
-                              OR EXISTS (SELECT 1 FROM "{{schema}}"."{{outbox}}_history" h WITH (READPAST) WHERE h."Id" = k."Id" AND h."MessageId" = k."Id")
-                              OR EXISTS (SELECT 1 FROM "{{schema}}"."{{job_runs}}_history" s WITH (READPAST) WHERE s."Id" = k."Id"))
+                              OR EXISTS (SELECT 1 FROM "{{schema}}"."{{outbox}}_history" h WITH (READCOMMITTEDLOCK, READPAST) WHERE h."Id" = k."Id" AND h."MessageId" = k."Id")
+                              OR EXISTS (SELECT 1 FROM "{{schema}}"."{{job_runs}}_history" s WITH (READCOMMITTEDLOCK, READPAST) WHERE s."Id" = k."Id"))
                         THEN 1 ELSE 0 END AS "Over"
               FROM @Seen k) y
      WHERE y."Over" = 1 OR y."Last" = 1
@@ -96,8 +96,8 @@ BEGIN
                 WHEN m."DispatchedAt" IS NOT NULL THEN N'its message is no longer in the outbox'
                 WHEN s."Status" = 3 THEN COALESCE(s."LastError", s."Reason") END
       FROM @Mine m
-      LEFT JOIN "{{schema}}"."{{outbox}}_history" h WITH (READPAST) ON h."Id" = m."Id" AND h."MessageId" = m."Id"
-      LEFT JOIN "{{schema}}"."{{job_runs}}_history" s WITH (READPAST) ON s."Id" = m."Id"
+      LEFT JOIN "{{schema}}"."{{outbox}}_history" h WITH (READCOMMITTEDLOCK, READPAST) ON h."Id" = m."Id" AND h."MessageId" = m."Id"
+      LEFT JOIN "{{schema}}"."{{job_runs}}_history" s WITH (READCOMMITTEDLOCK, READPAST) ON s."Id" = m."Id"
      WHERE (m."DispatchedAt" IS NOT NULL OR h."Id" IS NOT NULL OR s."Id" IS NOT NULL)
        AND NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{outbox}}" o WITH (NOLOCK) WHERE o."Id" = m."Id" AND o."MessageId" = m."Id")
        AND (h."Id" IS NOT NULL OR NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{outbox}}_history" b WITH (NOLOCK) WHERE b."Id" = m."Id" AND b."MessageId" = m."Id"));
@@ -153,7 +153,7 @@ BEGIN
         SET @Age = CASE @Turn WHEN 1 THEN @DoneOlderThanSeconds ELSE @FailedOlderThanSeconds END;
         IF @Age IS NOT NULL AND @Room > 0
         BEGIN
-            SET @Until = DATEADD(SECOND, -CAST(FLOOR(@Age) % 86400 AS INT), DATEADD(DAY, -CAST(FLOOR(@Age / 86400) AS INT), @Now));
+            SET @Until = "{{schema}}"."{{outbox}}_before"(@Now, @Age);
             DELETE FROM "{{schema}}"."{{jobs}}_ledger"
             OUTPUT deleted."Id" INTO @Gone
              WHERE "Outcome" IS NOT NULL AND "EndedAt" <= @Until

@@ -92,7 +92,7 @@ BEGIN
     DELETE FROM @Asked WHERE "Id" IN (SELECT k."Id" FROM @Known k);
     IF @Actor IS NOT NULL AND @Count > 0
     BEGIN
-        DECLARE @Items NVARCHAR(MAX) = (SELECT TOP (20) LOWER(CAST(a."Id" AS NVARCHAR(36))) AS id FROM @Asked a FOR JSON PATH);
+        DECLARE @Items NVARCHAR(MAX) = (SELECT N'["' + STRING_AGG(LOWER(CAST(x."Id" AS NVARCHAR(36))), N'","') + N'"]' FROM (SELECT TOP (20) a."Id" FROM @Asked a) x);
         DECLARE @Data NVARCHAR(MAX) = N'{"count":' + CAST(@Count AS NVARCHAR(20)) + N',"items":' + @Items + N'}';
         DECLARE @Anchors NVARCHAR(MAX) = (
             SELECT x.kind AS kind, x.value AS value

@@ -11,9 +11,9 @@ BEGIN
     DECLARE @Now DATETIME2(6) = SYSUTCDATETIME();
     DECLARE @Place INT = 1, @Last INT, @Id UNIQUEIDENTIFIER;
     DECLARE @Due TABLE ("Place" INT NOT NULL PRIMARY KEY, "Id" UNIQUEIDENTIFIER NOT NULL);
-    -- Ended in the order of their ids, as everything that locks several of them does.
+    -- Ended in the order of their ids as they are written, as everything that locks several of them does.
     INSERT INTO @Due ("Place", "Id")
-    SELECT ROW_NUMBER() OVER (ORDER BY d."Id"), d."Id"
+    SELECT ROW_NUMBER() OVER (ORDER BY CAST(d."Id" AS CHAR(36))), d."Id"
       FROM (SELECT TOP (@MaxJoins) j."Id" FROM "{{schema}}"."{{joins}}" j WITH (NOLOCK) WHERE j."Status" = 0 AND j."DeadlineAt" <= @Now ORDER BY j."DeadlineAt", j."Seq") d;
     SET @Last = (SELECT MAX("Place") FROM @Due);
     IF @Own = 1 BEGIN TRANSACTION;
@@ -38,7 +38,7 @@ BEGIN
     DECLARE @Own BIT = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
     DECLARE @Now DATETIME2(6) = SYSUTCDATETIME();
     DECLARE @Cancelled BIT, @Count INT, @Ids NVARCHAR(MAX), @Items NVARCHAR(MAX), @Was NVARCHAR(MAX), @Complaint NVARCHAR(300), @Key NVARCHAR(510);
-    DECLARE @Keys TABLE ("OrderingKey" NVARCHAR(510) COLLATE Latin1_General_BIN2 NOT NULL PRIMARY KEY);
+    DECLARE @Keys TABLE ("OrderingKey" NVARCHAR(510) COLLATE Latin1_General_BIN2 NOT NULL PRIMARY KEY NONCLUSTERED);
     DECLARE @Waiting TABLE ("Seq" BIGINT NOT NULL PRIMARY KEY, "Id" UNIQUEIDENTIFIER NOT NULL);
     DECLARE @Endings "{{schema}}"."{{outbox}}_ending";
     IF NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{joins}}" j WHERE j."Id" = @JoinId)
@@ -57,7 +57,7 @@ BEGIN
         SET @Key = (SELECT MIN("OrderingKey") FROM @Keys WHERE "OrderingKey" > @Key);
     END
     -- The items first, as everybody does. What somebody has in hand is left alone.
-    UPDATE "{{schema}}"."{{outbox}}" WITH (READPAST, ROWLOCK) SET "Status" = "Status"
+    UPDATE "{{schema}}"."{{outbox}}" WITH (READCOMMITTEDLOCK, READPAST, ROWLOCK) SET "Status" = "Status"
     OUTPUT inserted."Seq", inserted."Id" INTO @Waiting
      WHERE "Status" = 0 AND "Id" IN (SELECT m."WorkItemId" FROM "{{schema}}"."{{joins}}_member" m WHERE m."JoinId" = @JoinId AND m."State" = 0);
     SELECT @Was = N'{"state":"pending","completed":' + CAST(j."Completed" AS NVARCHAR(10)) + N',"failed":' + CAST(j."Failed" AS NVARCHAR(10)) + N'}' FROM "{{schema}}"."{{joins}}" j WHERE j."Id" = @JoinId;
@@ -160,8 +160,7 @@ BEGIN
     IF @MaxRows IS NULL OR @MaxRows < 1
         THROW 50001, N'joins_purge: max_rows must be 1 or more', 1;
     DECLARE @Own BIT = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
-    DECLARE @Until DATETIME2(6) = CASE WHEN @OlderThanSeconds >= 60000000000 THEN CAST('0001-01-02' AS DATETIME2(6))
-        ELSE DATEADD(SECOND, -CAST(FLOOR(@OlderThanSeconds) % 86400 AS INT), DATEADD(DAY, -CAST(FLOOR(@OlderThanSeconds / 86400) AS INT), SYSUTCDATETIME())) END;
+    DECLARE @Until DATETIME2(6) = "{{schema}}"."{{outbox}}_before"(SYSUTCDATETIME(), @OlderThanSeconds);
     DECLARE @Place INT = 1, @Last INT, @Id UNIQUEIDENTIFIER, @Room INT = @MaxRows;
     DECLARE @Old TABLE ("Place" INT NOT NULL PRIMARY KEY, "Id" UNIQUEIDENTIFIER NOT NULL);
     IF @Own = 1 BEGIN TRANSACTION;

@@ -28,7 +28,7 @@ BEGIN
     SET @Id = COALESCE(@Id, NEWID());
     DECLARE @Complaint NVARCHAR(300) = CASE
         WHEN @ExpectedSteps IS NULL OR @ExpectedSteps NOT BETWEEN 1 AND 1000000000 THEN N'expected_steps must be 1 to 1000000000'
-        WHEN LEN(@GroupingKey + N'.') - 1 > 510 THEN N'grouping_key must be at most 255 characters'
+        WHEN "{{schema}}"."{{outbox}}_exceeds"(@GroupingKey, 255) = 1 THEN N'grouping_key must be at most 255 characters'
         WHEN @Code IS NULL THEN N'mode must be all, any, quorum or deadline'
         WHEN @Needed IS NULL OR @Needed NOT BETWEEN 1 AND @ExpectedSteps THEN N'quorum must be 1 to the expected steps'
         WHEN @DeadlineAt IS NOT NULL AND @DeadlineInSeconds IS NOT NULL THEN N'deadline_in_seconds must not stand beside deadline_at'
@@ -48,7 +48,7 @@ BEGIN
       LEFT JOIN @Body x ON x."N" = 2 * c.n - 1;
     SET @Complaint = COALESCE(@Complaint, (
         SELECT MIN(CASE WHEN n."Outcome" IS NULL OR n."Outcome" NOT IN (1, 2) THEN N'outcomes must be completed or failed'
-                        WHEN n."Topic" IS NULL OR LEN(n."Topic" + N'.') - 1 NOT BETWEEN 1 AND 510 THEN N'topics must be 1 to 255 characters'
+                        WHEN n."Topic" IS NULL OR DATALENGTH(n."Topic") = 0 OR "{{schema}}"."{{outbox}}_exceeds"(n."Topic", 255) = 1 THEN N'topics must be 1 to 255 characters'
                         WHEN n."Payload" IS NULL THEN N'payloads must not be null (an empty text is fine)'
                         WHEN n."Priority" NOT BETWEEN -9 AND 9 THEN N'priorities must be -9 to 9'
                         WHEN n."Headers" IS NOT NULL AND ISJSON(n."Headers") = 0 THEN N'headers must be JSON objects' END) FROM @Next n));

@@ -60,9 +60,9 @@ BEGIN
     SET NOCOUNT ON;
     SET XACT_ABORT ON;
     DECLARE @Complaint NVARCHAR(300) = CASE
-        WHEN @Name IS NULL OR LEN(@Name + N'.') - 1 NOT BETWEEN 1 AND 255 THEN N'name must be 1 to 255 characters'
-        WHEN @Owner IS NULL OR LEN(@Owner + N'.') - 1 NOT BETWEEN 1 AND 255 THEN N'owner must be 1 to 255 characters'
-        WHEN LEN(@Context + N'.') - 1 > 4096 THEN N'context must be at most 4096 characters'
+        WHEN @Name IS NULL OR DATALENGTH(@Name) = 0 OR "{{schema}}"."{{outbox}}_exceeds"(@Name, 255) = 1 THEN N'name must be 1 to 255 characters'
+        WHEN @Owner IS NULL OR DATALENGTH(@Owner) = 0 OR "{{schema}}"."{{outbox}}_exceeds"(@Owner, 255) = 1 THEN N'owner must be 1 to 255 characters'
+        WHEN "{{schema}}"."{{outbox}}_exceeds"(@Context, 4096) = 1 THEN N'context must be at most 4096 characters'
         WHEN @DurationSeconds IS NULL OR NOT (@DurationSeconds > 0 AND @DurationSeconds <= 1000000000) THEN N'duration_seconds must be more than 0 and at most 1000000000'
     END;
     IF @Complaint IS NOT NULL
@@ -94,7 +94,7 @@ BEGIN
     SET NOCOUNT ON;
     SET XACT_ABORT ON;
     DECLARE @Own BIT = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
-    DECLARE @Asked TABLE ("Name" NVARCHAR(510) COLLATE Latin1_General_BIN2 NOT NULL PRIMARY KEY, "Given" BIT NOT NULL);
+    DECLARE @Asked TABLE ("Name" NVARCHAR(510) COLLATE Latin1_General_BIN2 NOT NULL PRIMARY KEY NONCLUSTERED, "Given" BIT NOT NULL);
     DECLARE @Name NVARCHAR(510), @Given INT;
     INSERT INTO @Asked ("Name", "Given") SELECT DISTINCT CAST(n."value" AS NVARCHAR(510)) COLLATE Latin1_General_BIN2, 0 FROM STRING_SPLIT(@Names, NCHAR(31)) n;
     SET @Context = NULLIF(@Context, N'');

@@ -107,7 +107,7 @@ BEGIN
            o."CorrelationId" AS correlation_id, o."Events" AS events, o."StartedAt" AS started_at, o."UpdatedAt" AS updated_at, o."EndedAt" AS ended_at,
            COALESCE((SELECT t."Key" AS "key", t."Value" AS value FROM "{{schema}}"."{{operations}}_tag" t WHERE t."OperationId" = o."Id" FOR JSON PATH), N'[]') AS tags_map
       FROM "{{schema}}"."{{operations}}" o
-     WHERE (@Id IS NULL OR o."Id" = @Id) AND (@Name IS NULL OR LEFT(o."Name", LEN(@Name)) = @Name) AND (@State IS NULL OR o."State" = @State)
+     WHERE (@Id IS NULL OR o."Id" = @Id) AND (@Name IS NULL OR LEFT(o."Name", LEN(@Name + N'.') - 1) = @Name) AND (@State IS NULL OR o."State" = @State)
        AND (@ParentId IS NULL OR o."ParentId" = @ParentId) AND (@CorrelationId IS NULL OR o."CorrelationId" = @CorrelationId)
        AND (@After IS NULL OR o."StartedAt" >= @After) AND (@BeforeTime IS NULL OR o."StartedAt" < @BeforeTime)
        AND (@Before IS NULL OR o."StartedAt" < @At OR (o."StartedAt" = @At AND o."Seq" < @Seq))
@@ -132,8 +132,7 @@ ALTER PROCEDURE "{{schema}}"."{{operations}}_Stalled"
 AS
 BEGIN
     SET NOCOUNT ON;
-    DECLARE @Until DATETIME2(6) = CASE WHEN @SilenceSeconds >= 10000000000 THEN CAST('0001-01-02' AS DATETIME2(6))
-        ELSE DATEADD(MICROSECOND, -CAST((@SilenceSeconds - FLOOR(@SilenceSeconds)) * 1000000 AS INT), DATEADD(SECOND, -CAST(FLOOR(@SilenceSeconds) % 86400 AS INT), DATEADD(DAY, -CAST(FLOOR(@SilenceSeconds / 86400) AS INT), SYSUTCDATETIME()))) END;
+    DECLARE @Until DATETIME2(6) = "{{schema}}"."{{outbox}}_before"(SYSUTCDATETIME(), @SilenceSeconds);
     SELECT TOP (@MaxRows) o."Id" AS id, o."Name" AS name, o."ParentId" AS parent, o."State" AS state, o."Done" AS done, o."Total" AS total, o."Message" AS message, o."Error" AS error, o."Actor" AS actor,
            o."CorrelationId" AS correlation_id, o."Events" AS events, o."StartedAt" AS started_at, o."UpdatedAt" AS updated_at, o."EndedAt" AS ended_at,
            COALESCE((SELECT t."Key" AS "key", t."Value" AS value FROM "{{schema}}"."{{operations}}_tag" t WHERE t."OperationId" = o."Id" FOR JSON PATH), N'[]') AS tags_map
@@ -151,8 +150,7 @@ BEGIN
     SET XACT_ABORT ON;
     DECLARE @Own BIT = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
     DECLARE @Now DATETIME2(6) = SYSUTCDATETIME();
-    DECLARE @Until DATETIME2(6) = CASE WHEN @SilenceSeconds >= 10000000000 THEN CAST('0001-01-02' AS DATETIME2(6))
-        ELSE DATEADD(MICROSECOND, -CAST((@SilenceSeconds - FLOOR(@SilenceSeconds)) * 1000000 AS INT), DATEADD(SECOND, -CAST(FLOOR(@SilenceSeconds) % 86400 AS INT), DATEADD(DAY, -CAST(FLOOR(@SilenceSeconds / 86400) AS INT), @Now))) END;
+    DECLARE @Until DATETIME2(6) = "{{schema}}"."{{outbox}}_before"(@Now, @SilenceSeconds);
     DECLARE @Hit TABLE ("Id" UNIQUEIDENTIFIER NOT NULL, "Name" NVARCHAR(510) NOT NULL);
     IF @Own = 1 BEGIN TRANSACTION;
     -- The last sign of life stays.
@@ -182,8 +180,7 @@ BEGIN
     SET NOCOUNT ON;
     SET XACT_ABORT ON;
     DECLARE @Own BIT = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
-    DECLARE @Until DATETIME2(6) = CASE WHEN @OlderThanSeconds >= 10000000000 THEN CAST('0001-01-02' AS DATETIME2(6))
-        ELSE DATEADD(SECOND, -CAST(FLOOR(@OlderThanSeconds) % 86400 AS INT), DATEADD(DAY, -CAST(FLOOR(@OlderThanSeconds / 86400) AS INT), SYSUTCDATETIME())) END;
+    DECLARE @Until DATETIME2(6) = "{{schema}}"."{{outbox}}_before"(SYSUTCDATETIME(), @OlderThanSeconds);
     DECLARE @Gone TABLE ("Id" UNIQUEIDENTIFIER NOT NULL PRIMARY KEY);
     IF @Own = 1 BEGIN TRANSACTION;
     DELETE FROM "{{schema}}"."{{operations}}"

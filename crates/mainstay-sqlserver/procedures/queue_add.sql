@@ -19,7 +19,7 @@ BEGIN
                         "Key" NVARCHAR(510) COLLATE Latin1_General_BIN2 NULL, "Added" BIT NOT NULL, "Complaint" NVARCHAR(200) NULL);
     INSERT INTO @New ("N", "Id", "MessageId", "Key", "Added", "Complaint")
     SELECT m.n, COALESCE(m.id, NEWID()), COALESCE(m.message_id, NEWID()), "{{schema}}"."{{outbox}}_text"(m.idempotency_key), 1,
-           CASE WHEN m.topic IS NULL OR DATALENGTH(m.topic) = 0 OR LEN("{{schema}}"."{{outbox}}_text"(m.topic) + N'.') > 511 THEN N'topic must be 1 to 255 characters'
+           CASE WHEN m.topic IS NULL OR DATALENGTH(m.topic) = 0 OR "{{schema}}"."{{outbox}}_exceeds"("{{schema}}"."{{outbox}}_text"(m.topic), 255) = 1 THEN N'topic must be 1 to 255 characters'
                 WHEN m.priority NOT BETWEEN -9 AND 9 THEN N'priority must be -9 to 9' END
       FROM OPENJSON(@Messages) WITH (
            n INT '$.n', id UNIQUEIDENTIFIER '$.id', message_id UNIQUEIDENTIFIER '$.message_id', topic NVARCHAR(MAX) '$.topic',

@@ -148,7 +148,7 @@ BEGIN
     DECLARE @Own BIT = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
     DECLARE @Now DATETIME2(6), @Key NVARCHAR(510);
     DECLARE @Asked TABLE ("Id" UNIQUEIDENTIFIER NOT NULL PRIMARY KEY);
-    DECLARE @Keys TABLE ("OrderingKey" NVARCHAR(510) COLLATE Latin1_General_BIN2 NOT NULL PRIMARY KEY);
+    DECLARE @Keys TABLE ("OrderingKey" NVARCHAR(510) COLLATE Latin1_General_BIN2 NOT NULL PRIMARY KEY NONCLUSTERED);
     DECLARE @Hit TABLE ("Seq" BIGINT NOT NULL PRIMARY KEY, "Id" UNIQUEIDENTIFIER NOT NULL, "Topic" NVARCHAR(510) NOT NULL);
     DECLARE @Endings "{{schema}}"."{{queue}}_ending";
     INSERT INTO @Asked ("Id") SELECT DISTINCT i.id FROM OPENJSON(@Ids) WITH (id UNIQUEIDENTIFIER '$.id') i;
@@ -192,6 +192,8 @@ ALTER PROCEDURE "{{schema}}"."{{queue}}_RequeueMany"
     @Filter NVARCHAR(MAX) = NULL,
     -- Answers nothing, for those who have an answer of their own.
     @Silent BIT = 0
+-- To put an item back under its own number takes a right on the table, which a caller need not have.
+WITH EXECUTE AS OWNER
 AS
 BEGIN
     SET NOCOUNT ON;
@@ -199,7 +201,7 @@ BEGIN
     DECLARE @Own BIT = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
     DECLARE @Now DATETIME2(6), @Key NVARCHAR(510);
     DECLARE @Asked TABLE ("Id" UNIQUEIDENTIFIER NOT NULL PRIMARY KEY);
-    DECLARE @Keys TABLE ("OrderingKey" NVARCHAR(510) COLLATE Latin1_General_BIN2 NOT NULL PRIMARY KEY);
+    DECLARE @Keys TABLE ("OrderingKey" NVARCHAR(510) COLLATE Latin1_General_BIN2 NOT NULL PRIMARY KEY NONCLUSTERED);
     DECLARE @Hit TABLE ("Seq" BIGINT NOT NULL PRIMARY KEY, "Id" UNIQUEIDENTIFIER NOT NULL, "Topic" NVARCHAR(510) NOT NULL, "Reason" NVARCHAR(20) NULL, "Attempts" INT NOT NULL,
                         "OrderingKey" NVARCHAR(510) COLLATE Latin1_General_BIN2 NULL, "ProcessedAt" DATETIME2(6) NOT NULL);
     INSERT INTO @Asked ("Id") SELECT DISTINCT i.id FROM OPENJSON(@Ids) WITH (id UNIQUEIDENTIFIER '$.id') i;
@@ -318,8 +320,7 @@ BEGIN
         SET @Age = CASE @Status WHEN 2 THEN @DoneOlderThanSeconds ELSE @FailedOlderThanSeconds END;
         IF @Age IS NOT NULL AND @Room > 0
         BEGIN
-            SET @Until = CASE WHEN @Age >= 60000000000 THEN CAST('0001-01-02' AS DATETIME2(6))
-                              ELSE DATEADD(SECOND, -CAST(FLOOR(@Age) % 86400 AS INT), DATEADD(DAY, -CAST(FLOOR(@Age / 86400) AS INT), @Now)) END;
+            SET @Until = "{{schema}}"."{{outbox}}_before"(@Now, @Age);
             DELETE FROM @Pick;
             INSERT INTO @Pick ("Seq")
             SELECT TOP (@Room) h."Seq" FROM "{{schema}}"."{{queue}}_history" h WITH (UPDLOCK, READPAST, ROWLOCK)

@@ -19,7 +19,7 @@ BEGIN
     DECLARE @Own BIT = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
     DECLARE @Now DATETIME2(6), @Key NVARCHAR(510);
     DECLARE @Asked TABLE ("N" INT NOT NULL PRIMARY KEY, "Id" UNIQUEIDENTIFIER NOT NULL, "Generation" BIGINT NULL, "Outcome" INT NOT NULL, "Delay" BIGINT NULL, "Error" NVARCHAR(MAX) NULL);
-    DECLARE @Keys TABLE ("OrderingKey" NVARCHAR(510) COLLATE Latin1_General_BIN2 NOT NULL PRIMARY KEY);
+    DECLARE @Keys TABLE ("OrderingKey" NVARCHAR(510) COLLATE Latin1_General_BIN2 NOT NULL PRIMARY KEY NONCLUSTERED);
     DECLARE @Hit TABLE ("Seq" BIGINT NOT NULL PRIMARY KEY, "Id" UNIQUEIDENTIFIER NOT NULL, "Generation" BIGINT NOT NULL);
     DECLARE @Back TABLE ("Id" UNIQUEIDENTIFIER NOT NULL);
     DECLARE @Endings "{{schema}}"."{{queue}}_ending";
@@ -153,7 +153,7 @@ BEGIN
     -- What somebody has locked is not waited for: most likely its handler is ending it, in a transaction that may take a while, and every other
     -- renewal of the call would wait for that. A lapsed claim that nobody took over is still good. Not so with an ordering key: another item of
     -- the key may have been started on the strength of the lapse.
-    UPDATE "{{schema}}"."{{queue}}" WITH (READPAST, ROWLOCK) SET "LockedUntil" = @Until
+    UPDATE "{{schema}}"."{{queue}}" WITH (READCOMMITTEDLOCK, READPAST, ROWLOCK) SET "LockedUntil" = @Until
     OUTPUT inserted."Id" INTO @Held
      WHERE "OwnerToken" = @OwnerToken AND "Status" = 1 AND ("OrderingKey" IS NULL OR "LockedUntil" > @Now)
        AND EXISTS (SELECT 1 FROM @Asked a WHERE a."Id" = "{{schema}}"."{{queue}}"."Id" AND (a."Generation" IS NULL OR a."Generation" = "{{schema}}"."{{queue}}"."Generation"));
@@ -163,8 +163,8 @@ BEGIN
     SELECT a."Id" FROM @Asked a
      WHERE (EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}" o WITH (NOLOCK) WHERE o."Id" = a."Id")
             OR EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}_history" o WITH (NOLOCK) WHERE o."Id" = a."Id"))
-       AND NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}" o WITH (READPAST) WHERE o."Id" = a."Id")
-       AND NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}_history" o WITH (READPAST) WHERE o."Id" = a."Id");
+       AND NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}" o WITH (READCOMMITTEDLOCK, READPAST) WHERE o."Id" = a."Id")
+       AND NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}_history" o WITH (READCOMMITTEDLOCK, READPAST) WHERE o."Id" = a."Id");
 END
 GO
 ALTER PROCEDURE "{{schema}}"."{{queue}}_Renew"

@@ -5,6 +5,7 @@
 //! connection along.
 
 use std::net::Shutdown;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::io::{AsyncRead, AsyncWrite};
@@ -35,11 +36,11 @@ pub type Client = tiberius::Client<Compat<TcpStream>>;
 pub(crate) struct Session {
     client: Client,
     /// The same socket, to see and to end what becomes of it.
-    socket: std::net::TcpStream,
+    socket: Arc<std::net::TcpStream>,
 }
 
 /// A second hold on a connection's socket.
-pub(crate) struct Severance(std::net::TcpStream);
+pub(crate) struct Severance(Arc<std::net::TcpStream>);
 
 impl Severance {
     /// Ends whatever is under way on it.
@@ -70,7 +71,7 @@ impl Session {
         let stream = TcpStream::connect((target.host.as_str(), target.port)).await?;
         stream.set_nodelay(true)?;
         let stream = stream.into_std()?;
-        let socket = stream.try_clone()?;
+        let socket = Arc::new(stream.try_clone()?);
         let stream = TcpStream::from_std(stream)?;
         let client = Client::connect(config(target), stream.compat_write()).await?;
         Ok(Self { client, socket })
@@ -102,8 +103,8 @@ impl Session {
     }
 
     /// What ends it from outside.
-    pub(crate) fn severance(&self) -> Option<Severance> {
-        self.socket.try_clone().ok().map(Severance)
+    pub(crate) fn severance(&self) -> Severance {
+        Severance(Arc::clone(&self.socket))
     }
 }
 

@@ -5,7 +5,6 @@
 
 mod adapter;
 mod agenda;
-mod allowance;
 mod audit;
 mod driver;
 mod error;

@@ -6,18 +6,17 @@
 
 use std::error::Error as _;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use mainstay_core::store::{ConnectionPass, Step};
+use mainstay_core::store::{Allowance, ConnectionPass, Step};
 use mainstay_core::{Error, ErrorKind, Result};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
-use crate::allowance::{Allowance, Counted};
-use crate::driver::{Session, Severance};
+use crate::driver::Session;
 use crate::error::{Fault, closed, from_fault};
 use crate::rows::Row;
 use crate::url::Target;
@@ -52,15 +51,14 @@ struct Pool {
     /// How many may be in handlers' transactions; the rest is left to renew and settle while those run.
     transactions: Arc<Semaphore>,
     allowance: Allowance,
-    open: Mutex<Vec<Weak<Severance>>>,
     visits: AtomicU64,
 }
 
 /// A connection that nobody else has.
 struct Connection {
     session: Session,
-    _severance: Option<Arc<Severance>>,
-    _counted: Counted,
+    /// Whoever counts it hears by this that it is no more.
+    _open: oneshot::Sender<()>,
 }
 
 /// Ends a task unless it has ended.
@@ -83,7 +81,6 @@ impl Connections {
             slots: Arc::new(Semaphore::new(size)),
             transactions: Arc::new(Semaphore::new((size - size.div_ceil(4)).max(1))),
             allowance,
-            open: Mutex::default(),
             visits: AtomicU64::new(0),
             options,
         }))
@@ -178,11 +175,15 @@ impl Connections {
     }
 
     async fn connect_once(&self, operation: &'static str) -> Result<Connection> {
-        let counted = self.0.allowance.count_allowed().await;
+        let mut counted = self.0.allowance.count_allowed().await;
         let (target, limit) = (self.0.target.clone(), self.0.options.connect);
         // A connection that is given up half-way is nobody's, so this future may be dropped.
         let opening = self.spawn(async move { tokio::time::timeout(limit, Session::open(&target)).await });
-        let session = match Aborting(opening).join().await {
+        let opened = tokio::select! {
+            opened = Aborting(opening).join() => opened,
+            () = counted.severed() => return Err(cut(operation)),
+        };
+        let session = match opened {
             Some(Ok(Ok(session))) => session,
             Some(Ok(Err(fault))) => {
                 let error = from_fault(operation, fault);
@@ -197,13 +198,16 @@ impl Connections {
             }
             None => return Err(closed(operation)),
         };
-        let severance = session.severance().map(Arc::new);
-        if let Some(severance) = &severance {
-            let mut open = self.0.open.lock().unwrap_or_else(PoisonError::into_inner);
-            open.retain(|known| known.strong_count() > 0);
-            open.push(Arc::downgrade(severance));
-        }
-        Ok(Connection { session, _severance: severance, _counted: counted })
+        let (open, gone) = oneshot::channel::<()>();
+        let severance = session.severance();
+        // Counts it until it is closed, by whoever has it or by force: then nobody needs to let go of it first.
+        drop(self.spawn(async move {
+            tokio::select! {
+                _ = gone => {}
+                () = counted.severed() => severance.sever(),
+            }
+        }));
+        Ok(Connection { session, _open: open })
     }
 
     /// A connection that is none of the pool's.
@@ -264,8 +268,7 @@ impl Connections {
     /// Ends all connections, whoever uses them.
     pub(crate) fn sever(&self) {
         self.allow(0);
-        let open = self.0.open.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        open.iter().filter_map(Weak::upgrade).for_each(|severance| severance.sever());
+        self.0.allowance.sever();
     }
 
     /// How many connections are open.
@@ -299,6 +302,11 @@ impl<T> Aborting<T> {
     async fn join(mut self) -> Option<T> {
         (&mut self.0).await.ok()
     }
+}
+
+/// All connections were closed, this one before it was there.
+fn cut(operation: &'static str) -> Error {
+    Error::new(ErrorKind::Unavailable, operation, "all connections were closed while this one was being made")
 }
 
 /// 5 to 10 ms, doubling: random, so that two that met don't meet again.

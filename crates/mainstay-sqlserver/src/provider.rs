@@ -7,13 +7,12 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use mainstay_core::Result;
 use mainstay_core::store::{
-    Agenda, AuditStore, Capabilities, FanoutStore, HealthStore, InboxStore, JobStore, JoinStore, LeaseStore,
-    Names, OperationStore, OutboxStore, Provider, Queue, SchemaStore, Step, TimerStore,
+    Agenda, Allowance, AuditStore, Capabilities, FanoutStore, HealthStore, InboxStore, JobStore, JoinStore,
+    LeaseStore, Names, OperationStore, OutboxStore, Provider, Queue, SchemaStore, Step, TimerStore,
 };
 use tokio_util::sync::CancellationToken;
 
 use crate::agenda::SqlServerAgenda;
-use crate::allowance::Allowance;
 use crate::audit::SqlServerAudit;
 use crate::fanout::SqlServerFanout;
 use crate::health::SqlServerHealth;

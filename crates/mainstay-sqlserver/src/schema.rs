@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use async_trait::async_trait;
 use mainstay_core::audit::Actor;
 use mainstay_core::store::{
-    Applied, Argument, Migration, Names, Queue, SchemaStatus, SchemaStore, Step, check_collisions, checksum,
-    plan_migrations, render,
+    Applied, Argument, Migration, Names, Queue, Routines as Procedures, SchemaStatus, SchemaStore, Step,
+    check_collisions, checksum, plan_migrations, render,
 };
 use mainstay_core::{Error, ErrorKind, Result};
 use serde_json::json;
@@ -43,22 +43,7 @@ pub const MIGRATIONS: &[Migration] = &[
     },
 ];
 
-/// Procedures, and the queues they are made for.
-struct Procedures {
-    sql: &'static str,
-    over: &'static [Queue],
-}
-
-impl Procedures {
-    const fn once(sql: &'static str) -> Self {
-        Self { sql, over: &[Queue::Outbox] }
-    }
-
-    const fn of_every_queue(sql: &'static str) -> Self {
-        Self { sql, over: &Queue::ALL }
-    }
-}
-
+/// The procedures.
 const PROCEDURES: &[Procedures] = &[
     Procedures::once(include_str!("../procedures/basics.sql")),
     Procedures::once(include_str!("../procedures/audit.sql")),
@@ -129,8 +114,7 @@ fn hooked(template: &str, queue: Queue) -> String {
 /// The places at which a template lets something else happen.
 const HOOKS: [&str; 6] = ["enqueued", "retired", "requeued", "returned", "purging", "forwarded"];
 
-/// Under which version and name the procedures' checksum is kept.
-const PROCEDURES_VERSION: i32 = 0;
+/// Under which name the procedures' checksum is kept.
 const PROCEDURES_NAME: &str = "procedures";
 
 const CREATE_SCHEMA: &str =
@@ -148,6 +132,9 @@ const CREATE_LEDGER: &str = "CREATE TABLE \"{{schema}}\".\"mainstay_migration\" 
 
 /// What everything relies on that a session can be without: filtered indexes need quoted identifiers, and so do names.
 const SETTINGS: &str = "SET QUOTED_IDENTIFIER ON; SET ANSI_NULLS ON; SET ANSI_PADDING ON; SET ANSI_WARNINGS ON; SET ARITHABORT ON; SET CONCAT_NULL_YIELDS_NULL ON;";
+
+/// Keeps deployments apart, until the transaction ends.
+const LOCK: &str = "DECLARE @Got INT; EXEC @Got = sp_getapplock @Resource = N'mainstay deployment', @LockMode = N'Exclusive', @LockOwner = N'Transaction', @LockTimeout = 600000;";
 
 /// The names as the tables have them: those that are not given are written as is usual on SQL Server, `Outbox` and `JobRuns`.
 pub(crate) fn local(names: &Names) -> Result<Names> {
@@ -194,6 +181,9 @@ fn fill(template: &str, names: &Names) -> String {
     render(&template.replace("{{schema:nested}}", &schema), names)
 }
 
+/// What a procedure says that does more than its caller may do by itself with the tables it names. Babelfish takes no such clause, and asks for no such right.
+const AS_OWNER: &str = "WITH EXECUTE AS OWNER";
+
 /// A procedure: its name with quotes, and the statement that makes it.
 struct Procedure {
     name: String,
@@ -201,16 +191,21 @@ struct Procedure {
 }
 
 impl Procedure {
-    /// One that takes a table can't be altered on every engine, so it is made anew.
-    fn takes_table(&self) -> bool {
-        self.text.contains(" READONLY")
+    /// One that takes a table, or has an apostrophe in its name, can't be altered on every engine, so it is made anew.
+    fn is_made_anew(&self) -> bool {
+        self.text.contains(" READONLY") || self.name.contains('\'')
+    }
+
+    /// Its name as the catalog has it, in lower case.
+    fn catalogued(&self) -> String {
+        let name = self.name.split("\".\"").nth(1).unwrap_or_default().trim_end_matches('"');
+        name.replace("\"\"", "\"").to_lowercase()
     }
 
     /// What makes sure that it is there to be altered, or not there to be made.
     fn preparation(&self) -> String {
-        let (name, literal) = (nested(&self.name), nested(&nested(&self.name)));
-        let _ = literal;
-        match self.takes_table() {
+        let name = nested(&self.name);
+        match self.is_made_anew() {
             true => format!("IF OBJECT_ID(N'{name}', N'P') IS NOT NULL EXEC(N'DROP PROCEDURE {name}');"),
             false => format!(
                 "IF OBJECT_ID(N'{name}', N'P') IS NULL EXEC(N'CREATE PROCEDURE {name} AS BEGIN SET NOCOUNT ON; END');"
@@ -218,12 +213,29 @@ impl Procedure {
         }
     }
 
+    /// What makes it after its preparation.
     fn definition(&self) -> String {
-        match self.takes_table() {
-            true => self.text.replacen("ALTER PROCEDURE", "CREATE PROCEDURE", 1),
-            false => self.text.clone(),
+        match self.is_made_anew() {
+            true => self.creation(),
+            false => as_owner(self.text.clone()),
         }
     }
+
+    /// What makes it where it is not there.
+    fn creation(&self) -> String {
+        as_owner(self.text.replacen("ALTER PROCEDURE", "CREATE PROCEDURE", 1))
+    }
+}
+
+/// The statement that makes a procedure, as far as the server takes it.
+fn as_owner(text: String) -> String {
+    if !text.contains(AS_OWNER) {
+        return text;
+    }
+    format!(
+        "DECLARE @Text NVARCHAR(MAX) = N'{}';\nIF SERVERPROPERTY(N'BabelfishVersion') IS NOT NULL SET @Text = REPLACE(@Text, N'{AS_OWNER}', N'');\nEXEC(@Text);",
+        nested(&text)
+    )
 }
 
 fn procedures(names: &Names) -> Vec<Procedure> {
@@ -314,12 +326,19 @@ impl SqlServerSchema {
 
     /// The names of all objects in the schema that one can see, in lower case.
     async fn inventory(&self) -> Result<BTreeSet<String>> {
+        named_in(STATUS, &self.connections.run(STATUS, &self.listing()).await?)
+    }
+
+    /// The same within a transaction.
+    async fn inventory_on(&self, lease: &mut Lease) -> Result<BTreeSet<String>> {
+        named_in(DEPLOY, &lease.query(DEPLOY, &self.listing()).await?)
+    }
+
+    fn listing(&self) -> Step {
         let sql =
             "SELECT LOWER(o.name) AS name FROM sys.objects o JOIN sys.schemas s ON s.schema_id = o.schema_id
             WHERE LOWER(s.name) = LOWER(@P1) AND o.type IN (N'U', N'V', N'P')";
-        let step = Step { sql: sql.into(), arguments: vec![Argument::Text(self.names.schema().to_owned())] };
-        let rows = self.connections.run(STATUS, &step).await?;
-        rows.iter().map(|row| Reader::new(STATUS, row).text("name")).collect()
+        Step { sql: sql.into(), arguments: vec![Argument::Text(self.names.schema().to_owned())] }
     }
 
     /// Deploys on a connection whose transaction has begun.
@@ -351,35 +370,29 @@ impl SqlServerSchema {
             tracing::info!(store = self.store, version = step.version, step = step.name, "deployed");
         }
         // Whatever is there: one that somebody dropped comes back.
+        let seen = self.inventory_on(lease).await?;
         for procedure in procedures(&self.names) {
-            lease.batch(DEPLOY, procedure.preparation()).await?;
-            lease.batch(DEPLOY, procedure.definition()).await?;
+            if seen.contains(&procedure.catalogued()) {
+                lease.batch(DEPLOY, procedure.preparation()).await?;
+                lease.batch(DEPLOY, procedure.definition()).await?;
+            } else {
+                lease.batch(DEPLOY, procedure.creation()).await?;
+            }
         }
-        self.record(lease, PROCEDURES_VERSION, PROCEDURES_NAME, &procedures_checksum()).await?;
-        let new_procedures = procedures_in(&taken) != Some(procedures_checksum().as_str());
-        if new_procedures || !plan.steps.is_empty() {
-            let found = taken.iter().map(|step| step.version).max().filter(|version| *version > 0);
-            let steps: Vec<&str> = plan.steps.iter().map(|step| step.name).collect();
-            self.note(lease, by, found, &steps, new_procedures).await?;
+        self.record(lease, Procedures::VERSION, PROCEDURES_NAME, &procedures_checksum()).await?;
+        let new_procedures = Procedures::checksum_in(&taken) != Some(procedures_checksum().as_str());
+        match plan.record(&taken, new_procedures) {
+            Some(data) => self.note(lease, by, data).await,
+            None => Ok(()),
         }
-        Ok(())
     }
 
-    async fn note(
-        &self,
-        lease: &mut Lease,
-        by: &Actor,
-        found: Option<i32>,
-        steps: &[&str],
-        functions: bool,
-    ) -> Result<()> {
-        let (before, after) = (json!({ "version": found }), json!({ "version": Self::VERSION }));
-        let data = json!({ "before": before, "after": after, "steps": steps, "functions": functions });
+    async fn note(&self, lease: &mut Lease, by: &Actor, data: String) -> Result<()> {
         let anchors = json!([{ "kind": "schema", "value": listed(self.names.schema()) }]);
         let call = Call::new(&named(&self.names, &self.names.audit(), "Write"))
             .text("Name", DEPLOY)
             .text("Actor", by.as_str());
-        let call = call.maybe_text("CorrelationId", by.correlation_id()).text("Data", data.to_string());
+        let call = call.maybe_text("CorrelationId", by.correlation_id()).text("Data", data);
         lease.query(DEPLOY, &call.text("Anchors", anchors.to_string()).step()).await.map(drop)
     }
 
@@ -405,6 +418,10 @@ IF @@ROWCOUNT = 0 INSERT INTO \"{{{{schema}}}}\".\"mainstay_migration\" (\"outbo
     fill(&sql, names)
 }
 
+fn named_in(operation: &'static str, rows: &[Row]) -> Result<BTreeSet<String>> {
+    rows.iter().map(|row| Reader::new(operation, row).text("name")).collect()
+}
+
 fn applied(operation: &'static str, rows: &[Row]) -> Result<Vec<Applied>> {
     let read = |row: &Row| {
         let row = Reader::new(operation, row);
@@ -412,11 +429,6 @@ fn applied(operation: &'static str, rows: &[Row]) -> Result<Vec<Applied>> {
         Ok(Applied { version, name: row.text("name")?, checksum: row.text("checksum")? })
     };
     rows.iter().map(read).collect()
-}
-
-fn procedures_in(applied: &[Applied]) -> Option<&str> {
-    let step = applied.iter().find(|step| step.version == PROCEDURES_VERSION)?;
-    Some(&step.checksum)
 }
 
 #[async_trait]
@@ -440,18 +452,22 @@ impl SchemaStore for SqlServerSchema {
                 SchemaStatus::Incomplete { version }
             }
             SchemaStatus::Current { version } => {
-                let is_old = procedures_in(&applied) != Some(procedures_checksum().as_str());
-                let lacks = |procedure: &Procedure| {
-                    let name = procedure.name.split("\".\"").nth(1).unwrap_or_default().trim_end_matches('"');
-                    !seen.contains(&name.replace("\"\"", "\"").to_lowercase())
-                };
+                let is_old = Procedures::checksum_in(&applied) != Some(procedures_checksum().as_str());
+                let lacks = |procedure: &Procedure| !seen.contains(&procedure.catalogued());
                 match is_old || procedures(&self.names).iter().any(lacks) {
                     true => SchemaStatus::Outdated { found: version, wanted: version },
                     false => status,
                 }
             }
             SchemaStatus::Missing { wanted } if !found.is_empty() => {
-                SchemaStatus::Unrecorded { found, ledger: self.ledger(), wanted }
+                // Made by somebody since the ledger was read? Then the record came with it.
+                let applied = self.applied().await?.unwrap_or_default();
+                match plan_migrations(MIGRATIONS, &applied).status {
+                    SchemaStatus::Missing { .. } => {
+                        SchemaStatus::Unrecorded { found, ledger: self.ledger(), wanted }
+                    }
+                    status => status,
+                }
             }
             status => status,
         })
@@ -466,8 +482,7 @@ impl SchemaStore for SqlServerSchema {
         status.check_deployable()?;
         let mut lease = self.connections.lease(DEPLOY).await?;
         lease.batch(DEPLOY, format!("{SETTINGS} SET XACT_ABORT ON; BEGIN TRANSACTION;")).await?;
-        let lock = "DECLARE @Got INT; EXEC @Got = sp_getapplock @Resource = N'mainstay deployment', @LockMode = N'Exclusive', @LockOwner = N'Transaction', @LockTimeout = 600000; SELECT @Got AS got;";
-        let rows = lease.batch(DEPLOY, lock).await?;
+        let rows = lease.batch(DEPLOY, format!("{LOCK} SELECT @Got AS got;")).await?;
         if crate::rows::only(DEPLOY, &rows)?.integer("got")? < 0 {
             return Err(Error::new(
                 ErrorKind::Conflict,
@@ -485,7 +500,7 @@ impl SchemaStore for SqlServerSchema {
     fn script(&self) -> String {
         let names = &self.names;
         let mut script = format!(
-            "-- Mainstay's tables and procedures. Run it with sqlcmd as often as you like: what is there stays, procedures are brought up to date.\n:on error exit\n{SETTINGS}\nSET XACT_ABORT ON;\nGO\n"
+            "-- Mainstay's tables and procedures. Run it with sqlcmd as often as you like: what is there stays, procedures are brought up to date.\n-- It is one transaction: where it fails, nothing of it is left.\n:on error exit\n{SETTINGS}\nSET XACT_ABORT ON;\nGO\nBEGIN TRANSACTION;\n{LOCK}\nIF @Got < 0 THROW 50004, N'another deployment is still under way; try again when it has ended', 1;\nGO\n"
         );
         let mut add = |batch: &str| {
             script.push_str(batch.trim());
@@ -512,7 +527,8 @@ impl SchemaStore for SqlServerSchema {
             add(&procedure.preparation());
             add(&procedure.definition());
         }
-        add(&recording(names, PROCEDURES_VERSION, PROCEDURES_NAME, &procedures_checksum()));
+        add(&recording(names, Procedures::VERSION, PROCEDURES_NAME, &procedures_checksum()));
+        add("COMMIT TRANSACTION;");
         script
     }
 }
@@ -593,6 +609,27 @@ mod tests {
                 assert!(!code.contains(word), "{word}: {code}");
             }
         }
+    }
+
+    #[tokio::test]
+    async fn the_script_is_one_transaction_in_batches_and_the_grants_are_to_execute_alone() {
+        let server = crate::SqlServer::connect("mssql://user:secret@localhost/shop").await.unwrap();
+        let script = mainstay_core::store::Provider::schema(&server).script();
+        let batches: Vec<&str> = script.split("\nGO\n").collect();
+        assert!(batches[0].contains(":on error exit") && batches[0].contains("SET QUOTED_IDENTIFIER ON"));
+        assert!(batches[1].starts_with("BEGIN TRANSACTION;"), "{}", batches[1]);
+        assert_eq!(batches[batches.len() - 2..], ["COMMIT TRANSACTION;", ""]);
+        for procedure in procedures(&names()) {
+            assert!(batches.contains(&procedure.definition().trim()), "{} has no batch", procedure.name);
+        }
+        let grants = server.grants_script("app\"x");
+        for line in grants.lines().skip(1) {
+            assert!(line.starts_with("GRANT EXECUTE ON ") && line.ends_with(" TO \"app\"\"x\";"), "{line}");
+        }
+        assert!(
+            grants.contains("ON \"infra\".\"Outbox_Claim\"")
+                && grants.contains("TYPE::\"infra\".\"Outbox_IdList\"")
+        );
     }
 
     #[test]

@@ -4,8 +4,10 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use serde_json::json;
 use sha2::{Digest, Sha256};
 
+use crate::audit::bounded;
 use crate::error::{Error, ErrorKind, Result};
 
 use super::{Names, Queue, render};
@@ -65,6 +67,36 @@ pub fn made(template: &str, kinds: &[&str], names: &Names) -> Vec<String> {
         rest.split('"').next().map(|name| names.fill(name))
     };
     template.lines().filter_map(name).collect()
+}
+
+/// Functions or procedures: what is made anew, all of it, whenever the text of any differs.
+#[derive(Debug, Clone, Copy)]
+pub struct Routines {
+    /// The template of their SQL.
+    pub sql: &'static str,
+    /// The queues they are made for, as with a step.
+    pub over: &'static [Queue],
+}
+
+impl Routines {
+    /// The version under which the checksum of all of them stands among the steps.
+    pub const VERSION: i32 = 0;
+
+    /// Those that are made once.
+    pub const fn once(sql: &'static str) -> Self {
+        Self { sql, over: &[Queue::Outbox] }
+    }
+
+    /// Those that are made for each queue.
+    pub const fn of_every_queue(sql: &'static str) -> Self {
+        Self { sql, over: &Queue::ALL }
+    }
+
+    /// The checksum of all of them, as the steps taken have it.
+    pub fn checksum_in(applied: &[Applied]) -> Option<&str> {
+        let all = applied.iter().find(|step| step.version == Self::VERSION);
+        all.map(|step| step.checksum.as_str())
+    }
 }
 
 /// A step that the database says was taken.
@@ -219,6 +251,18 @@ impl MigrationPlan<'_> {
     /// Refuses to touch a schema that is newer or not ours.
     pub fn check(&self) -> Result<()> {
         self.status.check_deployable()
+    }
+
+    /// What the audit trail says of the deployment, from what was applied before and whether the routines are new; none if it has changed nothing.
+    pub fn record(&self, applied: &[Applied], new_routines: bool) -> Option<String> {
+        if self.steps.is_empty() && !new_routines {
+            return None;
+        }
+        let found = applied.iter().map(|step| step.version).max().filter(|version| *version > 0);
+        let became = self.steps.last().map(|step| step.version).or(found);
+        let steps: Vec<&str> = self.steps.iter().map(|step| step.name).collect();
+        let (before, after) = (json!({ "version": found }), json!({ "version": became }));
+        Some(bounded(json!({ "before": before, "after": after, "steps": steps, "functions": new_routines })))
     }
 }
 

@@ -4,6 +4,7 @@
 //! clock, and is safe to drop at any await: it then happened as a whole or not at all.
 
 mod agenda;
+mod allowance;
 mod audit;
 mod call;
 mod capabilities;
@@ -27,6 +28,7 @@ mod timer;
 mod transaction;
 
 pub use agenda::Agenda;
+pub use allowance::{Allowance, CountedConnection};
 pub use audit::AuditStore;
 pub use call::{Argument, CallIn, CallInBlocking, Step, StoreCall};
 pub use capabilities::Capabilities;
@@ -41,7 +43,9 @@ pub use job::{
 };
 pub use join::JoinStore;
 pub use lease::LeaseStore;
-pub use migration::{Applied, Migration, MigrationPlan, SchemaStatus, checksum, made, plan_migrations};
+pub use migration::{
+    Applied, Migration, MigrationPlan, Routines, SchemaStatus, checksum, made, plan_migrations,
+};
 pub use names::{Names, Queue, render};
 pub use operation::OperationStore;
 pub use outbox::OutboxStore;

@@ -1,0 +1,145 @@
+//! What happens to the pool's connections when operations are given up, fail, or meet a server that says nothing.
+
+use mainstay_core::ErrorKind;
+use mainstay_core::store::ConnectionGate;
+
+use super::server::{Reply, Server, Welcome, read, step, wide};
+use crate::pool::Connections;
+
+#[tokio::test]
+async fn a_connection_is_used_again_once_its_answer_is_complete() {
+    let server = Server::start(vec![Reply::Number(1), Reply::Number(2)]).await;
+    let pool = server.pool(4);
+    assert_eq!(read(&pool.run("test", &step()).await.unwrap()), 1);
+    assert_eq!(read(&pool.run("test", &step()).await.unwrap()), 2);
+    assert_eq!((server.opened(), pool.visits()), (1, 2));
+}
+
+#[tokio::test]
+async fn an_operation_that_is_given_up_takes_its_connection_along() {
+    let mut server = Server::start(vec![Reply::Silence, Reply::Number(2)]).await;
+    // One connection at most: were it kept, the second operation would never get one.
+    let pool = server.pool(1);
+    let abandoned = tokio::spawn({
+        let pool = pool.clone();
+        async move { pool.run("test", &step()).await }
+    });
+    server.queries.recv().await.unwrap();
+    abandoned.abort();
+    server.ended.wait_for(|ended| *ended == 1).await.unwrap();
+    assert_eq!(
+        read(&pool.run("test", &step()).await.unwrap()),
+        2,
+        "no half-read answer is taken for another's"
+    );
+    assert_eq!(server.opened(), 2);
+}
+
+#[tokio::test]
+async fn the_victim_of_a_deadlock_tries_again_and_other_errors_are_told() {
+    let server = Server::start(vec![Reply::Error(1205), Reply::Number(3), Reply::Error(547)]).await;
+    let pool = server.pool(1);
+    assert_eq!(read(&pool.run("test", &step()).await.unwrap()), 3);
+    let error = pool.run("test", &step()).await.unwrap_err();
+    assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::InvalidArgument, false));
+    assert_eq!(server.opened(), 1, "an error of the server costs no connection");
+    let stubborn = Server::start(vec![Reply::Error(1205); 9]).await;
+    let error = stubborn.pool(1).run("test", &step()).await.unwrap_err();
+    assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Conflict, true));
+}
+
+#[tokio::test]
+async fn a_connection_that_the_server_has_ended_is_not_used() {
+    let mut server = Server::start(vec![Reply::NumberAndEnd(1), Reply::Number(2)]).await;
+    let pool = server.pool(1);
+    assert_eq!(read(&pool.run("test", &step()).await.unwrap()), 1);
+    server.ended.wait_for(|ended| *ended == 1).await.unwrap();
+    // The end has been sent; it is here once it can be seen.
+    assert_eq!(read(&pool.run("test", &step()).await.unwrap()), 2);
+    assert_eq!(server.opened(), 2);
+}
+
+#[tokio::test]
+async fn arguments_have_types_that_every_engine_takes() {
+    let mut server = Server::start(vec![Reply::Number(1)]).await;
+    server.pool(1).run("test", &step()).await.unwrap();
+    let sent = server.queries.recv().await.unwrap();
+    let has = |part: &[u8]| sent.windows(part.len()).any(|window| window == part);
+    // A text as NVARCHAR, and a whole number as eight bytes of INTN.
+    assert!(has(&wide("ü😀")) && has(&wide("@P1 nvarchar(")), "texts are NVARCHAR");
+    assert!(has(&[0x26, 8, 8, 7, 0, 0, 0, 0, 0, 0, 0]), "numbers are BIGINT");
+}
+
+#[tokio::test]
+async fn nobody_gets_a_connection_once_closed() {
+    let server = Server::start(Vec::new()).await;
+    let pool = server.pool(1);
+    pool.run("test", &step()).await.unwrap();
+    pool.close();
+    assert_eq!(pool.run("test", &step()).await.unwrap_err().kind(), ErrorKind::Closed);
+}
+
+#[tokio::test]
+async fn a_login_that_the_server_refuses_for_the_moment_is_tried_again() {
+    let moments = vec![Welcome::Error(40613), Welcome::Error(49918)];
+    let server = Server::start_with(moments, vec![Reply::Number(4)], None).await;
+    assert_eq!(read(&server.pool(1).run("test", &step()).await.unwrap()), 4);
+    assert_eq!(server.opened(), 3);
+    // A password that is wrong stays so.
+    let server = Server::start_with(vec![Welcome::Error(18456)], Vec::new(), None).await;
+    let error = server.pool(1).run("test", &step()).await.unwrap_err();
+    assert_eq!((error.kind(), error.is_retryable(), server.opened()), (ErrorKind::Denied, false, 1));
+    assert!(!format!("{error} {error:?}").contains("secret"));
+}
+
+/// A pool whose connections somebody else decides on: this many.
+fn allowed(server: &Server, connections: usize) -> Connections {
+    let gate = ConnectionGate::new(|| {});
+    gate.allow(connections);
+    server.pool_under(connections, Some(gate))
+}
+
+/// An operation that nobody waits for.
+fn begun(pool: &Connections) -> tokio::task::JoinHandle<mainstay_core::Result<Vec<crate::rows::Row>>> {
+    let pool = pool.clone();
+    tokio::spawn(async move { pool.run("test", &step()).await })
+}
+
+#[tokio::test]
+async fn connections_to_a_server_that_says_nothing_can_be_cut() {
+    let mut server = Server::start(vec![Reply::Silence]).await;
+    let pool = allowed(&server, 1);
+    let stuck = begun(&pool);
+    server.queries.recv().await.unwrap();
+    assert_eq!(pool.open(), 1);
+    pool.sever();
+    pool.at_most(0).await;
+    assert_eq!(stuck.await.unwrap().unwrap_err().kind(), ErrorKind::Unavailable);
+    server.ended.wait_for(|ended| *ended == 1).await.unwrap();
+}
+
+#[tokio::test]
+async fn so_can_one_that_never_gets_past_its_login() {
+    let mut server = Server::start_with(vec![Welcome::Silence], Vec::new(), None).await;
+    let pool = allowed(&server, 1);
+    let stuck = begun(&pool);
+    server.logins.recv().await.unwrap();
+    assert_eq!(pool.open(), 1);
+    pool.sever();
+    pool.at_most(0).await;
+    assert_eq!(stuck.await.unwrap().unwrap_err().kind(), ErrorKind::Unavailable);
+    server.ended.wait_for(|ended| *ended == 1).await.unwrap();
+}
+
+#[tokio::test]
+async fn so_can_one_that_a_handler_holds_on_to() {
+    let mut server = Server::start(vec![Reply::Number(1)]).await;
+    let pool = allowed(&server, 1);
+    let mut lease = pool.lease_for_transaction("test").await.unwrap();
+    lease.query("test", &step()).await.unwrap();
+    pool.sever();
+    // Though the handler still has it.
+    pool.at_most(0).await;
+    server.ended.wait_for(|ended| *ended == 1).await.unwrap();
+    assert_eq!(lease.query("test", &step()).await.unwrap_err().kind(), ErrorKind::Unavailable);
+}
