@@ -282,7 +282,7 @@ mod tests {
         let options = ListenOptions { per_address: Some(2), ..ListenOptions::default() };
         let (address, stop, serving) = start(options).await;
         let mut idle =
-            vec![TcpStream::connect(address).await.unwrap(), TcpStream::connect(address).await.unwrap()];
+            [TcpStream::connect(address).await.unwrap(), TcpStream::connect(address).await.unwrap()];
         let mut third = TcpStream::connect(address).await.unwrap();
         assert_eq!(ask(&mut third).await, "", "it is hung up");
         assert!(ask(&mut idle[0]).await.ends_with("well"));
