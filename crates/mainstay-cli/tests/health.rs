@@ -36,7 +36,7 @@ fn a_database_that_is_well_exits_with_0() {
     program.run(&["outbox", "cancel", id.as_str().unwrap()]).succeeded();
     let report = program.run(&["health", "--json"]).succeeded().json();
     assert_eq!((&report["status"], &report["database"]), (&"healthy".into(), &"sqlite:shop.db".into()));
-    assert_eq!(names(&report).len(), 11, "{report}");
+    assert_eq!(names(&report).len(), 12, "{report}");
     assert!(report["duration_ms"].as_f64().unwrap() > 0.0 && report["reached"] == true, "{report}");
     for (probe, asked) in [("live", &["connectivity"][..]), ("ready", &["connectivity", "schema"])] {
         let report = program.run(&["health", probe, "--json"]).succeeded().json();
@@ -44,7 +44,7 @@ fn a_database_that_is_well_exits_with_0() {
     }
     let told = program.run(&["health"]).succeeded().stdout;
     assert!(told.ends_with("sqlite:shop.db: healthy\n"), "{told}");
-    assert_eq!(told.lines().count(), 2 + 11 + 1, "one line a check: {told}");
+    assert_eq!(told.lines().count(), 2 + 12 + 1, "one line a check: {told}");
 }
 
 #[test]
@@ -53,7 +53,7 @@ fn a_doctor_tells_what_may_become_trouble_and_exits_with_0() {
     program.run(&["outbox", "enqueue", "order.paid"]).succeeded();
     let report = program.run(&["doctor", "--json"]).succeeded().json();
     assert_eq!((&report["status"], &report["probe"]), (&"healthy".into(), &"doctor".into()));
-    assert_eq!(names(&report).len(), 11 + 12, "{report}");
+    assert_eq!(names(&report).len(), 12 + 12, "{report}");
     assert!(
         check(&report, "lag.outbox")["summary"].as_str().unwrap().starts_with("order.paid: 1 waiting"),
         "{report}"

@@ -219,8 +219,13 @@ fn a_receiver_that_fails_is_left_alone() {
         let line = metrics.lines().find(|line| line.starts_with(name) && line.contains("route=\"r\""));
         line.and_then(|line| line.rsplit(' ').next()?.parse::<u64>().ok())
     };
-    while metric("mainstay_webhook_breaker_state{") != Some(2) {}
-    while metric("mainstay_webhook_put_off_total{").is_none() {}
+    let soon = Duration::from_secs(60);
+    mainstay_tests::eventually_blocking(soon, "the breaker is open", || {
+        metric("mainstay_webhook_breaker_state{") == Some(2)
+    });
+    mainstay_tests::eventually_blocking(soon, "one was put off", || {
+        metric("mainstay_webhook_put_off_total{").is_some()
+    });
     works.store(true, Ordering::SeqCst);
     let attempts = ids.iter().map(|id| until_status(&served, id, "done")["attempts"].as_u64().unwrap());
     assert_eq!(attempts.sum::<u64>(), receiver.count() as u64, "whoever waits spends nothing");
@@ -291,7 +296,9 @@ fn a_stop_lets_deliveries_end() {
     receiver.next();
     served.signal("-TERM");
     // It takes no more requests, so it has begun to stop.
-    while std::net::TcpStream::connect(served.address()).is_ok() {}
+    mainstay_tests::eventually_blocking(Duration::from_secs(60), "it listens no more", || {
+        std::net::TcpStream::connect(served.address()).is_err()
+    });
     go.send(()).unwrap();
     served.ended();
     let found = program.run(&["--database=mainstay.db", "outbox", "show", &id, "--json"]).succeeded().json();

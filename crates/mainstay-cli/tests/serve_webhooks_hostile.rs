@@ -254,7 +254,9 @@ fn nothing_secret_is_logged() {
         ["id"]
         .clone();
     let path = format!("/v1/outbox/messages/{}", id.as_str().unwrap());
-    while served.get(&path).json(200)["status"] != "failed" {}
+    mainstay_tests::eventually_blocking(Duration::from_secs(60), "it has failed", || {
+        served.get(&path).json(200)["status"] == "failed"
+    });
     served.stop();
     let log = std::fs::read_to_string(program.folder().join("log")).unwrap();
     assert!(log.contains("a delivery has ended"), "{log}");

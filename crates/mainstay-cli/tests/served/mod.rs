@@ -92,7 +92,9 @@ impl Served {
             let mut line = String::new();
             if self.lines.read_line(&mut line).unwrap() == 0 {
                 let mut told = String::new();
-                self.child.stderr.take().unwrap().read_to_string(&mut told).unwrap();
+                if let Some(mut stderr) = self.child.stderr.take() {
+                    stderr.read_to_string(&mut told).unwrap();
+                }
                 panic!("the server ended before it was {wanted}: {told}");
             }
             let event: Value = serde_json::from_str(&line).unwrap();
@@ -113,7 +115,7 @@ impl Served {
         self.ended_saying();
     }
 
-    /// The same: what it has said on stderr all the time.
+    /// The same: what it has said on stderr all the time, unless somebody has listened meanwhile.
     pub(crate) fn ended_saying(mut self) -> String {
         self.event("stopped");
         assert!(self.child.wait().unwrap().success());
