@@ -391,7 +391,7 @@ async fn r25_a_dead_database_is_told_and_so_are_the_others(fx: &dyn Fixture) -> 
     assert_eq!((dead.checks[0].name, dead.checks[0].status), ("connectivity", HealthStatus::Unhealthy));
     let rest = dead.checks[1..].iter();
     assert!(rest.clone().all(|check| check.status == HealthStatus::Unknown), "{dead:#?}");
-    assert_eq!(rest.count(), 10);
+    assert_eq!(rest.count(), 11);
     Ok(())
 }
 
