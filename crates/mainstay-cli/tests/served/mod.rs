@@ -120,7 +120,9 @@ impl Served {
         self.event("stopped");
         assert!(self.child.wait().unwrap().success());
         let mut told = String::new();
-        self.child.stderr.take().unwrap().read_to_string(&mut told).unwrap();
+        if let Some(mut stderr) = self.child.stderr.take() {
+            stderr.read_to_string(&mut told).unwrap();
+        }
         told
     }
 
