@@ -40,9 +40,13 @@ async fn version_2() -> (TestDatabase, Postgres) {
     for file in std::fs::read_dir(folder).unwrap() {
         let path = file.unwrap().path();
         let name = path.file_name().unwrap().to_str().unwrap().to_owned();
-        let of_timers = ["queue_forward.sql", "queue_first_due.sql"].contains(&name.as_str());
-        if name.starts_with("queue_") && !of_timers {
+        // Those of timers, and what came later.
+        let other = ["queue_forward.sql", "queue_first_due.sql", "queue_pause.sql"].contains(&name.as_str());
+        if name.starts_with("queue_") && !other {
+            // Nothing could be paused.
+            let paused = r#""{{schema}}"."{{queue}}_paused" p"#;
             let sql = std::fs::read_to_string(&path).unwrap();
+            let sql = sql.replace(paused, "(select ''::text as topic where false) p");
             client.batch_execute(&render(&sql, &names)).await.unwrap();
         }
     }
