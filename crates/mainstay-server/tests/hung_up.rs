@@ -4,14 +4,14 @@
 
 mod application;
 
+use std::future::poll_fn;
 use std::pin::pin;
 use std::task::Poll;
-use std::time::Duration;
 
 use application::{Application, PATIENCE, post};
 use axum::body::to_bytes;
-use futures_util::poll;
 use mainstay_server::Access;
+use mainstay_tests::eventually;
 use serde_json::{Value, json};
 use tower::ServiceExt;
 
@@ -23,27 +23,26 @@ async fn hang_up_at_every_moment(
 ) -> (usize, Value) {
     for moment in 0..1_000 {
         let (path, body) = asked(moment);
-        let mut answer = pin!(application.router.clone().oneshot(post(&path, &body)));
-        for _ in 0..moment {
-            if let Poll::Ready(answer) = poll!(answer.as_mut()) {
-                let body = to_bytes(answer.unwrap().into_body(), usize::MAX).await.unwrap();
-                return (moment, serde_json::from_slice(&body).unwrap());
-            }
-            // Whatever goes on elsewhere goes on.
-            tokio::time::sleep(Duration::from_millis(1)).await;
+        let answer = application.router.clone().oneshot(post(&path, &body));
+        if let Some(answer) = polled(answer, moment).await {
+            let body = to_bytes(answer.unwrap().into_body(), usize::MAX).await.unwrap();
+            return (moment, serde_json::from_slice(&body).unwrap());
         }
     }
     panic!("there was no answer");
 }
 
-/// Waits for what is said to become true.
-async fn becomes<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
-    let waiting = async {
-        while !holds().await {
-            tokio::time::sleep(Duration::from_millis(5)).await;
+/// Polls a future so many times, each time it is woken, and drops it when it is woken once more.
+async fn polled<F: Future>(future: F, times: usize) -> Option<F::Output> {
+    let (mut future, mut count) = (pin!(future), 0);
+    poll_fn(|context| {
+        if count == times {
+            return Poll::Ready(None);
         }
-    };
-    tokio::time::timeout(PATIENCE, waiting).await.unwrap_or_else(|_| panic!("it never became true: {what}"));
+        count += 1;
+        future.as_mut().poll(context).map(Some)
+    })
+    .await
 }
 
 #[tokio::test]
@@ -53,7 +52,7 @@ async fn leases_are_free_again() {
     let (answered, _) = hang_up_at_every_moment(&application, asked).await;
     // The last one was answered, and is held.
     let held = json!([format!("l-{answered}")]);
-    becomes("only the lease of the one who was answered is held", || async {
+    eventually(PATIENCE, "only the lease of the one who was answered is held", async || {
         let (_, page) = application.get("/v1/leases?held=true").await;
         page["items"].as_array().unwrap().iter().map(|one| one["name"].clone()).collect::<Value>() == held
     })
@@ -72,7 +71,7 @@ async fn received_messages_are_new_again() {
         hang_up_at_every_moment(&application, |moment| (path.to_owned(), reserve(moment))).await;
     for moment in 0..answered {
         let begun = std::cell::RefCell::new(Value::Null);
-        becomes("a message of somebody who hung up is new", || async {
+        eventually(PATIENCE, "a message of somebody who hung up is new", async || {
             let answer = application.post(path, reserve(moment)).await.1;
             let new = answer["outcome"] == "new";
             begun.replace(answer);
