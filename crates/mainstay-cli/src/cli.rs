@@ -9,7 +9,7 @@ use clap::{ArgAction, Args, Parser, Subcommand};
 
 use crate::commands::{
     audit, bench, completions, config, demo, fanout, health, inbox, jobs, joins, lease, leases, man, migrate,
-    operations, outbox, serve, stores, timers, token, why,
+    operations, outbox, retention, serve, stores, timers, token, why,
 };
 
 const EXAMPLES: &str = "\
@@ -34,6 +34,7 @@ Examples:
   mainstay doctor --database shop.db              What may become trouble, and what to do
   mainstay --actor alice --correlation-id TICKET-42 outbox requeue --all-failed
   mainstay audit list --actor alice
+  mainstay retention run --keep failed=90d --dry-run
   mainstay timers schedule reminder.send '{\"user\":7}' --due-in 2h
   mainstay serve                                  Background work and an HTTP interface, nothing to set up
   mainstay config check                           What is set, where it comes from, and what is wrong with it
@@ -136,6 +137,9 @@ pub(crate) enum Command {
     /// See who did what, and what came of it
     #[command(subcommand)]
     Audit(audit::AuditCommand),
+    /// Delete what is over and past its age
+    #[command(subcommand)]
+    Retention(retention::RetentionCommand),
     /// Check whether a database, or each of a fleet, is well; a probe for deployments
     Health(health::HealthArgs),
     /// Examine a database more closely than health does, and say what to do

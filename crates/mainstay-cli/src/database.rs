@@ -96,6 +96,17 @@ impl Database {
         }
     }
 
+    /// Refuses a URL that could not be used, without asking anybody: a server is connected to at the first use, and no file is opened.
+    pub(crate) async fn check(&self, names: Names) -> anyhow::Result<()> {
+        match self {
+            // A file that is not there yet may be made; a folder is not.
+            Self::SqliteFile(path) => Ok(check_file(path, IfMissing::Create)?),
+            Self::SqliteMemory => Ok(()),
+            Self::Postgres(url) => connect_postgres(url, names, POOL).await.map(drop),
+            Self::SqlServer(url) => connect_sqlserver(url, names, POOL).await.map(drop),
+        }
+    }
+
     /// Connects. SQLite opens its file now; a server is connected to at the first use.
     pub(crate) async fn open(&self, names: Names, missing: IfMissing) -> anyhow::Result<Arc<dyn Provider>> {
         self.open_with(names, missing, POOL).await

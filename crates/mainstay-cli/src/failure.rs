@@ -196,7 +196,11 @@ fn advice(kind: ErrorKind, database: Option<&Database>) -> Option<String> {
     Some(advice.to_owned())
 }
 
+/// Whether nobody reads our output any more. The database's connection may break in the same way, and that is a failure.
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    if error.chain().any(|cause| cause.is::<Error>()) {
+        return false;
+    }
     let io = error.chain().find_map(|cause| cause.downcast_ref::<std::io::Error>());
     io.is_some_and(|io| io.kind() == std::io::ErrorKind::BrokenPipe)
 }
@@ -230,6 +234,16 @@ mod tests {
         assert!(told.contains("who has the file shop.db open") && !told.contains("host"), "{told}");
         let error = Error::new(ErrorKind::Unavailable, "outbox.enqueue", "gone");
         assert_eq!(describe(&error.into(), None).hint, None, "nothing is known of where");
+    }
+
+    #[test]
+    fn a_connection_that_breaks_is_no_reader_that_has_had_enough() {
+        let broken = || std::io::Error::from(std::io::ErrorKind::BrokenPipe);
+        assert!(is_broken_pipe(&anyhow::Error::new(broken()).context("could not print")));
+        let library = Error::new(ErrorKind::Unavailable, "outbox.list", "gone").with_source(broken());
+        let error = anyhow::Error::new(library).context("the messages can't be listed");
+        assert!(!is_broken_pipe(&error));
+        assert_eq!(report(&error), ExitCode::from(UNREACHABLE));
     }
 
     #[test]

@@ -18,6 +18,7 @@ mod progress;
 mod redact;
 #[cfg(test)]
 mod reference;
+mod retention;
 mod screen;
 mod settings;
 mod shop;
@@ -82,6 +83,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             Command::Lease(command) => commands::lease::run(command, &settings).await,
             Command::Timers(command) => commands::timers::run(command, &settings).await,
             Command::Audit(command) => commands::audit::run(command, &settings).await,
+            Command::Retention(command) => commands::retention::run(command, &settings).await,
             Command::Stores(command) => commands::stores::run(command, &settings).await,
             Command::Health(arguments) => commands::health::run(arguments, &settings).await,
             Command::Inbox(command) => commands::inbox::run(command, &settings).await,

@@ -12,16 +12,22 @@ const LAST_EXPORT: Duration = Duration::from_secs(5);
 
 /// Begins to export, if a collector is named. Also what the environment asks for that there is not.
 pub(crate) fn start(file: OtlpOptions) -> Result<(Option<Otlp>, Vec<String>), Failure> {
-    let told = |error: mainstay::Error| {
-        let field = error.field().unwrap_or("telemetry").to_owned();
-        Failure::usage(format!("where traces and metrics go is not valid: {field}"))
-            .because(error.message())
-            .hint(
-                "see the section [telemetry] of the configuration file, and the environment variables OTEL_…",
-            )
-    };
     let (options, unheeded) = file.with_environment().map_err(told)?;
     Ok((Otlp::start(&options).map_err(told)?, unheeded))
+}
+
+/// Refuses what `start` would refuse, and says what else there is to tell.
+pub(crate) fn check(file: OtlpOptions) -> Result<Vec<String>, Failure> {
+    let (options, unheeded) = file.with_environment().map_err(told)?;
+    options.validate().map_err(told)?;
+    Ok(unheeded)
+}
+
+fn told(error: mainstay::Error) -> Failure {
+    let field = error.field().unwrap_or("telemetry").to_owned();
+    Failure::usage(format!("where traces and metrics go is not valid: {field}"))
+        .because(error.message())
+        .hint("see the section [telemetry] of the configuration file, and the environment variables OTEL_…")
 }
 
 /// Sends what is left, and ends. A collector that does not answer holds nobody up for long, nor does a name that is still being looked up for it.

@@ -4,7 +4,7 @@
 //! Whether a stream has styles is decided here alone: `NO_COLOR` takes them away, `CLICOLOR_FORCE` gives them also to a pipe, and without
 //! either a terminal has them, unless it is a dumb one or `CLICOLOR=0`.
 
-use std::io::{IsTerminal, Write};
+use std::io::{BufWriter, IsTerminal, Stdout, Write};
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{Attribute, Cell, CellAlignment, Color, ContentArrangement, Table, TableComponent};
@@ -87,6 +87,25 @@ pub(crate) fn raw(bytes: &[u8]) -> anyhow::Result<()> {
     let mut stdout = std::io::stdout().lock();
     stdout.write_all(bytes)?;
     Ok(stdout.flush()?)
+}
+
+/// Values of JSON on stdout, one in a line, however many there are.
+pub(crate) struct Lines(BufWriter<Stdout>);
+
+impl Lines {
+    pub(crate) fn new() -> Self {
+        Self(BufWriter::new(std::io::stdout()))
+    }
+
+    /// What they are written by.
+    pub(crate) fn writer(&mut self) -> &mut impl Write {
+        &mut self.0
+    }
+
+    /// Brings out what is still gathered.
+    pub(crate) fn finish(mut self) -> anyhow::Result<()> {
+        Ok(self.0.flush()?)
+    }
 }
 
 /// Tells something beside what was asked for, on a line of stderr.

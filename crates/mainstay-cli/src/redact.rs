@@ -1,7 +1,7 @@
-//! Passwords out of texts: the last line of defence before anything is shown.
+//! Passwords and tokens out of texts: the last line of defence before anything is shown.
 
 /// The text with every password in a URL (`scheme://user:password@`, and the same without its scheme) and every `password=…`
-/// replaced.
+/// and `token=…` replaced.
 pub(crate) fn redact(text: &str) -> String {
     redact_parameters(&redact_schemeless(&redact_credentials(text)))
 }
@@ -52,7 +52,8 @@ fn redact_word(word: &str) -> String {
 }
 
 fn redact_parameters(text: &str) -> String {
-    const KEYS: [&str; 2] = ["password=", "pwd="];
+    // The last one also ends `access_token=` and `access token=`.
+    const KEYS: [&str; 3] = ["password=", "pwd=", "token="];
     // Only ASCII letters change, so the places stay the same.
     let lower = text.to_ascii_lowercase();
     let mut shown = String::with_capacity(text.len());
@@ -85,6 +86,8 @@ mod tests {
             ("no file u:s3cret@h/x.db here", "no file u:***@h/x.db here"),
             ("sqlite:u:s3@cret@h/x.db", "sqlite:u:***@h/x.db"),
             ("at 12:30: mail a@b", "at 12:30: mail a@b"),
+            ("'mssql://h/d?access_token=s3cret&x=1'", "'mssql://h/d?access_token=***&x=1'"),
+            ("Server=h;Access Token=s3cret;x=1", "Server=h;Access Token=***;x=1"),
             ("Server=h;PWD=s3cret;Password=s3cret;x=1", "Server=h;PWD=***;Password=***;x=1"),
         ] {
             assert_eq!(redact(text), shown);

@@ -8,6 +8,7 @@ use mainstay::store::Names;
 use serde::Deserialize;
 
 use crate::cli::Flags;
+use crate::commands::config::mending;
 use crate::commands::serve::settings::ServeFile;
 use crate::database::Database;
 use crate::failure::Failure;
@@ -190,10 +191,13 @@ fn read_file(named: Option<&Path>) -> Result<File, Failure> {
     let (path, text) = file_text(named)?;
     let Some(text) = text else { return Ok(File::default()) };
     toml::from_str(&text).map_err(|error| {
-        // The message alone: the error's own display quotes the line, and a line may hold a password.
+        // Told without any value: the error's own display quotes the line, its message the value, and either may be a password.
         let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
-        Failure::usage(format!("the configuration file {}, line {line}", path.display()))
-            .because(error.message())
-            .hint("the keys are database, schema, outbox_table, fleet and log, each with a text, and the sections [serve] and [telemetry]")
+        let failure = Failure::usage(format!("the configuration file {}, line {line}", path.display()))
+            .because(mending::told(error.message()));
+        failure.hint(match mending::nearest(error.message()) {
+            Some(known) => format!("did you mean `{known}`? `mainstay config check` tells all that is wrong at once"),
+            None => "`mainstay config check` tells all that is wrong at once; docs/reference/configuration.md has every key".to_owned(),
+        })
     })
 }

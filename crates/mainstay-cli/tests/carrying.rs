@@ -129,6 +129,95 @@ fn what_is_done_or_failed_is_left_out_unless_it_is_asked_for() {
 }
 
 #[test]
+fn what_expired_is_brought_back_to_run() {
+    let program = Program::with_database();
+    let line = |number: u32, status: &str| {
+        json!({ "id": format!("0190a5c4-7d5e-7b2c-8f0e-0000000000{number:02}"), "topic": status, "payload": "", "status": status,
+                "expires_at": "2001-01-01T00:00:00Z" })
+        .to_string()
+            + "\n"
+    };
+    program.write("in.ndjson", &[line(1, "failed"), line(2, "in-progress"), line(3, "ready")].concat());
+    let all = [
+        "outbox",
+        "import",
+        "in.ndjson",
+        "--status",
+        "failed",
+        "--status",
+        "in-progress",
+        "--status",
+        "ready",
+    ];
+    let ran = program.run(&all).succeeded();
+    assert_eq!(ran.stdout, "3 messages imported\n");
+    assert_eq!(ran.stderr, "2 messages that had expired were imported without an expiry\n");
+    for row in lines(&program.run(&["outbox", "export"]).succeeded().stdout) {
+        assert_eq!(row["expires_at"].is_null(), row["topic"] != "ready", "{row}");
+    }
+}
+
+#[test]
+fn an_import_leaves_a_record_and_one_that_fails_too() {
+    let program = Program::with_database();
+    let line = |number: u32| {
+        format!(
+            "{{\"id\":\"0190a5c4-7d5e-7b2c-8f0e-0000000000{number:02}\",\"topic\":\"t\",\"payload\":\"s3cret\"}}\n"
+        )
+    };
+    let records = || {
+        let listed = ["audit", "list", "--name", "outbox.import", "--json"];
+        program.run(&listed).succeeded().json().as_array().unwrap().clone()
+    };
+    program.write("in.ndjson", &[line(1), line(2)].concat());
+    program.run(&["outbox", "import", "--dry-run", "in.ndjson"]).succeeded();
+    assert_eq!(records().len(), 0, "nothing was done");
+    program.run(&["--actor", "alice", "outbox", "import", "in.ndjson"]).succeeded();
+    let [record] = &records()[..] else { panic!("{:?}", records()) };
+    assert_eq!((&record["actor"], &record["outcome"]), (&json!("alice"), &json!("succeeded")), "{record}");
+    let shown = program.run(&["audit", "show", record["id"].as_str().unwrap(), "--json"]).succeeded().json();
+    assert_eq!(shown["data"], json!({ "imported": 2, "from_line": 1, "to_line": 2 }));
+    program.run(&["outbox", "import", "in.ndjson"]).succeeded();
+    assert_eq!(records().len(), 1, "nothing was added");
+    program.write("in.ndjson", &[&line(3), "s3cret\n"].concat());
+    program.run(&["outbox", "import", "in.ndjson"]).failed(1, &["line 2"]);
+    let told = records();
+    assert_eq!(told.iter().filter(|record| record["outcome"] == "failed").count(), 1, "{told:?}");
+    assert_eq!(told.len(), 3, "and the line before it was imported: {told:?}");
+    assert!(!format!("{told:?}").contains("s3cret"));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_file_is_there_when_all_of_it_is_and_its_owner_s_alone() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let program = Program::with_database();
+    program.run(&["outbox", "enqueue", "t", "x"]).succeeded();
+    // What somebody else has under a name like ours is left alone.
+    program.write("out.ndjson.part", "mine");
+    program.run(&["outbox", "export", "--output", "out.ndjson"]).succeeded();
+    let names = || {
+        let mut names: Vec<_> = std::fs::read_dir(program.folder())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .filter(|name| name.contains("ndjson"))
+            .collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names(), ["out.ndjson", "out.ndjson.part"]);
+    assert_eq!(std::fs::read_to_string(program.folder().join("out.ndjson.part")).unwrap(), "mine");
+    let mode = program.folder().join("out.ndjson").metadata().unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    // What is no file is not replaced by one.
+    program.run(&["outbox", "export", "--output", "/dev/null"]).failed(2, &["is not a file"]);
+    program.run(&["outbox", "export", "--output", "."]).failed(2, &["is not a file"]);
+    program.run(&["outbox", "export", "--output", "nowhere/out.ndjson"]).failed(1, &["can't be written"]);
+    assert_eq!(names(), ["out.ndjson", "out.ndjson.part"]);
+}
+
+#[test]
 fn a_pipe_goes_from_one_database_to_the_other() {
     let program = Program::with_database();
     for _ in 0..3 {

@@ -68,6 +68,64 @@ fn everything_that_is_wrong_is_told_at_once() {
 }
 
 #[test]
+fn what_a_command_would_refuse_is_told_without_asking_anybody() {
+    let program = Program::new();
+    let text = "database = 'postgres://app:s3cret@h/d?sslmode=nonsense'\nfleet = 'fleet.toml'\n[serve]\nmax_connections = 0\n\
+                [telemetry]\nendpoint = 'http://h:4318'\nsampler = 'sometimes'\n[telemetry.headers]\nauthorization = 'Bearer s3cret'\n";
+    program.write("mainstay.toml", text);
+    program.write("fleet.toml", "[[databases]]\nid = 'a'\nurl = 'mssql://u:s3cret@h:nowhere/d'\n");
+    let ran = check(&program, &["--json"]).ended(2);
+    assert!(
+        !ran.stdout.contains("s3cret") && !ran.stderr.contains("s3cret"),
+        "{} {}",
+        ran.stdout,
+        ran.stderr
+    );
+    let told = ran.json();
+    let places: Vec<_> = told["problems"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|problem| problem["place"].as_str().unwrap())
+        .collect();
+    for place in ["database", "fleet, database a", "[serve]", "[telemetry]"] {
+        assert!(places.contains(&place), "{place} is not in {told:#}");
+    }
+    assert_eq!(setting(&told, "telemetry.headers"), ("authorization", "mainstay.toml"));
+    assert_eq!(setting(&told, "telemetry.endpoint"), ("http://h:4318", "mainstay.toml"));
+    // Nobody is there, and nobody has to be.
+    program.write("mainstay.toml", "database = 'postgres://app@127.0.0.1:1/d'\n");
+    check(&program, &[]).succeeded();
+    program.write("mainstay.toml", "[serve.retention]\nfailed = '90d'\ninbox_done = '1h'\n");
+    let told = check(&program, &["--json"]).ended(2).json();
+    assert_eq!(setting(&told, "serve.retention.failed"), ("90d", "mainstay.toml"));
+    assert!(
+        told["problems"][0]["problem"].as_str().unwrap().contains("inbox_done must be at least"),
+        "{told}"
+    );
+}
+
+#[test]
+fn a_secret_in_the_wrong_place_is_not_shown() {
+    let program = Program::new();
+    for text in [
+        "[telemetry]\nheaders = 'authorization=Bearer s3cret'\n",
+        "[telemetry]\nheaders = 'x, expected s3cret'\n",
+        "[serve]\ntoken = 's3cret'\n",
+        "[serve.retention]\nfailed = 's3cret'\n",
+    ] {
+        program.write("mainstay.toml", text);
+        let ran = program.run(&["outbox", "list"]).failed(2, &["mainstay.toml, line", "config check"]);
+        assert!(!ran.stderr.contains("s3cret"), "{}", ran.stderr);
+        let ran = check(&program, &[]).ended(2);
+        assert!(!ran.stderr.contains("s3cret") && !ran.stdout.contains("s3cret"), "{}", ran.stderr);
+    }
+    program.write("mainstay.toml", "");
+    let ran = program.run(&["outbox", "stats", "mssql://h/d?access_token=s3cret"]).ended(2);
+    assert!(ran.stderr.contains("mssql://h/d") && !ran.stderr.contains("s3cret"), "{}", ran.stderr);
+}
+
+#[test]
 fn a_file_that_is_named_must_be_there() {
     let program = Program::new();
     assert!(check(&program, &[]).succeeded().stdout.contains("no configuration file"));

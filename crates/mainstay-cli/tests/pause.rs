@@ -43,7 +43,7 @@ async fn a_topic_is_paused_and_resumed() {
         (&json!("paused"), &json!("alice"), &json!("INC-17"))
     );
     let why = program.run(&["why", &id]).succeeded().stdout;
-    assert!(why.contains("mainstay outbox resume mail.send"), "{why}");
+    assert!(why.contains("mainstay outbox resume 'mail.send'"), "{why}");
     let health = program.run(&["health"]).succeeded().stdout;
     assert!(health.contains("1 topic paused: \"mail.send\" of the outbox"), "{health}");
 

@@ -121,6 +121,10 @@ fn it_speaks_tls() {
     let mut probe = program.command(&["health", "--url", &url, "--json"]);
     let report = program::Ran::of(probe.env("SSL_CERT_FILE", "certificate.pem").output().unwrap());
     assert_eq!(report.succeeded().json()["status"], "healthy");
+    let trusting = ["health", "--url", &url, "--ca-file", "certificate.pem", "--json"];
+    assert_eq!(program.run(&trusting).succeeded().json()["status"], "healthy");
+    program.run(&["health", "--url", &url, "--ca-file", "key.pem"]).failed(2, &["ca_file", "key.pem"]);
+    program.run(&["health", "--ca-file", "certificate.pem"]).failed(2, &["--url"]);
     program.run(&["health", "--url", &url]).failed(3, &["can't be asked"]);
     program.run(&["health", "--url", &served.url()]).failed(3, &["can't be asked"]);
     served.stop();

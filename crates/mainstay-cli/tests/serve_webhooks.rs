@@ -271,21 +271,37 @@ fn holding() -> (Receiver, mpsc::Sender<()>) {
     (receiver, go)
 }
 
-#[test]
-fn a_kill_in_the_middle_of_a_delivery_loses_nothing() {
+/// The message is claimed by nobody who lives, and is delivered again.
+fn a_kill_in_the_middle_of_a_delivery(database: &[&str]) {
     let (receiver, go) = holding();
-    let (program, served) = start(&receiver.route("r", "topic = 't'"));
+    let program = Program::new();
+    program.write("mainstay.toml", &receiver.route("r", "topic = 't'"));
+    let served = Served::start(&program, database);
     let id = enqueue(&served, "t", "x");
     let first = receiver.next();
     served.kill();
     go.send(()).unwrap();
-    let served = Served::start(&program, &[]);
+    let served = Served::start(&program, database);
     let again = receiver.next();
     assert_eq!(again.header("webhook-id"), first.header("webhook-id"));
     assert_eq!((again.header("mainstay-attempt"), again.body.as_str()), ("2", "x"));
     go.send(()).unwrap();
     until_status(&served, &id, "done");
     served.stop();
+}
+
+#[test]
+fn a_kill_in_the_middle_of_a_delivery_loses_nothing() {
+    a_kill_in_the_middle_of_a_delivery(&[]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kill_in_the_middle_of_a_delivery_loses_nothing_on_postgres() {
+    let database = TestDatabase::create(None).await;
+    let url = format!("--database={}", database.url());
+    tokio::task::spawn_blocking(move || a_kill_in_the_middle_of_a_delivery(&[&url, "--deploy"]))
+        .await
+        .unwrap();
 }
 
 #[test]

@@ -82,6 +82,16 @@ impl Error {
         error
     }
 
+    /// A list goes on after an item by where that item stands in it. One that was removed meanwhile has no place, and an empty page would look
+    /// like the end.
+    pub(crate) fn page_lost(operation: &'static str, field: &'static str) -> Self {
+        Self::invalid(
+            operation,
+            field,
+            "is of an item that is no longer there: begin again with the first page",
+        )
+    }
+
     /// Keeps the error underneath, for the chain.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<Source>) -> Self {

@@ -79,27 +79,33 @@ pub(crate) async fn keep<H: Held>(held: Arc<H>) {
     }
 }
 
+/// One attempt at a call that may be tried again, on another connection if need be: a connection that is dead without a word answers nothing.
+pub(crate) async fn attempt<T>(
+    operation: &'static str,
+    patience: Duration,
+    call: impl Future<Output = Result<T>>,
+) -> Result<T> {
+    let patience = patience.max(ATTEMPT_MIN);
+    timeout(patience, call).await.unwrap_or_else(|_| {
+        let text = format!("the database did not answer within {patience:?}");
+        Err(Error::new(ErrorKind::Unavailable, operation, text))
+    })
+}
+
 /// Renews until it worked, or it is over.
 async fn renew<H: Held>(held: &H) {
     let pause = (held.duration() / 20).clamp(Duration::from_millis(10), Duration::from_secs(1));
     while let Some(term) = held.term() {
         let left = term.deadline.saturating_duration_since(Instant::now());
-        let patience = (left / 2).max(ATTEMPT_MIN);
+        let patience = left / 2;
         let answer = tokio::select! {
             biased;
             () = held.over().cancelled() => return,
             // The deadline strikes whether or not the database answers.
             () = sleep_until(term.deadline) => continue,
-            answer = timeout(patience, held.renew_once()) => answer,
+            answer = attempt(H::RENEWAL, patience, held.renew_once()) => answer,
         };
-        let error = match answer {
-            Ok(Ok(_)) => return,
-            Ok(Err(error)) => error,
-            Err(_) => {
-                let text = format!("the database did not answer within {patience:?}");
-                Error::new(ErrorKind::Unavailable, H::RENEWAL, text)
-            }
-        };
+        let Err(error) = answer else { return };
         held.retrying(&error, pause);
         let next = (Instant::now() + pause).min(term.deadline);
         if held.over().run_until_cancelled(sleep_until(next)).await.is_none() {

@@ -3,6 +3,7 @@
 //! What the collector does not take in that time is lost, and nobody waits for it longer. It may answer anything, or nothing.
 
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -24,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::OtlpOptions;
+use crate::options::{Signal, place};
 use crate::trouble::{News, Trouble};
 
 /// All that is read of an answer. A right one has a few bytes.
@@ -36,12 +38,16 @@ const FIRST_PAUSE: Duration = Duration::from_millis(250);
 pub(crate) struct Collector {
     what: &'static str,
     uri: Uri,
+    /// What the log is told of where that is: a path or a query may be what lets one in.
+    place: String,
     headers: HeaderMap,
     tls: Option<TlsConnector>,
     timeout: Duration,
     /// Once this process is about to end there is one try only.
     closing: CancellationToken,
     trouble: Trouble,
+    /// The same of exports that it takes in part.
+    leavings: Trouble,
 }
 
 /// Why an export was not taken.
@@ -52,31 +58,33 @@ enum Refused {
     Later(String, Option<Duration>),
 }
 
-type Answer = std::result::Result<(), Refused>;
+/// Taken, and what the collector says of what it left out, if it did.
+type Answer = std::result::Result<Option<String>, Refused>;
 
 impl Collector {
     pub(crate) fn new(
-        what: &'static str,
+        signal: Signal,
         uri: Uri,
         options: &OtlpOptions,
         closing: CancellationToken,
     ) -> Result<Self> {
         let tls = match uri.scheme_str() {
-            Some("https") => Some(TlsConnector::from(tls(options)?)),
+            Some("https") => Some(TlsConnector::from(tls(options.certificate(signal))?)),
             _ => None,
         };
-        let mut headers = options.header_map()?;
+        let mut headers = options.header_map(signal)?;
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/x-protobuf"));
         headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
-        let timeout = options.timeout()?;
-        Ok(Self { what, uri, headers, tls, timeout, closing, trouble: Trouble::default() })
+        let (timeout, place) = (options.timeout(signal)?, place(&uri));
+        let (trouble, leavings) = (Trouble::default(), Trouble::default());
+        Ok(Self { what: signal.name(), uri, place, headers, tls, timeout, closing, trouble, leavings })
     }
 
     /// Sends an export. False when it was not taken, which the log is told of.
     pub(crate) async fn send(&self, body: Vec<u8>) -> bool {
         let sent = self.try_until_taken(body.into()).await;
-        let (what, endpoint) = (self.what, &self.uri);
-        match (self.trouble.note(sent.is_ok(), Instant::now()), &sent) {
+        let (what, endpoint, now) = (self.what, &self.place, Instant::now());
+        match (self.trouble.note(sent.is_ok(), now), &sent) {
             (News::Lost(lost), Err(error)) => {
                 tracing::warn!(what, %endpoint, error, lost, "the collector takes no exports; they are lost, and work goes on");
             }
@@ -85,21 +93,33 @@ impl Collector {
             }
             _ => {}
         }
-        sent.is_ok()
+        let Ok(left_out) = sent else { return false };
+        // Sending it again would bring what was taken twice, and the rest no further.
+        match (self.leavings.note(left_out.is_none(), now), left_out) {
+            (News::Lost(exports), Some(why)) => {
+                tracing::warn!(what, %endpoint, why, exports, "the collector takes exports, but leaves out part of them");
+            }
+            (News::Over(exports), _) => {
+                tracing::info!(what, %endpoint, exports, "the collector takes exports as a whole again");
+            }
+            _ => {}
+        }
+        true
     }
 
-    async fn try_until_taken(&self, body: Bytes) -> std::result::Result<(), String> {
+    async fn try_until_taken(&self, body: Bytes) -> std::result::Result<Option<String>, String> {
         let deadline = tokio::time::Instant::now() + self.timeout;
         let mut pause = FIRST_PAUSE;
         loop {
             let answer = tokio::time::timeout_at(deadline, self.post(body.clone())).await;
             let (why, wait) = match answer {
-                Ok(Ok(())) => return Ok(()),
+                Ok(Ok(left_out)) => return Ok(left_out),
                 Ok(Err(Refused::Final(why))) => return Err(why),
                 Ok(Err(Refused::Later(why, wait))) => (why, wait.unwrap_or(pause)),
                 Err(_) => return Err(format!("no answer within {:?}", self.timeout)),
             };
-            let is_late = tokio::time::Instant::now() + wait >= deadline;
+            // Not by adding: it may ask for longer than a clock can tell.
+            let is_late = wait >= deadline.saturating_duration_since(tokio::time::Instant::now());
             if is_late || self.closing.run_until_cancelled(tokio::time::sleep(wait)).await.is_none() {
                 return Err(why);
             }
@@ -139,14 +159,17 @@ impl Collector {
             return Err(refused(status, response.headers()));
         }
         let body = Limited::new(response.into_body(), ANSWER_MAX).collect().await;
-        // Whatever it says, it has taken the export; unless it says how much of it is left.
-        body.map_or(Ok(()), |body| partly(&body.to_bytes()))
+        // Whatever it says, it has taken the export; or part of it, and says so.
+        Ok(body.ok().and_then(|body| left_out(&body.to_bytes())))
     }
 }
 
 impl fmt::Debug for Collector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Collector").field("what", &self.what).field("uri", &self.uri).finish_non_exhaustive()
+        f.debug_struct("Collector")
+            .field("what", &self.what)
+            .field("place", &self.place)
+            .finish_non_exhaustive()
     }
 }
 
@@ -164,32 +187,24 @@ fn refused(status: StatusCode, headers: &HeaderMap) -> Refused {
 }
 
 /// The answers for traces and for metrics are the same on the wire.
-fn partly(body: &[u8]) -> Answer {
+fn left_out(body: &[u8]) -> Option<String> {
     let answer = ExportTraceServiceResponse::decode(body).unwrap_or_default();
-    match answer.partial_success {
-        Some(partial) if partial.rejected_spans > 0 => {
-            let why: String = partial.error_message.chars().filter(|c| !c.is_control()).take(200).collect();
-            Err(Refused::Final(format!("it left {} out: {why}", partial.rejected_spans)))
-        }
-        _ => Ok(()),
-    }
+    let partial = answer.partial_success.filter(|partial| partial.rejected_spans > 0)?;
+    let why: String = partial.error_message.chars().filter(|c| !c.is_control()).take(200).collect();
+    Some(format!("it left {} out: {why}", partial.rejected_spans))
 }
 
 /// Whoever the system trusts, or those in the file.
-fn tls(options: &OtlpOptions) -> Result<Arc<ClientConfig>> {
+fn tls((field, certificate): (&'static str, Option<&Path>)) -> Result<Arc<ClientConfig>> {
     let mut roots = RootCertStore::empty();
     let failed = |why: String| Error::new(ErrorKind::Config, "otlp.tls", why);
-    match &options.certificate {
+    match certificate {
         None => {
             roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         }
         Some(path) => {
             let wrong = |why: &dyn fmt::Display| {
-                Error::invalid(
-                    "otlp.options",
-                    "certificate",
-                    format_args!("{} can't be used: {why}", path.display()),
-                )
+                Error::invalid("otlp.options", field, format_args!("{} can't be used: {why}", path.display()))
             };
             let certificates = CertificateDer::pem_file_iter(path).map_err(|error| wrong(&error))?;
             for certificate in certificates {

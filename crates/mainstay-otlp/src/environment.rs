@@ -12,7 +12,8 @@ const ENVIRONMENT: &str = "otlp.environment";
 impl OtlpOptions {
     /// These options, with what the environment says instead where it says something. Also what it asks for that there is not, to be told to people.
     ///
-    /// `OTEL_SDK_DISABLED`, `OTEL_EXPORTER_OTLP_ENDPOINT` (`…_TRACES_ENDPOINT`, `…_METRICS_ENDPOINT`), `…_HEADERS`, `…_TIMEOUT`, `…_CERTIFICATE`, `…_PROTOCOL`,
+    /// `OTEL_SDK_DISABLED`, `OTEL_EXPORTER_OTLP_ENDPOINT` (`…_TRACES_ENDPOINT`, `…_METRICS_ENDPOINT`), `…_HEADERS`, `…_TIMEOUT`, `…_CERTIFICATE`, `…_PROTOCOL`, each of
+    /// these also as `…_TRACES_HEADERS`, `…_METRICS_HEADERS` and so on,
     /// `OTEL_TRACES_EXPORTER`, `OTEL_METRICS_EXPORTER`, `OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES`, `OTEL_TRACES_SAMPLER`, `OTEL_TRACES_SAMPLER_ARG`,
     /// `OTEL_METRIC_EXPORT_INTERVAL`. The `OTEL_BSP_…` of batches and the `OTEL_SPAN_…` of limits count too.
     pub fn with_environment(self) -> Result<(Self, Vec<String>)> {
@@ -27,6 +28,19 @@ impl OtlpOptions {
             (self.traces, self.metrics) = (Some(false), Some(false));
             return Ok((self, told));
         }
+        // What the environment says of both signals counts before what the file says of one.
+        if get("OTEL_EXPORTER_OTLP_ENDPOINT").is_some() {
+            (self.traces_endpoint, self.metrics_endpoint) = (None, None);
+        }
+        if get("OTEL_EXPORTER_OTLP_HEADERS").is_some() {
+            (self.traces_headers, self.metrics_headers) = (None, None);
+        }
+        if get("OTEL_EXPORTER_OTLP_CERTIFICATE").is_some() {
+            (self.traces_certificate, self.metrics_certificate) = (None, None);
+        }
+        if get("OTEL_EXPORTER_OTLP_TIMEOUT").is_some() {
+            (self.traces_timeout_seconds, self.metrics_timeout_seconds) = (None, None);
+        }
         for (name, field) in [
             ("OTEL_EXPORTER_OTLP_ENDPOINT", &mut self.endpoint),
             ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", &mut self.traces_endpoint),
@@ -36,9 +50,23 @@ impl OtlpOptions {
         ] {
             *field = get(name).or(field.take());
         }
-        self.certificate = get("OTEL_EXPORTER_OTLP_CERTIFICATE").map(Into::into).or(self.certificate);
+        for (name, field) in [
+            ("OTEL_EXPORTER_OTLP_CERTIFICATE", &mut self.certificate),
+            ("OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE", &mut self.traces_certificate),
+            ("OTEL_EXPORTER_OTLP_METRICS_CERTIFICATE", &mut self.metrics_certificate),
+        ] {
+            *field = get(name).map(Into::into).or(field.take());
+        }
         if let Some(text) = get("OTEL_EXPORTER_OTLP_HEADERS") {
             self.headers = pairs("OTEL_EXPORTER_OTLP_HEADERS", &text)?;
+        }
+        for (name, field) in [
+            ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", &mut self.traces_headers),
+            ("OTEL_EXPORTER_OTLP_METRICS_HEADERS", &mut self.metrics_headers),
+        ] {
+            if let Some(text) = get(name) {
+                *field = Some(pairs(name, &text)?);
+            }
         }
         if let Some(text) = get("OTEL_RESOURCE_ATTRIBUTES") {
             self.resource_attributes.extend(pairs("OTEL_RESOURCE_ATTRIBUTES", &text)?);
@@ -46,11 +74,15 @@ impl OtlpOptions {
         if let Some(ratio) = number("OTEL_TRACES_SAMPLER_ARG", &get)? {
             self.sampler_argument = Some(ratio);
         }
-        if let Some(milliseconds) = number("OTEL_EXPORTER_OTLP_TIMEOUT", &get)? {
-            self.timeout_seconds = Some(milliseconds / 1_000.0);
-        }
-        if let Some(milliseconds) = number("OTEL_METRIC_EXPORT_INTERVAL", &get)? {
-            self.metric_interval_seconds = Some(milliseconds / 1_000.0);
+        for (name, field) in [
+            ("OTEL_EXPORTER_OTLP_TIMEOUT", &mut self.timeout_seconds),
+            ("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", &mut self.traces_timeout_seconds),
+            ("OTEL_EXPORTER_OTLP_METRICS_TIMEOUT", &mut self.metrics_timeout_seconds),
+            ("OTEL_METRIC_EXPORT_INTERVAL", &mut self.metric_interval_seconds),
+        ] {
+            if let Some(milliseconds) = number(name, &get)? {
+                *field = Some(milliseconds / 1_000.0);
+            }
         }
         for (name, field) in
             [("OTEL_TRACES_EXPORTER", &mut self.traces), ("OTEL_METRICS_EXPORTER", &mut self.metrics)]
@@ -59,24 +91,27 @@ impl OtlpOptions {
                 *field = Some(exporters.split(',').any(|exporter| exporter.trim() == "otlp"));
             }
         }
-        let is_on =
-            self.endpoint.is_some() || self.traces_endpoint.is_some() || self.metrics_endpoint.is_some();
-        match get("OTEL_EXPORTER_OTLP_PROTOCOL") {
-            Some(protocol) if is_on && protocol != "http/protobuf" => {
-                (self.traces, self.metrics) = (Some(false), Some(false));
+        for (signal, endpoint, wanted) in [
+            ("TRACES", &self.traces_endpoint, &mut self.traces),
+            ("METRICS", &self.metrics_endpoint, &mut self.metrics),
+        ] {
+            let is_on = self.endpoint.is_some() || endpoint.is_some();
+            // The variable of one signal, or else that of both.
+            let of = |what: &str| {
+                let names =
+                    [format!("OTEL_EXPORTER_OTLP_{signal}_{what}"), format!("OTEL_EXPORTER_OTLP_{what}")];
+                names.into_iter().find_map(|name| Some((get(&name)?, name))).filter(|_| is_on)
+            };
+            let what = signal.to_ascii_lowercase();
+            if let Some((protocol, name)) = of("PROTOCOL").filter(|(protocol, _)| protocol != "http/protobuf")
+            {
+                *wanted = Some(false);
                 told.push(format!(
-                    "OTEL_EXPORTER_OTLP_PROTOCOL is {protocol:?}, and only http/protobuf is spoken here: nothing is exported"
+                    "{name} is {protocol:?}, and only http/protobuf is spoken here: no {what} are exported"
                 ));
+            } else if let Some((kind, name)) = of("COMPRESSION").filter(|(kind, _)| kind != "none") {
+                told.push(format!("{name} is {kind:?}: {what} are not compressed"));
             }
-            _ => {}
-        }
-        match get("OTEL_EXPORTER_OTLP_COMPRESSION") {
-            Some(kind) if is_on && kind != "none" => {
-                told.push(format!(
-                    "OTEL_EXPORTER_OTLP_COMPRESSION is {kind:?}: what is exported is not compressed"
-                ));
-            }
-            _ => {}
         }
         Ok((self, told))
     }
@@ -148,6 +183,48 @@ mod tests {
         assert!(traces.traces_to().unwrap().is_some() && traces.metrics_to().unwrap().is_none());
         let (grpc, told) = with(&[endpoint, ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")]).unwrap();
         assert!(grpc.traces_to().unwrap().is_none() && told[0].contains("http/protobuf"), "{told:?}");
+        let (half, told) = with(&[endpoint, ("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "grpc")]).unwrap();
+        assert!(half.traces_to().unwrap().is_some() && half.metrics_to().unwrap().is_none());
+        assert!(told.len() == 1 && told[0].starts_with("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL"), "{told:?}");
+        let one = [
+            ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"),
+            ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/protobuf"),
+        ];
+        let (traces, _) = with(&[&[endpoint], &one[..]].concat()).unwrap();
+        assert!(traces.traces_to().unwrap().is_some() && traces.metrics_to().unwrap().is_none());
+    }
+
+    #[test]
+    fn each_signal_has_variables_of_its_own() {
+        let (options, told) = with(&[
+            ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://traces/in"),
+            ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "k=v"),
+            ("OTEL_EXPORTER_OTLP_METRICS_TIMEOUT", "2500"),
+            ("OTEL_EXPORTER_OTLP_METRICS_CERTIFICATE", "m.pem"),
+            ("OTEL_EXPORTER_OTLP_TRACES_COMPRESSION", "gzip"),
+        ])
+        .unwrap();
+        assert_eq!(options.traces_headers.unwrap()["k"], "v");
+        assert_eq!((options.metrics_timeout_seconds, options.traces_timeout_seconds), (Some(2.5), None));
+        assert_eq!(options.metrics_certificate.unwrap().to_str(), Some("m.pem"));
+        assert!(told.len() == 1 && told[0].contains("TRACES_COMPRESSION"), "{told:?}");
+    }
+
+    #[test]
+    fn what_the_environment_says_of_both_counts_before_what_the_file_says_of_one() {
+        let file: OtlpOptions = toml::from_str(
+            "traces_endpoint = 'http://old/in'\nmetrics_headers = { a = '1' }\ntraces_timeout_seconds = 1.0",
+        )
+        .unwrap();
+        let variables = |name: &str| match name {
+            "OTEL_EXPORTER_OTLP_ENDPOINT" => Some("http://new".to_owned()),
+            "OTEL_EXPORTER_OTLP_HEADERS" => Some("b=2".to_owned()),
+            "OTEL_EXPORTER_OTLP_TIMEOUT" => Some("3000".to_owned()),
+            _ => None,
+        };
+        let (options, _) = file.with_variables(variables).unwrap();
+        assert_eq!(options.traces_to().unwrap().unwrap(), "http://new/v1/traces");
+        assert_eq!((options.metrics_headers, options.traces_timeout_seconds), (None, None));
     }
 
     #[test]

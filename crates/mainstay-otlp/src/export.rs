@@ -20,7 +20,9 @@ use tracing_subscriber::registry::LookupSpan;
 use crate::OtlpOptions;
 use crate::collector::Collector;
 use crate::gathered::Gathered;
+use crate::options::Signal;
 use crate::recorder::OtlpRecorder;
+use crate::sampling::WithoutDiscarded;
 use crate::spans::Spans;
 
 /// A layer for `tracing` whose spans go to the collector.
@@ -50,16 +52,16 @@ impl Otlp {
         let resource = resource(options);
         let mut traces = None;
         if let Some(uri) = traces_to {
-            let collector = Collector::new("traces", uri, options, closing.clone())?;
+            let collector = Collector::new(Signal::Traces, uri, options, closing.clone())?;
             let provider = SdkTracerProvider::builder()
                 .with_batch_exporter(Spans::new(collector, Handle::current()))
-                .with_sampler(sampler)
+                .with_sampler(WithoutDiscarded(sampler))
                 .with_resource(resource.clone());
             traces = Some(provider.build());
         }
         let (mut recorder, mut sending) = (None, None);
         if let Some(uri) = metrics_to {
-            let collector = Collector::new("metrics", uri, options, closing.clone())?;
+            let collector = Collector::new(Signal::Metrics, uri, options, closing.clone())?;
             let cells = OtlpRecorder::new();
             recorder = Some(cells.clone());
             let resource = proto(&resource);

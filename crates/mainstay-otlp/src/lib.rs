@@ -12,6 +12,7 @@ mod export;
 mod gathered;
 mod options;
 mod recorder;
+mod sampling;
 mod spans;
 mod trouble;
 

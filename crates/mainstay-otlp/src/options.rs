@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use hyper::Uri;
@@ -10,6 +10,9 @@ use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use mainstay_core::{Error, Result};
 use opentelemetry_sdk::trace::Sampler;
 use serde::Deserialize;
+use tokio_util::sync::CancellationToken;
+
+use crate::collector::Collector;
 
 const OPTIONS: &str = "otlp.options";
 
@@ -28,10 +31,22 @@ pub struct OtlpOptions {
     pub metrics_endpoint: Option<String>,
     /// Sent with every request; never logged.
     pub headers: BTreeMap<String, String>,
+    /// Sent with traces instead of `headers`. Defaults to none.
+    pub traces_headers: Option<BTreeMap<String, String>>,
+    /// Sent with metrics instead of `headers`. Defaults to none.
+    pub metrics_headers: Option<BTreeMap<String, String>>,
     /// Certificates, in PEM, that an `https` endpoint must be signed by. Defaults to those the system trusts.
     pub certificate: Option<PathBuf>,
+    /// The same where traces go. Defaults to `certificate`.
+    pub traces_certificate: Option<PathBuf>,
+    /// The same where metrics go. Defaults to `certificate`.
+    pub metrics_certificate: Option<PathBuf>,
     /// How long one export may take, trying again included. Defaults to 10 s.
     pub timeout_seconds: Option<f64>,
+    /// The same of traces. Defaults to `timeout_seconds`.
+    pub traces_timeout_seconds: Option<f64>,
+    /// The same of metrics. Defaults to `timeout_seconds`.
+    pub metrics_timeout_seconds: Option<f64>,
     /// What this process is called. Defaults to `mainstay`.
     pub service_name: Option<String>,
     /// More about this process.
@@ -48,7 +63,35 @@ pub struct OtlpOptions {
     pub metric_interval_seconds: Option<f64>,
 }
 
+/// A kind of data: what is said of it counts before what is said of both.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Signal {
+    Traces,
+    Metrics,
+}
+
+impl Signal {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Traces => "traces",
+            Self::Metrics => "metrics",
+        }
+    }
+}
+
 impl OtlpOptions {
+    /// Refuses what [`Otlp::start`](crate::Otlp::start) would refuse. Nobody is asked, and nothing is sent.
+    pub fn validate(&self) -> Result<()> {
+        self.sampler()?;
+        self.metric_interval()?;
+        for (signal, uri) in [(Signal::Traces, self.traces_to()?), (Signal::Metrics, self.metrics_to()?)] {
+            if let Some(uri) = uri {
+                Collector::new(signal, uri, self, CancellationToken::new())?;
+            }
+        }
+        Ok(())
+    }
+
     /// Where traces go; none when they don't.
     pub(crate) fn traces_to(&self) -> Result<Option<Uri>> {
         let wanted = self.traces.unwrap_or(true);
@@ -71,8 +114,23 @@ impl OtlpOptions {
         }
     }
 
-    pub(crate) fn timeout(&self) -> Result<Duration> {
-        seconds("timeout_seconds", self.timeout_seconds, 10.0)
+    pub(crate) fn timeout(&self, of: Signal) -> Result<Duration> {
+        let (field, own) = match of {
+            Signal::Traces => ("traces_timeout_seconds", self.traces_timeout_seconds),
+            Signal::Metrics => ("metrics_timeout_seconds", self.metrics_timeout_seconds),
+        };
+        let field = if own.is_some() { field } else { "timeout_seconds" };
+        seconds(field, own.or(self.timeout_seconds), 10.0)
+    }
+
+    /// The certificates to trust, and the field that names them.
+    pub(crate) fn certificate(&self, of: Signal) -> (&'static str, Option<&Path>) {
+        let (field, own) = match of {
+            Signal::Traces => ("traces_certificate", &self.traces_certificate),
+            Signal::Metrics => ("metrics_certificate", &self.metrics_certificate),
+        };
+        let field = if own.is_some() { field } else { "certificate" };
+        (field, own.as_deref().or(self.certificate.as_deref()))
     }
 
     pub(crate) fn metric_interval(&self) -> Result<Duration> {
@@ -103,11 +161,16 @@ impl OtlpOptions {
         Ok(if name.starts_with("parentbased_") { Sampler::ParentBased(Box::new(root)) } else { root })
     }
 
-    pub(crate) fn header_map(&self) -> Result<HeaderMap> {
+    pub(crate) fn header_map(&self, of: Signal) -> Result<HeaderMap> {
+        let (field, own) = match of {
+            Signal::Traces => ("traces_headers", &self.traces_headers),
+            Signal::Metrics => ("metrics_headers", &self.metrics_headers),
+        };
+        let (field, headers) = own.as_ref().map_or(("headers", &self.headers), |own| (field, own));
         let mut map = HeaderMap::new();
-        for (name, value) in &self.headers {
+        for (name, value) in headers {
             // Neither is quoted: a value in the wrong place may be a password.
-            let wrong = || Error::invalid(OPTIONS, "headers", "must be names and values that HTTP allows");
+            let wrong = || Error::invalid(OPTIONS, field, "must be names and values that HTTP allows");
             let name = HeaderName::try_from(name.as_str()).map_err(|_| wrong())?;
             let mut value = HeaderValue::try_from(value.as_str()).map_err(|_| wrong())?;
             value.set_sensitive(true);
@@ -118,15 +181,27 @@ impl OtlpOptions {
 }
 
 impl fmt::Debug for OtlpOptions {
-    /// Without the headers' values, which may be secret.
+    /// Without the headers' values and the paths of endpoints, which may be secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let told = |text: Option<&String>| {
+            text.map(|text| text.parse().map_or_else(|_| "?".to_owned(), |uri| place(&uri)))
+        };
         f.debug_struct("OtlpOptions")
-            .field("endpoint", &self.endpoint)
+            .field("endpoint", &told(self.endpoint.as_ref()))
+            .field("traces_endpoint", &told(self.traces_endpoint.as_ref()))
+            .field("metrics_endpoint", &told(self.metrics_endpoint.as_ref()))
             .field("headers", &self.headers.keys().collect::<Vec<_>>())
             .field("traces", &self.traces)
             .field("metrics", &self.metrics)
             .finish_non_exhaustive()
     }
+}
+
+/// Where a URL leads, without what may be secret in it: a user, a path, a query.
+pub(crate) fn place(uri: &Uri) -> String {
+    let authority = uri.authority().map_or("", |authority| authority.as_str());
+    let host = authority.rsplit('@').next().unwrap_or_default();
+    format!("{}://{host}", uri.scheme_str().unwrap_or_default())
 }
 
 fn uri(field: &'static str, text: &str) -> Result<Uri> {
@@ -189,9 +264,32 @@ mod tests {
         }
         assert_eq!(field(options("sampler = 'sometimes'").sampler().unwrap_err()), "sampler");
         assert_eq!(field(options("sampler_argument = 2.0").sampler().unwrap_err()), "sampler_argument");
-        assert_eq!(field(options("timeout_seconds = 0.0").timeout().unwrap_err()), "timeout_seconds");
+        assert_eq!(
+            field(options("timeout_seconds = 0.0").timeout(Signal::Traces).unwrap_err()),
+            "timeout_seconds"
+        );
         let secret = options("headers = { authorization = \"s3cret\\n\" }");
-        assert!(!secret.header_map().unwrap_err().to_string().contains("s3cret"));
+        assert!(!secret.header_map(Signal::Traces).unwrap_err().to_string().contains("s3cret"));
         assert!(!format!("{secret:?}").contains("s3cret"));
+        let path = options("endpoint = 'https://me:s3cret@in.example/s3cret?key=s3cret'");
+        assert!(format!("{path:?}").contains("https://in.example\""), "{path:?}");
+        assert!(!format!("{path:?}").contains("s3cret"), "{path:?}");
+    }
+
+    #[test]
+    fn what_is_said_of_one_signal_counts_before_what_is_said_of_both() {
+        let both = options(
+            "timeout_seconds = 1.0\nheaders = { a = '1' }\ncertificate = 'all.pem'\n\
+             metrics_timeout_seconds = 2.0\nmetrics_headers = { b = '2' }\nmetrics_certificate = 'm.pem'",
+        );
+        assert_eq!(both.timeout(Signal::Traces).unwrap(), Duration::from_secs(1));
+        assert_eq!(both.timeout(Signal::Metrics).unwrap(), Duration::from_secs(2));
+        assert!(both.header_map(Signal::Traces).unwrap().contains_key("a"));
+        let metrics = both.header_map(Signal::Metrics).unwrap();
+        assert!(metrics.contains_key("b") && !metrics.contains_key("a"));
+        assert_eq!(both.certificate(Signal::Traces), ("certificate", Some(Path::new("all.pem"))));
+        assert_eq!(both.certificate(Signal::Metrics), ("metrics_certificate", Some(Path::new("m.pem"))));
+        let wrong = options("traces_timeout_seconds = 0.0").timeout(Signal::Traces).unwrap_err();
+        assert_eq!(wrong.field(), Some("traces_timeout_seconds"));
     }
 }

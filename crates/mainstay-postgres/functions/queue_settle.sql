@@ -34,6 +34,7 @@ declare
     spots tid[] := places;
     tried tid[];
     found_ids uuid[];
+    found_count bigint;
     changed uuid[] := '{}';
     returned uuid[];
     holding uuid[];
@@ -83,6 +84,36 @@ begin
                   from unnest(ids, generations, outcomes, errors, places) with ordinality as u(id, generation, outcome, error, place, n)
                  order by u.id, u.generation, u.n) a
          where a.outcome = 0 and nullif(a.error, '') is null;
+    end if;
+
+    -- Mostly all of them are held and lie where they were put. Then nothing need pass from the delete to the insert: both read the same
+    -- snapshot, in which a place has one row, so as many rows gone as were asked for are the very rows kept. Otherwise, or if another
+    -- has ended one of them meanwhile, this is undone and the loop below takes what is left.
+    if cardinality(array_remove(spots, null)) = cardinality(done_ids) then
+        begin
+            with kept as (
+                insert into "{{schema}}"."{{queue}}_history" (
+                    seq, created_at, due_at, requested_due_at, processed_at, expires_at, generation, attempts, priority, status, id, message_id,
+                    processed_by, hold_on_failure, topic, reason, ordering_key, idempotency_key, correlation_id, last_error, headers, payload)
+                select m.seq, m.created_at, m.due_at, m.requested_due_at, moment, m.expires_at, m.generation, m.attempts, m.priority, 2, m.id, m.message_id,
+                       m.owner, m.hold_on_failure, m.topic, null, m.ordering_key, m.idempotency_key, m.correlation_id, m.last_error, m.headers,
+                       case when keep_payload then m.payload end
+                  from "{{schema}}"."{{queue}}" m where m.ctid = any (spots)),
+            gone as (
+                delete from "{{schema}}"."{{queue}}" m
+                 where m.ctid = any (spots) and m.owner = $1 and m.status = 1
+                   and case when generations is null then (m.id in (select u.id from unnest(done_ids) u(id))) is true
+                            else ((m.id, m.generation) in (select u.id, u.generation from unnest(done_ids, done_generations) u(id, generation))) is true end
+                returning m.ordering_key)
+            select count(*), array_agg(g.ordering_key) filter (where g.ordering_key is not null) into found_count, left_keys from gone g;
+            if found_count < cardinality(done_ids) then
+                raise exception using errcode = 'MSNOT', message = 'not all of them';
+            end if;
+            changed := done_ids;
+            done_ids := null;
+        exception when unique_violation or sqlstate 'MSNOT' then
+            left_keys := null;
+        end;
     end if;
 
     while done_ids is not null loop

@@ -10,6 +10,8 @@ as $mainstay$
 #variable_conflict use_column
 declare
     moment constant timestamptz := clock_timestamp();
+    -- What somebody has paused is not late.
+    paused constant text[] := array(select p.topic from "{{schema}}"."{{queue}}_paused" p);
 begin
     return query
     select o.ready, o.scheduled, o.in_progress, o.lapsed,
@@ -22,12 +24,12 @@ begin
                    count(*) filter (where q.status = 0 and q.due_at > moment) as scheduled,
                    count(*) filter (where q.status = 1) as in_progress,
                    count(*) filter (where q.status = 1 and q.locked_until <= moment) as lapsed,
-                   min(q.due_at) filter (where q.status = 0 and q.due_at <= moment) as oldest
+                   min(q.due_at) filter (where q.status = 0 and q.due_at <= moment and q.topic <> all (paused)) as oldest
               from "{{schema}}"."{{queue}}" q) o;
 end
 $mainstay$;
 comment on function "{{schema}}"."{{queue}}_stats"(boolean) is
-    'One row of counts. in_progress includes lapsed. Ready includes items that wait for their ordering key. With count_done = false, done is null and the cost does not grow with the history.';
+    'One row of counts. in_progress includes lapsed. Ready includes items that wait for their ordering key and those of paused topics; the oldest is of none that are paused. With count_done = false, done is null and the cost does not grow with the history.';
 
 create or replace function "{{schema}}"."{{queue}}_stats_by_topic"() returns table (
     topic text, ready bigint, scheduled bigint, in_progress bigint, lapsed bigint, failed bigint, oldest_ready_age_seconds double precision

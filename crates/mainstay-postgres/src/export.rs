@@ -5,15 +5,13 @@ use std::pin::Pin;
 
 use async_trait::async_trait;
 use futures_util::StreamExt;
-use mainstay_core::Result;
 use mainstay_core::outbox::{ExportedMessage, MessageExport, MessageFilter};
-use mainstay_core::queue::Status;
-use tokio_postgres::types::Type;
+use mainstay_core::{Error, ErrorKind, Result};
 use tokio_postgres::{Row, RowStream};
 
 use crate::error::from_driver;
-use crate::moment::Moment;
-use crate::pool::{Connections, Lease, Parameter};
+use crate::parameters::Conditions;
+use crate::pool::{Connections, Lease};
 use crate::rows::{self, Reader};
 use crate::statements::QueueStatements;
 
@@ -26,6 +24,8 @@ const BYTES: usize = 4 << 20;
 pub(crate) struct PostgresExport {
     /// None once all is read. A connection whose answer was not read to its end is not used again.
     under_way: Option<(Lease, Pin<Box<RowStream>>)>,
+    /// After an error the stream has an end like any other, and what came before it is not all.
+    broken: bool,
 }
 
 impl PostgresExport {
@@ -34,42 +34,40 @@ impl PostgresExport {
         statements: &QueueStatements,
         filter: &MessageFilter,
     ) -> Result<Self> {
-        let status = filter.status.map(Status::code);
-        let reason = filter.reason.map(|reason| reason.as_str());
-        let (after, before) = (filter.settled_after.map(Moment), filter.settled_before.map(Moment));
-        let parameters: [Parameter<'_>; 6] = [
-            (&filter.topic, Type::TEXT),
-            (&status, Type::INT2),
-            (&reason, Type::TEXT),
-            (&filter.correlation_id, Type::TEXT),
-            (&after, Type::TIMESTAMPTZ),
-            (&before, Type::TIMESTAMPTZ),
-        ];
+        let conditions = Conditions::new(filter);
         let lease = connections.lease(EXPORT).await?;
-        let rows = lease.client()?.query_typed_raw(&statements.export, parameters).await;
+        let rows = lease.client()?.query_typed_raw(&statements.export, conditions.parameters()).await;
         let rows = rows.map_err(|error| from_driver(EXPORT, error))?;
-        Ok(Self { under_way: Some((lease, Box::pin(rows))) })
+        Ok(Self { under_way: Some((lease, Box::pin(rows))), broken: false })
     }
 }
 
 #[async_trait]
 impl MessageExport for PostgresExport {
     async fn next(&mut self) -> Result<Vec<ExportedMessage>> {
+        if self.broken {
+            let text = "it has failed before its end; begin again";
+            return Err(Error::new(ErrorKind::Unavailable, EXPORT, text));
+        }
         let (mut read, mut bytes) = (Vec::new(), 0);
         while let Some((_, rows)) = &mut self.under_way
             && read.len() < ROWS
             && bytes < BYTES
         {
-            match rows.next().await {
-                Some(row) => {
-                    let message = exported(&row.map_err(|error| from_driver(EXPORT, error))?)?;
+            match rows.next().await.transpose() {
+                Ok(Some(row)) => {
+                    let message = exported(&row)?;
                     bytes += message.message.payload.as_ref().map_or(0, String::len);
                     read.push(message);
                 }
-                None => {
+                Ok(None) => {
                     if let Some((lease, _)) = self.under_way.take() {
                         lease.give_back();
                     }
+                }
+                Err(error) => {
+                    (self.under_way, self.broken) = (None, true);
+                    return Err(from_driver(EXPORT, error));
                 }
             }
         }

@@ -2,8 +2,8 @@
 
 use mainstay_core::OwnerToken;
 use mainstay_core::inbox::PreparedIncoming;
-use mainstay_core::outbox::{PreparedMessage, When};
-use mainstay_core::queue::{ClaimHandle, Settlement};
+use mainstay_core::outbox::{MessageFilter, PreparedMessage, When};
+use mainstay_core::queue::{ClaimHandle, Settlement, Status};
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
@@ -23,6 +23,38 @@ fn seconds(when: Option<When>) -> Option<f64> {
     match when {
         Some(When::In(duration)) => Some(duration.as_secs_f64()),
         _ => None,
+    }
+}
+
+/// What a filter asks for.
+pub(crate) struct Conditions<'a> {
+    filter: &'a MessageFilter,
+    status: Option<i16>,
+    reason: Option<&'static str>,
+    settled_after: Option<Moment>,
+    settled_before: Option<Moment>,
+}
+
+impl<'a> Conditions<'a> {
+    pub(crate) fn new(filter: &'a MessageFilter) -> Self {
+        Self {
+            filter,
+            status: filter.status.map(Status::code),
+            reason: filter.reason.map(|reason| reason.as_str()),
+            settled_after: filter.settled_after.map(Moment),
+            settled_before: filter.settled_before.map(Moment),
+        }
+    }
+
+    pub(crate) fn parameters(&self) -> [Parameter<'_>; 6] {
+        [
+            (&self.filter.topic, Type::TEXT),
+            (&self.status, Type::INT2),
+            (&self.reason, Type::TEXT),
+            (&self.filter.correlation_id, Type::TEXT),
+            (&self.settled_after, Type::TIMESTAMPTZ),
+            (&self.settled_before, Type::TIMESTAMPTZ),
+        ]
     }
 }
 

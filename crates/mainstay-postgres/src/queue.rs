@@ -22,7 +22,7 @@ use crate::cursor::Cursors;
 use crate::export::PostgresExport;
 use crate::gathering::Gathering;
 use crate::moment::Moment;
-use crate::parameters::{Settlements, claims};
+use crate::parameters::{Conditions, Settlements, claims};
 use crate::pool::{Connections, Parameter};
 use crate::provider::capabilities;
 use crate::rows;
@@ -235,22 +235,11 @@ impl OutboxStore for PostgresQueue {
 
     async fn list(&self, filter: &MessageFilter, page: Page) -> Result<Vec<OutboxMessage>> {
         const LIST: &str = "outbox.list";
-        let status = filter.status.map(Status::code);
-        let reason = filter.reason.map(|reason| reason.as_str());
-        let (after, before) = (filter.settled_after.map(Moment), filter.settled_before.map(Moment));
-        let last = page.before.map(|id| id.as_uuid());
-        let limit = i64::from(page.limit);
-        let parameters: [Parameter<'_>; 9] = [
-            (&filter.topic, Type::TEXT),
-            (&status, Type::INT2),
-            (&reason, Type::TEXT),
-            (&filter.correlation_id, Type::TEXT),
-            (&after, Type::TIMESTAMPTZ),
-            (&before, Type::TIMESTAMPTZ),
-            (&last, Type::UUID),
-            (&limit, Type::INT8),
-            (&filter.without_payloads, Type::BOOL),
-        ];
+        let conditions = Conditions::new(filter);
+        let (last, limit) = (page.before.map(|id| id.as_uuid()), i64::from(page.limit));
+        let page_of: [Parameter<'_>; 3] =
+            [(&last, Type::UUID), (&limit, Type::INT8), (&filter.without_payloads, Type::BOOL)];
+        let parameters: Vec<_> = conditions.parameters().into_iter().chain(page_of).collect();
         let rows = self.query(LIST, &self.statements.list, &parameters).await?;
         rows.iter().map(|row| rows::message(LIST, row)).collect()
     }

@@ -57,12 +57,19 @@ impl Access {
         self.anyone
     }
 
-    /// Refuses two tokens of one name, whose holders the audit trail could not tell apart, and an access that nobody has.
+    /// Refuses two tokens of one name, whose holders the audit trail could not tell apart, two names of one token, and an access that nobody has.
     pub fn validate(&self) -> Result<()> {
         const ACCESS: &str = "server.access";
         for (index, token) in self.tokens.iter().enumerate() {
             if self.tokens[..index].iter().any(|other| other.name == token.name) {
                 let reason = format_args!("must be different from each other, got {:?} twice", token.name);
+                return Err(Error::invalid(ACCESS, "tokens", reason));
+            }
+            if let Some(other) = self.tokens[..index].iter().find(|other| other.hash.matches(&token.hash)) {
+                let reason = format_args!(
+                    "must be different from each other, {:?} and {:?} are the same token; make another with `mainstay token new`",
+                    other.name, token.name
+                );
                 return Err(Error::invalid(ACCESS, "tokens", reason));
             }
         }
@@ -289,6 +296,14 @@ mod tests {
         let token = || Token::new("ci", Role::Viewer, NewToken::generate().unwrap().hash()).unwrap();
         let error = Access::nobody().token(token()).token(token()).validate().unwrap_err();
         assert_eq!(error.field(), Some("tokens"));
+        let (same, role) = (NewToken::generate().unwrap(), |name: &str, role| (name.to_owned(), role));
+        let named = [role("ci", Role::Admin), role("old", Role::Viewer)];
+        let twice = named.into_iter().fold(Access::nobody(), |access, (name, role)| {
+            access.token(Token::new(name, role, same.hash()).unwrap())
+        });
+        let error = twice.validate().unwrap_err();
+        assert_eq!(error.field(), Some("tokens"));
+        assert!(error.to_string().contains("ci") && error.to_string().contains("old"), "{error}");
         assert!(Access::nobody().validate().is_err() && Access::anyone().validate().is_ok());
     }
 }

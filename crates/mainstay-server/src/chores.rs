@@ -1,30 +1,42 @@
 //! What happens around every request: a bound on its time, no word of a panic, headers for browsers, and the host it was meant for.
 
 use std::panic::AssertUnwindSafe;
+use std::pin::pin;
 
 use axum::extract::{Request, State};
 use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt;
+use tokio::time::Instant;
 
+use crate::patience::Patience;
 use crate::problem::{Kind, Problem};
 use crate::request_id;
 use crate::state::Shared;
 
 /// Ends a request that takes too long. What it asked for then happened as a whole or not at all.
-pub(crate) async fn bound(State(shared): State<Shared>, request: Request, next: Next) -> Response {
-    let most = shared.limits.request_timeout + shared.limits.wait;
-    let answered = AssertUnwindSafe(next.run(request)).catch_unwind();
-    match tokio::time::timeout(most, answered).await {
-        Ok(Ok(response)) => response,
-        Ok(Err(_)) => {
-            tracing::error!(request_id = request_id::current(), "a request panicked");
-            Problem::new(Kind::Internal, "the server's log says more, under this request_id").into_response()
-        }
-        Err(_) => {
-            let text = format!("there was no answer within {most:?}; it may have been done all the same");
-            Problem::new(Kind::Unavailable, text).into_response()
+pub(crate) async fn bound(State(shared): State<Shared>, mut request: Request, next: Next) -> Response {
+    let (begun, patience) = (Instant::now(), Patience::default());
+    request.extensions_mut().insert(patience.clone());
+    let mut answered = pin!(AssertUnwindSafe(next.run(request)).catch_unwind());
+    let mut most = shared.limits.request_timeout;
+    loop {
+        match tokio::time::timeout_at(begun + most, answered.as_mut()).await {
+            Ok(Ok(response)) => return response,
+            Ok(Err(_)) => {
+                tracing::error!(request_id = request_id::current(), "a request panicked");
+                let text = "the server's log says more, under this request_id";
+                return Problem::new(Kind::Internal, text).into_response();
+            }
+            // By now it is known what it asks to wait for.
+            Err(_) if most < shared.limits.request_timeout + patience.asked() => {
+                most = shared.limits.request_timeout + patience.asked();
+            }
+            Err(_) => {
+                let text = format!("there was no answer within {most:?}; it may have been done all the same");
+                return Problem::new(Kind::Unavailable, text).into_response();
+            }
         }
     }
 }

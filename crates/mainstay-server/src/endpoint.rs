@@ -13,6 +13,7 @@ use serde_json::{Map, Value, json};
 use utoipa::{IntoParams, PartialSchema, ToSchema};
 
 use crate::chores::{self, KEY_HEADER};
+use crate::etag::Caching;
 use crate::problem::ProblemBody;
 use crate::state::Shared;
 use crate::{Role, access, etag};
@@ -28,7 +29,7 @@ pub(crate) struct Endpoint {
     description: &'static str,
     role: Option<Role>,
     of_store: bool,
-    etag: bool,
+    etag: Option<Caching>,
     parameters: Vec<Value>,
     body: Option<Value>,
     answers: BTreeMap<u16, (String, Option<Content>)>,
@@ -57,7 +58,7 @@ impl Endpoint {
             description: "",
             role: Some(if verb == "get" { Role::Viewer } else { Role::Operator }),
             of_store: true,
-            etag: false,
+            etag: None,
             parameters: Vec::new(),
             body: None,
             answers: BTreeMap::new(),
@@ -106,7 +107,12 @@ impl Endpoint {
     }
     /// Its answer has an ETag.
     pub(crate) fn etag(mut self) -> Self {
-        self.etag = true;
+        self.etag = Some(Caching::Ask);
+        self
+    }
+    /// Its answer has an ETag, and may have a payload: no cache keeps it.
+    pub(crate) fn etag_of_payload(mut self) -> Self {
+        self.etag = Some(Caching::Never);
         self
     }
     /// Parameters of the query.
@@ -161,7 +167,7 @@ impl Endpoint {
     /// Which problems can come of it, beside its answers.
     fn problems(&self) -> Vec<u16> {
         // Without a token there is public access; with one that is not known there is none.
-        let mut statuses = vec![400, 401, 421, 429, 500, 503];
+        let mut statuses = vec![400, 401, 405, 421, 429, 500, 503];
         if self.role.is_some() {
             statuses.push(403);
         }
@@ -209,7 +215,7 @@ impl Endpoint {
             }
             responses.insert(status.to_string(), response);
         }
-        if self.etag {
+        if self.etag.is_some() {
             responses
                 .insert("304".to_owned(), json!({"description": "It is still what `If-None-Match` names."}));
         }
@@ -291,8 +297,9 @@ impl Endpoints {
         if keyless {
             method = method.route_layer(from_fn(chores::without_key));
         }
-        if endpoint.etag {
-            method = method.route_layer(from_fn(etag::compare));
+        if let Some(caching) = endpoint.etag {
+            let compare = move |request: Request, next: Next| etag::compare(caching, request, next);
+            method = method.route_layer(from_fn(compare));
         }
         if let Some(role) = endpoint.role {
             let check = move |request: Request, next: Next| access::require(role, request, next);

@@ -1,7 +1,8 @@
 //! `/health`, `/health/live`, `/health/ready` (R25): how the process and its databases are.
 //!
 //! They need no token, since probes have none. Without one they tell names and states; what was found in words, which may name tables
-//! and hosts, is for those who may look. A report is shared for a moment, so that nobody makes the database work by asking.
+//! and hosts, is for those who may look. A report is shared for a moment, so that nobody makes the database work by asking. The databases of a
+//! fleet are asked for those who may look only: a stranger, and a probe for readiness, is told what the process knows of them.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,7 +12,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use jiff::Timestamp;
-use mainstay_core::health::{Check, HealthOptions, HealthReport, HealthStatus, Probe, Startup};
+use mainstay_core::health::{Check, FleetHealth, HealthOptions, HealthReport, HealthStatus, Probe, Startup};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -89,42 +90,60 @@ pub(crate) struct Found {
     reports: Vec<(String, HealthReport)>,
 }
 
+impl Found {
+    fn of_fleet(checked_at: Timestamp, health: FleetHealth) -> Self {
+        let reports = health.databases.into_iter().map(|database| (database.id, database.report)).collect();
+        Self { status: health.status, startup: health.startup, checked_at, took: health.duration, reports }
+    }
+}
+
 /// The latest report of each probe.
 #[derive(Default)]
-pub(crate) struct Reports([Fresh<Found>; 4]);
+pub(crate) struct Reports {
+    live: Fresh<Found>,
+    ready: Fresh<Found>,
+    full: Fresh<Found>,
+}
 
 impl Reports {
-    async fn get(&self, probe: Probe, stores: &Stores) -> Result<Arc<Found>, Problem> {
+    async fn get(&self, probe: Probe, stores: &Stores, is_stranger: bool) -> Result<Arc<Found>, Problem> {
+        if let (Stores::Fleet(fleet), true) = (stores, is_stranger) {
+            return Ok(Arc::new(Found::of_fleet(Timestamp::now(), fleet.known_health(probe))));
+        }
         let kept = match probe {
-            Probe::Live => &self.0[0],
-            Probe::Ready => &self.0[1],
-            Probe::Full => &self.0[2],
-            Probe::Doctor => &self.0[3],
+            Probe::Live => &self.live,
+            Probe::Ready => &self.ready,
+            _ => &self.full,
         };
         let stores = stores.clone();
         kept.get(async move { look(probe, &stores).await }).await
     }
 }
 
-async fn look(probe: Probe, stores: &Stores) -> Result<Found, Problem> {
+async fn look(probe: Probe, stores: &Stores) -> mainstay_core::Result<Found> {
     let (begun, checked_at) = (Instant::now(), Timestamp::now());
-    let (status, startup, reports) = match stores {
+    match stores {
         Stores::One(mainstay) => {
             let report = mainstay.health().check(probe).await;
-            (report.status, None, vec![(crate::stores::ONLY.to_owned(), report)])
+            let (status, took) = (report.status, begun.elapsed());
+            let reports = vec![(crate::stores::ONLY.to_owned(), report)];
+            Ok(Found { status, startup: None, checked_at, took, reports })
         }
         Stores::Fleet(fleet) => {
             let health = fleet.health(probe, HealthOptions::default(), AT_ONCE).await?;
-            let reports = health.databases.into_iter().map(|database| (database.id, database.report));
-            (health.status, health.startup, reports.collect())
+            Ok(Found::of_fleet(checked_at, health))
         }
-    };
-    Ok(Found { status, startup, checked_at, took: begun.elapsed(), reports })
+    }
 }
 
 pub(crate) fn endpoints(all: &mut Endpoints) {
     for (path, id, summary, note) in [
-        ("/health", "health", "How everything is", "All checks."),
+        (
+            "/health",
+            "health",
+            "How everything is",
+            "All checks. Without a token, the databases of a fleet are not asked: it is told what is known of them.",
+        ),
         (
             "/health/live",
             "healthLive",
@@ -135,7 +154,7 @@ pub(crate) fn endpoints(all: &mut Endpoints) {
             "/health/ready",
             "healthReady",
             "Whether requests can be answered",
-            "Started, the database answers, the schema is right. Of a fleet: the databases are known, and one of them works at least.",
+            "Started, the database answers, the schema is right. Of a fleet: the databases are known, and one of them works at least, as far as the process knows: none is asked.",
         ),
     ] {
         let endpoint = Endpoint::get(path, id, summary)
@@ -166,7 +185,7 @@ async fn ready(State(shared): State<Shared>, caller: Asked) -> Result<Response, 
 }
 
 async fn tell(probe: Probe, shared: &Shared, caller: Asked) -> Result<Response, Problem> {
-    let found = shared.reports.get(probe, &shared.stores).await?;
+    let found = shared.reports.get(probe, &shared.stores, caller.is_none()).await?;
     let Found { status, startup, checked_at, took, reports } = found.as_ref();
     let view = HealthView {
         status: status.as_str(),

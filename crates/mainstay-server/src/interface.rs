@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::access::{self, Access};
 use crate::chores;
 use crate::endpoint::{Endpoint, Endpoints};
+use crate::etag::Tag;
 use crate::health::Reports;
 use crate::limits::Limits;
 use crate::problem::{Kind, Problem};
@@ -63,6 +64,11 @@ impl InterfaceBuilder {
     pub fn build(self) -> Result<Interface> {
         self.access.validate()?;
         self.limits.validate()?;
+        if self.access.is_open() {
+            tracing::warn!(
+                "nobody has to prove who they are: whoever reaches this interface may do everything, also through a proxy; set up tokens unless that is meant"
+            );
+        }
         let (router, document) = assemble();
         let shared = Shared::new(Inner {
             stores: self.stores,
@@ -75,7 +81,10 @@ impl InterfaceBuilder {
             waiting: Semaphore::new(self.limits.waiting),
             stop: self.stop,
             loopback_only: self.loopback_only,
-            document,
+            document: {
+                let tag = Tag::of(document.as_bytes());
+                (document.into(), tag)
+            },
         });
         let router = router
             .fallback(|| async {
@@ -117,7 +126,9 @@ fn endpoints() -> Endpoints {
 }
 
 async fn document(State(shared): State<Shared>) -> Response {
-    let mut response = shared.document.clone().into_response();
+    let (document, tag) = shared.document.clone();
+    let mut response = document.into_response();
+    response.extensions_mut().insert(tag);
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
 }

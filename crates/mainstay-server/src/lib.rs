@@ -27,6 +27,7 @@ mod listen;
 pub mod metrics;
 mod openapi;
 mod page;
+mod patience;
 mod problem;
 mod request;
 mod request_id;

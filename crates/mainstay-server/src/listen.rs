@@ -21,6 +21,7 @@ use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
 
 use crate::PeerAddress;
+use crate::limits::timeout;
 use crate::metrics::{CONNECTIONS, Deferred};
 use crate::throttle::network;
 use crate::unread::Impatient;
@@ -28,18 +29,21 @@ use crate::unread::Impatient;
 /// The pause after a failure to accept: there are no file descriptors left, say.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
+/// Connections at once, whatever the options say.
+const CONNECTIONS_MAX: usize = 1_000_000;
+
 /// How connections are kept.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ListenOptions {
-    /// Connections at once; more wait to be accepted. Defaults to 512: below what most systems let a process have open, with the database's.
+    /// Connections at once, 1 to 1,000,000; more wait to be accepted. Defaults to 512: below what most systems let a process have open, with the database's.
     pub connections: usize,
     /// Of these, those from one address; more are hung up on. Defaults to three quarters of all: enough for a proxy that everybody comes
     /// through, and whoever asks for health from elsewhere is answered whatever that one does.
     pub per_address: Option<usize>,
-    /// How long the headers of a request, or the next request of a connection, may take to arrive. Defaults to 30 s.
+    /// How long the headers of a request, or the next request of a connection, may take to arrive, up to a day. Defaults to 30 s.
     pub header_timeout: Duration,
-    /// How long answers that are under way may take after a stop. Defaults to 10 s.
+    /// How long answers that are under way may take after a stop, up to a day. Defaults to 10 s.
     pub grace: Duration,
     /// TLS. Defaults to none.
     pub tls: Option<Arc<rustls::ServerConfig>>,
@@ -57,6 +61,24 @@ impl Default for ListenOptions {
     }
 }
 
+impl ListenOptions {
+    /// Refuses what is outside its bounds, by its field.
+    pub fn validate(&self) -> Result<()> {
+        const LISTEN: &str = "server.listen";
+        for (field, value) in
+            [("connections", self.connections), ("per_address", self.per_address.unwrap_or(1))]
+        {
+            if !(1..=CONNECTIONS_MAX).contains(&value) {
+                let reason = format_args!("must be 1 to 1,000,000, got {value}");
+                return Err(Error::invalid(LISTEN, field, reason));
+            }
+        }
+        timeout(LISTEN, "header_timeout", self.header_timeout)?;
+        // None at all is a way to stop, too.
+        timeout(LISTEN, "grace", self.grace.max(Duration::from_nanos(1)))
+    }
+}
+
 /// A socket that listens.
 #[derive(Debug)]
 pub struct Listener {
@@ -70,15 +92,7 @@ impl Listener {
         let failed = |error: std::io::Error| {
             Error::new(ErrorKind::Config, "server.listen", format!("can't listen at {address}: {error}"))
         };
-        if options.connections == 0 {
-            return Err(Error::invalid("server.listen", "connections", "must be at least 1, got 0"));
-        }
-        if options.per_address == Some(0) {
-            return Err(Error::invalid("server.listen", "per_address", "must be at least 1, got 0"));
-        }
-        if options.header_timeout.is_zero() {
-            return Err(Error::invalid("server.listen", "header_timeout", "must be above zero"));
-        }
+        options.validate()?;
         let socket = TcpListener::bind(address).await.map_err(failed)?;
         Ok(Self { socket, options })
     }
@@ -292,6 +306,27 @@ mod tests {
         tokio::time::timeout(PATIENCE, answered).await.unwrap();
         stop.cancel();
         serving.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn what_is_out_of_bounds_is_refused_by_its_field() {
+        let with = |change: fn(&mut ListenOptions)| {
+            let mut options = ListenOptions::default();
+            change(&mut options);
+            options
+        };
+        for (field, options) in [
+            ("connections", with(|options| options.connections = 0)),
+            ("connections", with(|options| options.connections = usize::MAX)),
+            ("per_address", with(|options| options.per_address = Some(0))),
+            ("header_timeout", with(|options| options.header_timeout = Duration::ZERO)),
+            ("header_timeout", with(|options| options.header_timeout = Duration::from_secs(u64::MAX))),
+            ("grace", with(|options| options.grace = Duration::from_secs(u64::MAX))),
+        ] {
+            let error = Listener::bind("127.0.0.1:0".parse().unwrap(), options).await.unwrap_err();
+            assert_eq!(error.field(), Some(field), "{error}");
+        }
+        assert!(with(|options| options.grace = Duration::ZERO).validate().is_ok());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::{HeaderValue, header};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use mainstay_core::telemetry::BUCKETS;
@@ -15,7 +15,7 @@ use crate::endpoint::{Endpoint, Endpoints};
 use crate::problem::{Kind, Problem};
 use crate::state::Shared;
 
-/// Counter, by `method`, `path` (as the document has it) and `status`: requests answered.
+/// Counter, by `method`, `path` (as the document has it) and `status`: requests answered, and with 499 those whose caller hung up before.
 pub const REQUESTS: &str = "mainstay_http_requests_total";
 /// Histogram in seconds, by `method` and `path`: how long answers took, waiting included.
 pub const REQUEST_SECONDS: &str = "mainstay_http_request_seconds";
@@ -25,6 +25,9 @@ pub const REQUESTS_RUNNING: &str = "mainstay_http_requests_running";
 pub const AUTHENTICATION_FAILURES: &str = "mainstay_http_authentication_failures_total";
 /// Gauge: open connections.
 pub const CONNECTIONS: &str = "mainstay_http_connections";
+
+/// The status of those who hung up, as proxies have it.
+const HUNG_UP: &str = "499";
 
 /// How often histograms are put together when nobody asks.
 const UPKEEP: Duration = Duration::from_secs(5);
@@ -95,19 +98,34 @@ pub(crate) async fn count(request: Request, next: Next) -> Response {
         known @ ("GET" | "POST" | "PUT" | "PATCH" | "DELETE" | "HEAD" | "OPTIONS") => known.to_owned(),
         _ => "other".to_owned(),
     };
-    let begun = Instant::now();
     let running = ::metrics::gauge!(REQUESTS_RUNNING);
     running.increment(1.0);
-    // Also when the caller hangs up, and this is dropped.
-    let ended = Deferred(Some(|| running.decrement(1.0)));
+    let _ended = Deferred(Some(|| running.decrement(1.0)));
+    let mut counted = Counted { method, path, begun: Instant::now(), status: None };
     let response = next.run(request).await;
-    drop(ended);
-    let status = response.status().as_str().to_owned();
-    ::metrics::counter!(REQUESTS, "method" => method.clone(), "path" => path.clone(), "status" => status)
-        .increment(1);
-    ::metrics::histogram!(REQUEST_SECONDS, "method" => method, "path" => path)
-        .record(begun.elapsed().as_secs_f64());
+    counted.status = Some(response.status());
     response
+}
+
+/// A request that is counted when this is dropped: when it is answered, or when the caller hangs up, and all of it is dropped.
+struct Counted {
+    method: String,
+    path: String,
+    begun: Instant,
+    status: Option<StatusCode>,
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        let (method, path) = (std::mem::take(&mut self.method), std::mem::take(&mut self.path));
+        let status = self.status.as_ref().map_or(HUNG_UP, StatusCode::as_str).to_owned();
+        ::metrics::counter!(REQUESTS, "method" => method.clone(), "path" => path.clone(), "status" => status)
+            .increment(1);
+        if self.status.is_some() {
+            ::metrics::histogram!(REQUEST_SECONDS, "method" => method, "path" => path)
+                .record(self.begun.elapsed().as_secs_f64());
+        }
+    }
 }
 
 /// Does something when it is dropped.
@@ -118,5 +136,41 @@ impl<F: FnOnce()> Drop for Deferred<F> {
         if let Some(work) = self.0.take() {
             work();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use axum::body::Body;
+    use axum::middleware::from_fn;
+    use axum::routing::get;
+    use tower::ServiceExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn one_who_hangs_up_is_counted() {
+        let recorder = PrometheusBuilder::new().build_recorder();
+        let handle = recorder.handle();
+        let _here = ::metrics::set_default_local_recorder(&recorder);
+        let router = axum::Router::new()
+            .route("/slow", get(|| async { pending::<()>().await }))
+            .route("/fast", get(|| async {}))
+            .layer(from_fn(count));
+        let ask = |path: &str| router.clone().oneshot(Request::get(path).body(Body::empty()).unwrap());
+        ask("/fast").await.unwrap();
+        {
+            let mut slow = Box::pin(ask("/slow"));
+            assert!(futures_util::poll!(slow.as_mut()).is_pending());
+        }
+        let told = handle.render();
+        let has = |path: &str, status: &str| {
+            let counted = |line: &&str| line.contains(path) && line.contains(&format!("status=\"{status}\""));
+            told.lines().any(|line| line.starts_with(REQUESTS) && counted(&line))
+        };
+        assert!(has("/fast", "200") && has("/slow", "499"), "{told}");
+        assert!(told.contains(&format!("{REQUESTS_RUNNING} 0")), "{told}");
     }
 }

@@ -2,8 +2,6 @@
 
 use std::borrow::Cow;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use utoipa::openapi::schema::{ArrayBuilder, ObjectBuilder, SchemaType, Type};
@@ -11,6 +9,7 @@ use utoipa::openapi::{Ref, RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
 use crate::problem::Problem;
+use crate::ticket;
 
 /// Items of a page, unless told otherwise.
 pub(crate) const LIMIT: u32 = 100;
@@ -57,31 +56,31 @@ impl<T: ToSchema> Page<T> {
     ) -> Self {
         // One that is exactly full may be the last; the next one is then empty.
         let full = found.len() >= limit as usize;
-        let next_cursor = found.last().filter(|_| full).map(|last| write(list, &key(last)));
+        Self::so_far(list, full, found, key, view)
+    }
+
+    /// A page that others follow, or the last.
+    pub(crate) fn so_far<F, K: Serialize>(
+        list: &str,
+        more: bool,
+        found: Vec<F>,
+        key: impl Fn(&F) -> K,
+        view: impl Fn(F) -> T,
+    ) -> Self {
+        let next_cursor = found.last().filter(|_| more).map(|last| ticket::write(list, &key(last)));
         Self { items: found.into_iter().map(view).collect(), next_cursor }
     }
 }
 
-fn write(list: &str, key: &impl Serialize) -> String {
-    // Texts and ids only, which can always be written.
-    URL_SAFE_NO_PAD.encode(serde_json::to_vec(&(list, key)).unwrap_or_default())
-}
-
 /// The key in a cursor of this list.
 pub(crate) fn read<K: DeserializeOwned>(list: &str, cursor: Option<&str>) -> Result<Option<K>, Problem> {
-    let Some(cursor) = cursor else { return Ok(None) };
-    let read = || {
-        let bytes = URL_SAFE_NO_PAD.decode(cursor).ok()?;
-        let (of, key): (String, K) = serde_json::from_slice(&bytes).ok()?;
-        (of == list).then_some(key)
-    };
-    let wrong = || {
+    let wrong = |_| {
         Problem::invalid(
             "cursor",
             "must be the next_cursor of a page of this list; leave it out for the first page",
         )
     };
-    read().map(Some).ok_or_else(wrong)
+    cursor.map(|cursor| ticket::read(list, "cursor", cursor)).transpose().map_err(wrong)
 }
 
 #[cfg(test)]
@@ -90,7 +89,7 @@ mod tests {
 
     #[test]
     fn a_cursor_is_good_for_its_own_list_only() {
-        let cursor = write("jobs", &"nightly");
+        let cursor = ticket::write("jobs", &"nightly");
         assert_eq!(read::<String>("jobs", Some(&cursor)).unwrap().as_deref(), Some("nightly"));
         assert_eq!(read::<String>("jobs", None).unwrap(), None);
         for wrong in [cursor.as_str(), "", "!", "e30"] {

@@ -172,6 +172,12 @@ fn as_sent(field: &str) -> &str {
 
 impl From<Error> for Problem {
     fn from(error: Error) -> Self {
+        Self::from(&error)
+    }
+}
+
+impl From<&Error> for Problem {
+    fn from(error: &Error) -> Self {
         let kind = match error.kind() {
             ErrorKind::InvalidArgument => {
                 let field = error.field().unwrap_or("request");
@@ -194,7 +200,7 @@ impl From<Error> for Problem {
         };
         let ours = kind.words().1.is_server_error() && kind != Kind::Unsupported;
         let detail = if ours {
-            tell(&error);
+            tell(error);
             "the server's log says more, under this request_id".to_owned()
         } else {
             error.message().to_owned()

@@ -18,6 +18,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::SemaphorePermit;
 
 use crate::access::Caller;
+use crate::patience::Patience;
 use crate::problem::{Kind, Problem};
 use crate::state::Shared;
 use crate::stores;
@@ -145,6 +146,7 @@ pub(crate) struct Call {
     pub(crate) mainstay: Mainstay,
     pub(crate) caller: Caller,
     pub(crate) shared: Shared,
+    pub(crate) patience: Patience,
     store: Option<String>,
 }
 
@@ -159,7 +161,8 @@ impl FromRequestParts<Shared> for Call {
         let store = stores.first().map(|(_, id)| id.as_str());
         let mainstay = shared.stores.get(store)?;
         let store = store.map(str::to_owned);
-        Ok(Self { mainstay, caller: caller(parts)?, shared: shared.clone(), store })
+        let patience = parts.extensions.get::<Patience>().cloned().unwrap_or_default();
+        Ok(Self { mainstay, caller: caller(parts)?, shared: shared.clone(), patience, store })
     }
 }
 

@@ -3,12 +3,14 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::access::Access;
 use crate::api::Counts;
+use crate::etag::Tag;
 use crate::health::Reports;
 use crate::limits::Limits;
 use crate::stores::Stores;
@@ -32,8 +34,8 @@ pub(crate) struct Inner {
     pub(crate) stop: CancellationToken,
     /// Whether only requests to a loopback host are answered.
     pub(crate) loopback_only: bool,
-    /// The OpenAPI document.
-    pub(crate) document: String,
+    /// The OpenAPI document, and its ETag.
+    pub(crate) document: (Bytes, Tag),
 }
 
 impl Shared {

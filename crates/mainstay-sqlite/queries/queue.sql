@@ -280,7 +280,8 @@ SELECT id, message_id, topic, payload, correlation_id, status, reason, attempts,
 -- name: stats_open
 -- 1 now. By topic.
 SELECT topic, sum(status = 0 AND due_at <= ?1), sum(status = 0 AND due_at > ?1), sum(status = 1),
-       sum(status = 1 AND locked_until <= ?1), min(CASE WHEN status = 0 AND due_at <= ?1 THEN due_at END)
+       sum(status = 1 AND locked_until <= ?1), min(CASE WHEN status = 0 AND due_at <= ?1 THEN due_at END),
+       topic IN (SELECT p.topic FROM "{{schema}}_{{queue}}_paused" p)
   FROM "{{schema}}_{{queue}}" GROUP BY topic;
 
 -- name: stats_failed

@@ -1,5 +1,6 @@
 -- The audit trail: writing, reading and purging it.
 
+-- Internal: writes a record.
 ALTER PROCEDURE "{{schema}}"."{{audit}}_Add"
     @Id UNIQUEIDENTIFIER,
     @Name NVARCHAR(MAX),
@@ -53,7 +54,7 @@ BEGIN
     IF LEN(@Data) > 0 AND DATALENGTH(CAST(@Data AS VARCHAR(MAX))) > 16384 OR @Data IS NOT NULL AND ISJSON(N'[' + @Data + N']') = 0
         THROW 50001, N'audit_write: data must be at most 16384 bytes of JSON', 1;
     SET @Actor = COALESCE(@Actor, LEFT(N'sql:' + ORIGINAL_LOGIN(), 255));
-    SET @Id = COALESCE(@Id, NEWID());
+    SET @Id = COALESCE(@Id, "{{schema}}"."{{outbox}}_uuid7"(SYSUTCDATETIME(), NEWID()));
     IF @Own = 1 BEGIN TRANSACTION;
     EXEC "{{schema}}"."{{audit}}_Add" @Id, @Name, @Actor, @Code, @CorrelationId, @Data, @Anchors;
     IF @Own = 1 COMMIT;
@@ -73,7 +74,7 @@ BEGIN
     -- An action must not fail for the length of what is told of it.
     IF LEN(@Data) > 16384
         SET @Data = COALESCE(N'{"count":' + JSON_VALUE(@Data, '$.count') + N',"truncated":true}', N'{"truncated":true}');
-    DECLARE @Id UNIQUEIDENTIFIER = NEWID();
+    DECLARE @Id UNIQUEIDENTIFIER = "{{schema}}"."{{outbox}}_uuid7"(SYSUTCDATETIME(), NEWID());
     EXEC "{{schema}}"."{{audit}}_Add" @Id, @Name, @Actor, 0, @CorrelationId, @Data, @Anchors;
 END
 GO

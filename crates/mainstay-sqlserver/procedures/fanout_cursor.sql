@@ -63,7 +63,7 @@ BEGIN
     INSERT INTO "{{schema}}"."{{fanout}}_cursor" ("Digest", "Topic", "WorkKey", "ShardKey", "CreatedAt", "UpdatedAt")
     OUTPUT inserted."ShardKey" INTO @Added
     SELECT @Digest, @Topic, @WorkKey, s.shard, @Now, @Now
-      FROM (SELECT DISTINCT CAST(v."value" AS NVARCHAR(512)) COLLATE Latin1_General_BIN2 AS shard FROM STRING_SPLIT(@Shards, NCHAR(31)) v) s
+      FROM (SELECT DISTINCT CAST(v."value" AS NVARCHAR(512)) COLLATE Latin1_General_BIN2 AS shard FROM STRING_SPLIT(@Shards COLLATE Latin1_General_BIN2, NCHAR(31)) v) s
      WHERE NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{fanout}}_cursor" c WITH (UPDLOCK, HOLDLOCK) WHERE c."Digest" = @Digest AND c."ShardKey" = s.shard);
     SET @Count = (SELECT COUNT(*) FROM @Added);
     IF @Count > 0
@@ -71,7 +71,7 @@ BEGIN
         -- They are due at once, and the coordinator may have nothing to do until tomorrow.
         UPDATE "{{schema}}"."{{fanout}}" SET "Version" = "Version" + 1 WHERE "Topic" = @Topic AND "WorkKey" = @WorkKey;
         DECLARE @Items NVARCHAR(MAX) = (
-            SELECT N'["' + STRING_AGG(REPLACE(REPLACE(CAST(x."ShardKey" AS NVARCHAR(MAX)), N'\', N'\\'), N'"', N'\"'), N'","') + N'"]'
+            SELECT N'["' + STRING_AGG(REPLACE(REPLACE(CAST(x."ShardKey" AS NVARCHAR(MAX)) COLLATE Latin1_General_BIN2, N'\', N'\\'), N'"', N'\"'), N'","') + N'"]'
               FROM (SELECT TOP (20) a."ShardKey" FROM @Added a ORDER BY a."ShardKey") x);
         DECLARE @Data NVARCHAR(MAX) = N'{"count":' + CAST(@Count AS NVARCHAR(20)) + N',"items":' + @Items + N'}';
         DECLARE @Known NVARCHAR(MAX) = (SELECT STRING_AGG(CAST(a."ShardKey" AS NVARCHAR(MAX)), NCHAR(31)) FROM @Added a);
@@ -168,11 +168,11 @@ BEGIN
            CASE WHEN EXISTS (SELECT 1 FROM "{{schema}}"."{{outbox}}" o WITH (NOLOCK) WHERE o."Id" = c."SliceId") THEN 1 ELSE 0 END AS in_flight, c."CreatedAt" AS created_at, c."UpdatedAt" AS updated_at
       FROM "{{schema}}"."{{fanout}}_cursor" c
      WHERE c."Digest" = @Digest AND (@After IS NULL OR c."ShardKey" > @After)
-       AND (@Shards IS NULL OR c."ShardKey" IN (SELECT v."value" COLLATE Latin1_General_BIN2 FROM STRING_SPLIT(@Shards, NCHAR(31)) v))
+       AND (@Shards IS NULL OR c."ShardKey" IN (SELECT v."value" COLLATE Latin1_General_BIN2 FROM STRING_SPLIT(@Shards COLLATE Latin1_General_BIN2, NCHAR(31)) v))
      ORDER BY c."ShardKey";
 END
 GO
--- Internal: notes planned slices where cursor and policy are what they were planned with. Tells their shards; the caller adds their messages in the same transaction.
+-- For Mainstay itself: notes planned slices where cursor and policy are what they were planned with. Tells their shards; the caller adds their messages in the same transaction.
 ALTER PROCEDURE "{{schema}}"."{{fanout}}_Claim"
     @Topic NVARCHAR(200),
     @WorkKey NVARCHAR(200),

@@ -17,9 +17,9 @@ BEGIN
     SET NOCOUNT ON;
     IF @Actor IS NULL RETURN;
     DECLARE @Anchors NVARCHAR(MAX) = (
-        SELECT x.kind AS kind, REPLACE(REPLACE(REPLACE(x.value, N'~', N'~0'), N'"', N'~1'), N'\', N'~2') AS value
+        SELECT x.kind AS kind, "{{schema}}"."{{outbox}}_listed"(x.value) AS value
           FROM (SELECT N'fanout' AS kind, CAST(@Topic + N':' + @WorkKey AS NVARCHAR(MAX)) AS value
-                UNION ALL SELECT N'shard', CAST(@Topic + N':' + @WorkKey + N':' + s."value" AS NVARCHAR(MAX)) FROM STRING_SPLIT(@Shards, NCHAR(31)) s WHERE @Shards IS NOT NULL) x FOR JSON PATH);
+                UNION ALL SELECT N'shard', CAST(@Topic + N':' + @WorkKey + N':' + s."value" AS NVARCHAR(MAX)) FROM STRING_SPLIT(@Shards COLLATE Latin1_General_BIN2, NCHAR(31)) s WHERE @Shards IS NOT NULL) x FOR JSON PATH);
     EXEC "{{schema}}"."{{audit}}_Note" @What, @Actor, @ActorCorrelationId, @Data, @Anchors;
 END
 GO
@@ -188,7 +188,7 @@ BEGIN
     SELECT CASE WHEN @Found > 0 THEN 1 ELSE 0 END AS c0;
 END
 GO
--- Internal: notes a run as made.
+-- For Mainstay itself: notes a run as made.
 ALTER PROCEDURE "{{schema}}"."{{fanout}}_Ran"
     @Topic NVARCHAR(200),
     @WorkKey NVARCHAR(200),

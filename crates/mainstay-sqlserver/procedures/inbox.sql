@@ -1,7 +1,7 @@
 -- The ledger of received messages.
 --
 -- Locks, in this order: the application lock of the key, waited for; the item in the queue, if there is one, found by its id; the entry. A worker that ends an
--- item has the item first and then the entry, too, and never waits for a key's lock: so no circle can close over it.
+-- item, or a claim that finds it expired, has the item first and then the entry, too, and never waits for a key's lock: so no circle can close over it.
 
 -- Internal: has a message for the caller's transaction: nobody else changes its entry, or begins or ends its item, until that has ended.
 ALTER PROCEDURE "{{schema}}"."{{inbox}}_KeyLock"
@@ -17,6 +17,7 @@ BEGIN
     UPDATE "{{schema}}"."{{inbox}}" SET "Status" = "Status" WHERE "Id" = (SELECT e."WorkItemId" FROM "{{schema}}"."{{inbox}}_entry" e WHERE e."Digest" = @Digest);
 END
 GO
+-- Internal: refuses a source or an id that can't be.
 ALTER PROCEDURE "{{schema}}"."{{inbox}}_Check"
     @What NVARCHAR(50),
     @Source NVARCHAR(MAX),
@@ -141,7 +142,7 @@ BEGIN
                    CASE @Became WHEN 0 THEN N'seen' WHEN 1 THEN N'processing' WHEN 2 THEN N'done' WHEN 3 THEN N'dead' END AS "after.state"
                FOR JSON PATH, INCLUDE_NULL_VALUES, WITHOUT_ARRAY_WRAPPER);
         DECLARE @Anchors NVARCHAR(MAX) = (
-            SELECT x.kind AS kind, REPLACE(REPLACE(REPLACE(x.value, N'~', N'~0'), N'"', N'~1'), N'\', N'~2') AS value
+            SELECT x.kind AS kind, "{{schema}}"."{{outbox}}_listed"(x.value) AS value
               FROM (SELECT N'inbox' AS kind, CAST(@MessageId AS NVARCHAR(MAX)) AS value UNION ALL SELECT N'source', CAST(@Source AS NVARCHAR(MAX))) x FOR JSON PATH);
         DECLARE @Name NVARCHAR(100) = N'inbox.mark_' + @As;
         EXEC "{{schema}}"."{{audit}}_Note" @Name, @Actor, @ActorCorrelationId, @Data, @Anchors;
@@ -354,11 +355,11 @@ BEGIN
         END
         IF @Outcome IN (N'revived', N'added')
         BEGIN
-            SELECT @Item = COALESCE(i."Id", NEWID()) FROM @In i WHERE i."N" = @N;
+            SELECT @Item = COALESCE(i."Id", "{{schema}}"."{{outbox}}_uuid7"(SYSUTCDATETIME(), NEWID())) FROM @In i WHERE i."N" = @N;
             UPDATE "{{schema}}"."{{inbox}}_entry" SET "Hash" = @Hash, "WorkItemId" = @Item WHERE "Digest" = @Digest;
             INSERT INTO "{{schema}}"."{{inbox}}" (
                 "Id", "MessageId", "Topic", "Payload", "CreatedAt", "DueAt", "RequestedDueAt", "ExpiresAt", "Priority", "OrderingKey", "HoldOnFailure", "CorrelationId", "Headers")
-            SELECT @Item, COALESCE(i."MessageId", NEWID()), i."Topic", i."Payload", @Now, @Due, @Requested, @Expires, COALESCE(i."Priority", 0), i."OrderingKey", COALESCE(i."Hold", 0),
+            SELECT @Item, COALESCE(i."MessageId", "{{schema}}"."{{outbox}}_uuid7"(SYSUTCDATETIME(), NEWID())), i."Topic", i."Payload", @Now, @Due, @Requested, @Expires, COALESCE(i."Priority", 0), i."OrderingKey", COALESCE(i."Hold", 0),
                    NULLIF(i."CorrelationId", N''), i."Headers"
               FROM @In i WHERE i."N" = @N;
         END
@@ -376,7 +377,7 @@ ALTER PROCEDURE "{{schema}}"."{{inbox}}_Enqueue"
     @Payload NVARCHAR(MAX),
     @Hash NVARCHAR(64) = NULL,
     @CorrelationId NVARCHAR(MAX) = NULL,
-    @DueAt DATETIME2(6) = NULL,
+    @DueAt DATETIMEOFFSET(6) = NULL,
     @OrderingKey NVARCHAR(MAX) = NULL,
     @Priority INT = 0
 AS
@@ -388,14 +389,12 @@ BEGIN
         THROW 50001, N'inbox_enqueue: payload must not be null (an empty text is fine)', 1;
     DECLARE @Headers NVARCHAR(MAX) = JSON_MODIFY(JSON_MODIFY(N'{}', '$."mainstay-source"', @Source), '$."mainstay-message-id"', @MessageId);
     DECLARE @Messages NVARCHAR(MAX) = (
-        SELECT 1 AS n, REPLACE(REPLACE(REPLACE(@Source, N'~', N'~0'), N'"', N'~1'), N'\', N'~2') AS source, REPLACE(REPLACE(REPLACE(@MessageId, N'~', N'~0'), N'"', N'~1'), N'\', N'~2') AS "key", @Hash AS hash,
-               REPLACE(REPLACE(REPLACE(@Topic, N'~', N'~0'), N'"', N'~1'), N'\', N'~2') AS topic,
-               REPLACE(REPLACE(REPLACE(@CorrelationId, N'~', N'~0'), N'"', N'~1'), N'\', N'~2') AS correlation_id, @DueAt AS due_at,
-               REPLACE(REPLACE(REPLACE(@OrderingKey, N'~', N'~0'), N'"', N'~1'), N'\', N'~2') AS ordering_key, @Priority AS priority
+        SELECT 1 AS n, "{{schema}}"."{{outbox}}_listed"(@Source) AS source, "{{schema}}"."{{outbox}}_listed"(@MessageId) AS "key", @Hash AS hash,
+               "{{schema}}"."{{outbox}}_listed"(@Topic) AS topic,
+               "{{schema}}"."{{outbox}}_listed"(@CorrelationId) AS correlation_id, CAST(SWITCHOFFSET(CAST(@DueAt AS DATETIMEOFFSET(6)), '+00:00') AS DATETIME2(6)) AS due_at,
+               "{{schema}}"."{{outbox}}_listed"(@OrderingKey) AS ordering_key, @Priority AS priority
            FOR JSON PATH);
-    DECLARE @Bodies NVARCHAR(MAX) = N'["'
-        + REPLACE(REPLACE(REPLACE(REPLACE(REPLACE(REPLACE(@Payload, N'~', N'~0'), N'"', N'~1'), N'\', N'~2'), NCHAR(9), N'~I'), NCHAR(10), N'~J'), NCHAR(13), N'~M')
-        + N'","' + REPLACE(REPLACE(REPLACE(@Headers, N'~', N'~0'), N'"', N'~1'), N'\', N'~2') + N'"]';
+    DECLARE @Bodies NVARCHAR(MAX) = N'["' + "{{schema}}"."{{outbox}}_listed"(@Payload) + N'","' + "{{schema}}"."{{outbox}}_listed"(@Headers) + N'"]';
     EXEC "{{schema}}"."{{inbox}}_ReceiveMany" @Messages, @Bodies;
 END
 GO
@@ -455,7 +454,7 @@ BEGIN
         DECLARE @Count INT = (SELECT COUNT(*) FROM @In WHERE "Revived" = 1);
         DECLARE @Items NVARCHAR(MAX) = (SELECT TOP (20) i."Source" AS "source", i."Key" AS "message_id", N'dead' AS "before.state", N'seen' AS "after.state" FROM @In i WHERE i."Revived" = 1 FOR JSON PATH);
         DECLARE @Anchors NVARCHAR(MAX) = (
-            SELECT x.kind AS kind, REPLACE(REPLACE(REPLACE(x.value, N'~', N'~0'), N'"', N'~1'), N'\', N'~2') AS value
+            SELECT x.kind AS kind, "{{schema}}"."{{outbox}}_listed"(x.value) AS value
               FROM (SELECT N'inbox' AS kind, CAST(i."Key" AS NVARCHAR(MAX)) AS value FROM @In i WHERE i."Revived" = 1
                     UNION ALL SELECT N'source', CAST(i."Source" AS NVARCHAR(MAX)) FROM @In i WHERE i."Revived" = 1) x FOR JSON PATH);
         DECLARE @Data NVARCHAR(MAX) = N'{"count":' + CAST(@Count AS NVARCHAR(20)) + N',"items":' + @Items + N'}';

@@ -116,7 +116,7 @@ BEGIN
     IF @Actor IS NULL RETURN;
     DECLARE @Anchors NVARCHAR(MAX) = (
         SELECT x.kind AS kind, x.value AS value
-          FROM (SELECT N'job' AS kind, REPLACE(REPLACE(REPLACE(@Name, N'~', N'~0'), N'"', N'~1'), N'\', N'~2') AS value
+          FROM (SELECT N'job' AS kind, "{{schema}}"."{{outbox}}_listed"(@Name) AS value
                 UNION ALL SELECT N'run', LOWER(CAST(@Run AS NVARCHAR(36))) WHERE @Run IS NOT NULL) x FOR JSON PATH);
     EXEC "{{schema}}"."{{audit}}_Note" @What, @Actor, @ActorCorrelationId, @Data, @Anchors;
 END

@@ -3,7 +3,7 @@
 --
 -- Locks: the job's row; then the new rows' own. A scheduler passes a job that somebody has locked, whoever asks for a run waits for it.
 
--- Internal: enabled jobs whose next nominal time has come or is to be calculated, after this one in order of time and name. From the start also those
+-- For Mainstay itself: enabled jobs whose next nominal time has come or is to be calculated, after this one in order of time and name. From the start also those
 -- that a scheduler had a problem with: another may have none.
 ALTER PROCEDURE "{{schema}}"."{{jobs}}_DueJobs"
     @AfterAt DATETIME2(6) = NULL,
@@ -84,7 +84,7 @@ BEGIN
          ORDER BY l."NominalAt";
 END
 GO
--- Internal: makes the runs of a job's due occurrences and moves it on to its next one, unless it has changed meanwhile or somebody has it locked.
+-- For Mainstay itself: makes the runs of a job's due occurrences and moves it on to its next one, unless it has changed meanwhile or somebody has it locked.
 ALTER PROCEDURE "{{schema}}"."{{jobs}}_Advance"
     @Name NVARCHAR(510),
     @Version BIGINT,
@@ -111,7 +111,7 @@ BEGIN
     SELECT @Advanced AS advanced;
 END
 GO
--- Internal: notes why a scheduler can't work with a job. Advice to people, and to schedulers not to wait for it; one that can read the job takes it back.
+-- For Mainstay itself: notes why a scheduler can't work with a job. Advice to people, and to schedulers not to wait for it; one that can read the job takes it back.
 ALTER PROCEDURE "{{schema}}"."{{jobs}}_Reject"
     @Name NVARCHAR(510),
     @Version BIGINT,
@@ -136,7 +136,7 @@ BEGIN
     SET XACT_ABORT ON;
     DECLARE @Own BIT = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
     DECLARE @Now DATETIME2(6), @Nominal DATETIME2(6), @State NVARCHAR(20);
-    SET @Id = COALESCE(@Id, NEWID());
+    SET @Id = COALESCE(@Id, "{{schema}}"."{{outbox}}_uuid7"(SYSUTCDATETIME(), NEWID()));
     IF @Own = 1 BEGIN TRANSACTION;
     -- Locked as a scheduler does it, so that two who come together see each other's runs.
     UPDATE "{{schema}}"."{{jobs}}" SET "Version" = "Version" WHERE "Name" = @Name;

@@ -40,7 +40,7 @@ BEGIN
     SELECT @@ROWCOUNT AS recorded;
 END
 GO
--- Internal: looks at up to so many runs whose end is not noted, after this one, and returns those that are over; also the last it looked at, if there may be
+-- For Mainstay itself: looks at up to so many runs whose end is not noted, after this one, and returns those that are over; also the last it looked at, if there may be
 -- more. Reads only, and waits for nobody: what it misses is there at the next look.
 ALTER PROCEDURE "{{schema}}"."{{jobs}}_Ended"
     @AfterJob NVARCHAR(510) = NULL,
@@ -68,7 +68,7 @@ BEGIN
      ORDER BY y."N";
 END
 GO
--- Internal: notes the end of those of these runs that are over, and returns them. One that somebody else has locked, or whose message somebody is busy with,
+-- For Mainstay itself: notes the end of those of these runs that are over, and returns them. One that somebody else has locked, or whose message somebody is busy with,
 -- is left to the next look.
 ALTER PROCEDURE "{{schema}}"."{{jobs}}_Collect"
     -- A list of objects with an id.

@@ -1,5 +1,19 @@
 -- Members, and steps that are reported by hand.
 
+-- Internal: the lock of those who attach by hand to a join, until their transactions end: the same item must not become a member twice. What is attached when it is
+-- enqueued needs none, since nobody else has its id.
+ALTER PROCEDURE "{{schema}}"."{{joins}}_AttachLock"
+    @Id UNIQUEIDENTIFIER
+AS
+BEGIN
+    SET NOCOUNT ON;
+    DECLARE @Resource NVARCHAR(255) = N'mainstay {{schema:literal}}.{{joins:literal}} ' + LOWER(CAST(@Id AS NVARCHAR(36)));
+    DECLARE @Got INT;
+    EXEC @Got = sp_getapplock @Resource = @Resource, @LockMode = N'Exclusive', @LockOwner = N'Transaction', @LockTimeout = 30000;
+    IF @Got < 0
+        THROW 50004, N'joins: a join stayed locked by another transaction that attaches to it', 1;
+END
+GO
 -- Internal: makes each item a member of its join. Returns how many were not.
 ALTER PROCEDURE "{{schema}}"."{{joins}}_AttachPairs"
     -- A list of objects: joined, item.
@@ -14,7 +28,16 @@ BEGIN
     -- What ends meanwhile waits for this, or this for it: so a member is either there when its item ends, or finds that it has ended. What the caller has only
     -- just added, nobody else can end.
     IF @Fresh = 0
+    BEGIN
+        SET @Key = (SELECT MIN(CAST(p.joined AS CHAR(36))) FROM OPENJSON(@Pairs) WITH (joined UNIQUEIDENTIFIER '$.joined') p);
+        WHILE @Key IS NOT NULL
+        BEGIN
+            SET @Id = @Key;
+            EXEC "{{schema}}"."{{joins}}_AttachLock" @Id;
+            SET @Key = (SELECT MIN(CAST(p.joined AS CHAR(36))) FROM OPENJSON(@Pairs) WITH (joined UNIQUEIDENTIFIER '$.joined') p WHERE CAST(p.joined AS CHAR(36)) > @Key);
+        END
         UPDATE "{{schema}}"."{{outbox}}" SET "Status" = "Status" WHERE "Id" IN (SELECT p.item FROM OPENJSON(@Pairs) WITH (item UNIQUEIDENTIFIER '$.item') p);
+    END
     WHILE 1 = 1
     BEGIN
         SET @Key = (SELECT MIN(CAST(p.joined AS CHAR(36))) FROM OPENJSON(@Pairs) WITH (joined UNIQUEIDENTIFIER '$.joined') p WHERE @Key IS NULL OR CAST(p.joined AS CHAR(36)) > @Key);
@@ -47,7 +70,7 @@ BEGIN
         INSERT INTO "{{schema}}"."{{joins}}_member" ("JoinId", "WorkItemId", "State", "UpdatedAt")
         SELECT DISTINCT @Id, p.item, 0, @Now FROM OPENJSON(@Pairs) WITH (joined UNIQUEIDENTIFIER '$.joined', item UNIQUEIDENTIFIER '$.item') p
          WHERE p.joined = @Id AND p.item IS NOT NULL
-           AND NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{joins}}_member" m WITH (UPDLOCK, HOLDLOCK) WHERE m."JoinId" = @Id AND m."WorkItemId" = p.item);
+           AND NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{joins}}_member" m WITH (UPDLOCK, ROWLOCK) WHERE m."JoinId" = @Id AND m."WorkItemId" = p.item);
         SET @Added = @Added + @@ROWCOUNT;
         IF @Fresh = 0
         BEGIN
@@ -84,6 +107,7 @@ BEGIN
     -- Whoever is named is told of with what was added by this alone, so nobody else adds anything meanwhile. Items come before joins, as everywhere.
     IF @Actor IS NOT NULL
     BEGIN
+        EXEC "{{schema}}"."{{joins}}_AttachLock" @JoinId;
         UPDATE "{{schema}}"."{{outbox}}" SET "Status" = "Status" WHERE "Id" IN (SELECT a."Id" FROM @Asked a);
         UPDATE "{{schema}}"."{{joins}}" SET "UpdatedAt" = "UpdatedAt" WHERE "Id" = @JoinId;
     END

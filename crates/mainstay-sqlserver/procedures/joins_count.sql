@@ -16,7 +16,7 @@ BEGIN
     -- A continuation whose id another message has (it was a copy of that) gets ids of its own: the end of a join must not fail.
     INSERT INTO "{{schema}}"."{{outbox}}" (
         "Id", "MessageId", "Topic", "Payload", "CreatedAt", "DueAt", "Priority", "OrderingKey", "HoldOnFailure", "CorrelationId", "Headers")
-    SELECT CASE WHEN x."Taken" = 1 THEN NEWID() ELSE c."Id" END, CASE WHEN x."Taken" = 1 THEN NEWID() ELSE c."MessageId" END, c."Topic", c."Payload", @Now, @Now, c."Priority", c."OrderingKey",
+    SELECT CASE WHEN x."Taken" = 1 THEN "{{schema}}"."{{outbox}}_uuid7"(SYSUTCDATETIME(), NEWID()) ELSE c."Id" END, CASE WHEN x."Taken" = 1 THEN "{{schema}}"."{{outbox}}_uuid7"(SYSUTCDATETIME(), NEWID()) ELSE c."MessageId" END, c."Topic", c."Payload", @Now, @Now, c."Priority", c."OrderingKey",
            c."HoldOnFailure", c."CorrelationId", c."Headers"
       FROM "{{schema}}"."{{joins}}_continuation" c
      CROSS APPLY (SELECT CASE WHEN EXISTS (SELECT 1 FROM "{{schema}}"."{{outbox}}" o WITH (NOLOCK) WHERE o."Id" = c."Id")

@@ -6,7 +6,7 @@ ALTER PROCEDURE "{{schema}}"."{{joins}}_Start"
     -- all, any, quorum (with the number) or deadline.
     @Mode NVARCHAR(20) = N'all',
     @Quorum INT = NULL,
-    @DeadlineAt DATETIME2(6) = NULL,
+    @DeadlineAt DATETIMEOFFSET(6) = NULL,
     @DeadlineInSeconds FLOAT = NULL,
     @Id UNIQUEIDENTIFIER = NULL,
     -- The messages that follow, at most one for completed and one for failed: a list of objects with n (from 1), outcome (1 completed, 2 failed), topic, and as wanted id,
@@ -21,11 +21,11 @@ BEGIN
     SET NOCOUNT ON;
     SET XACT_ABORT ON;
     DECLARE @Own BIT = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
-    DECLARE @Now DATETIME2(6) = SYSUTCDATETIME();
+    DECLARE @Now DATETIME2(6) = SYSUTCDATETIME(), @Deadline DATETIME2(6) = CAST(SWITCHOFFSET(CAST(@DeadlineAt AS DATETIMEOFFSET(6)), '+00:00') AS DATETIME2(6));
     DECLARE @Code INT = CASE @Mode WHEN N'all' THEN 0 WHEN N'any' THEN 1 WHEN N'quorum' THEN 2 WHEN N'deadline' THEN 3 END;
     DECLARE @Needed INT = CASE @Code WHEN 1 THEN 1 WHEN 2 THEN @Quorum ELSE @ExpectedSteps END;
     SET @GroupingKey = NULLIF(@GroupingKey, N'');
-    SET @Id = COALESCE(@Id, NEWID());
+    SET @Id = COALESCE(@Id, "{{schema}}"."{{outbox}}_uuid7"(SYSUTCDATETIME(), NEWID()));
     DECLARE @Complaint NVARCHAR(300) = CASE
         WHEN @ExpectedSteps IS NULL OR @ExpectedSteps NOT BETWEEN 1 AND 1000000000 THEN N'expected_steps must be 1 to 1000000000'
         WHEN "{{schema}}"."{{outbox}}_exceeds"(@GroupingKey, 255) = 1 THEN N'grouping_key must be at most 255 characters'
@@ -40,7 +40,7 @@ BEGIN
     DECLARE @Body TABLE ("N" INT NOT NULL PRIMARY KEY, "Text" NVARCHAR(MAX) NULL);
     INSERT INTO @Body ("N", "Text") SELECT CAST(b."key" AS INT), "{{schema}}"."{{outbox}}_text"(b."value") FROM OPENJSON(@Bodies) b;
     INSERT INTO @Next ("N", "Outcome", "Id", "MessageId", "Topic", "CorrelationId", "OrderingKey", "Hold", "Priority", "Payload", "Headers")
-    SELECT c.n, c.outcome, COALESCE(c.id, NEWID()), COALESCE(c.message_id, NEWID()), "{{schema}}"."{{outbox}}_text"(c.topic), NULLIF("{{schema}}"."{{outbox}}_text"(c.correlation_id), N''),
+    SELECT c.n, c.outcome, COALESCE(c.id, "{{schema}}"."{{outbox}}_uuid7"(SYSUTCDATETIME(), NEWID())), COALESCE(c.message_id, "{{schema}}"."{{outbox}}_uuid7"(SYSUTCDATETIME(), NEWID())), "{{schema}}"."{{outbox}}_text"(c.topic), NULLIF("{{schema}}"."{{outbox}}_text"(c.correlation_id), N''),
            "{{schema}}"."{{outbox}}_text"(c.ordering_key), COALESCE(c.hold, 0), COALESCE(c.priority, 0), p."Text", x."Text"
       FROM OPENJSON(@Continuations) WITH (n INT '$.n', outcome INT '$.outcome', id UNIQUEIDENTIFIER '$.id', message_id UNIQUEIDENTIFIER '$.message_id', topic NVARCHAR(MAX) '$.topic',
            correlation_id NVARCHAR(MAX) '$.correlation_id', ordering_key NVARCHAR(MAX) '$.ordering_key', hold BIT '$.hold', priority INT '$.priority') c
@@ -62,7 +62,7 @@ BEGIN
     IF @Own = 1 BEGIN TRANSACTION;
     INSERT INTO "{{schema}}"."{{joins}}" ("Id", "GroupingKey", "Mode", "ExpectedSteps", "Needed", "Completed", "Failed", "Status", "DeadlineAt", "CreatedAt", "UpdatedAt")
     VALUES (@Id, @GroupingKey, @Code, @ExpectedSteps, @Needed, 0, 0, 0,
-            COALESCE(@DeadlineAt, "{{schema}}"."{{outbox}}_after"(@Now, CAST(@DeadlineInSeconds * 1000000 AS BIGINT))), @Now, @Now);
+            COALESCE(@Deadline, "{{schema}}"."{{outbox}}_after"(@Now, CAST(@DeadlineInSeconds * 1000000 AS BIGINT))), @Now, @Now);
     INSERT INTO "{{schema}}"."{{joins}}_continuation" (
         "JoinId", "Outcome", "Id", "MessageId", "Topic", "Priority", "HoldOnFailure", "OrderingKey", "CorrelationId", "Headers", "Payload", "CreatedAt")
     SELECT @Id, n."Outcome", n."Id", n."MessageId", n."Topic", n."Priority", n."Hold", n."OrderingKey", n."CorrelationId",
@@ -73,7 +73,7 @@ BEGIN
     BEGIN
         DECLARE @Completed NVARCHAR(510) = (SELECT TOP (1) n."Topic" FROM @Next n WHERE n."Outcome" = 1), @Failed NVARCHAR(510) = (SELECT TOP (1) n."Topic" FROM @Next n WHERE n."Outcome" = 2);
         DECLARE @Data NVARCHAR(MAX) = N'{"before":null,"after":' + (
-            SELECT @ExpectedSteps AS expected, @Needed AS needed, @Mode AS mode, @GroupingKey AS grouping_key, REPLACE(CONVERT(NVARCHAR(30), @DeadlineAt, 126), N' ', N'T') + N'Z' AS deadline_at,
+            SELECT @ExpectedSteps AS expected, @Needed AS needed, @Mode AS mode, @GroupingKey AS grouping_key, REPLACE(CONVERT(NVARCHAR(30), @Deadline, 126), N' ', N'T') + N'Z' AS deadline_at,
                    @DeadlineInSeconds AS deadline_in_seconds, @Completed AS on_completed, @Failed AS on_failed FOR JSON PATH, INCLUDE_NULL_VALUES, WITHOUT_ARRAY_WRAPPER) + N'}';
         DECLARE @Anchors NVARCHAR(MAX) = (SELECT N'join' AS kind, LOWER(CAST(@Id AS NVARCHAR(36))) AS value FOR JSON PATH);
         EXEC "{{schema}}"."{{audit}}_Note" N'join.start', @Actor, @ActorCorrelationId, @Data, @Anchors;

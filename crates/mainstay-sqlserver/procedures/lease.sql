@@ -4,6 +4,7 @@
 -- quarter of a second for it and then says who has the lease. The row itself is locked only by the statement that changes it, found by its key, so
 -- no two of these can wait for each other.
 
+-- Internal: the application lock of a lease's name. 1 if it was to be had.
 ALTER PROCEDURE "{{schema}}"."{{lease}}_Lock"
     @Name NVARCHAR(510),
     @Mode NVARCHAR(32),
@@ -96,7 +97,7 @@ BEGIN
     DECLARE @Own BIT = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
     DECLARE @Asked TABLE ("Name" NVARCHAR(510) COLLATE Latin1_General_BIN2 NOT NULL PRIMARY KEY NONCLUSTERED, "Given" BIT NOT NULL);
     DECLARE @Name NVARCHAR(510), @Given INT;
-    INSERT INTO @Asked ("Name", "Given") SELECT DISTINCT CAST(n."value" AS NVARCHAR(510)) COLLATE Latin1_General_BIN2, 0 FROM STRING_SPLIT(@Names, NCHAR(31)) n;
+    INSERT INTO @Asked ("Name", "Given") SELECT DISTINCT CAST(n."value" AS NVARCHAR(510)) COLLATE Latin1_General_BIN2, 0 FROM STRING_SPLIT(@Names COLLATE Latin1_General_BIN2, NCHAR(31)) n;
     SET @Context = NULLIF(@Context, N'');
     IF @Own = 1 BEGIN TRANSACTION;
     SET @Name = (SELECT MIN("Name") FROM @Asked);
@@ -144,7 +145,7 @@ ALTER PROCEDURE "{{schema}}"."{{lease}}_Renew"
 AS
 BEGIN
     SET NOCOUNT ON;
-    DECLARE @Claims NVARCHAR(MAX) = (SELECT REPLACE(REPLACE(REPLACE(@Name, N'~', N'~0'), N'"', N'~1'), N'\', N'~2') AS name, REPLACE(REPLACE(REPLACE(@Owner, N'~', N'~0'), N'"', N'~1'), N'\', N'~2') AS owner, @Epoch AS epoch FOR JSON PATH);
+    DECLARE @Claims NVARCHAR(MAX) = (SELECT "{{schema}}"."{{outbox}}_listed"(@Name) AS name, "{{schema}}"."{{outbox}}_listed"(@Owner) AS owner, @Epoch AS epoch FOR JSON PATH);
     EXEC "{{schema}}"."{{lease}}_RenewMany" @Claims, @DurationSeconds;
 END
 GO
@@ -174,7 +175,7 @@ ALTER PROCEDURE "{{schema}}"."{{lease}}_Release"
 AS
 BEGIN
     SET NOCOUNT ON;
-    DECLARE @Claims NVARCHAR(MAX) = (SELECT REPLACE(REPLACE(REPLACE(@Name, N'~', N'~0'), N'"', N'~1'), N'\', N'~2') AS name, REPLACE(REPLACE(REPLACE(@Owner, N'~', N'~0'), N'"', N'~1'), N'\', N'~2') AS owner, @Epoch AS epoch FOR JSON PATH);
+    DECLARE @Claims NVARCHAR(MAX) = (SELECT "{{schema}}"."{{outbox}}_listed"(@Name) AS name, "{{schema}}"."{{outbox}}_listed"(@Owner) AS owner, @Epoch AS epoch FOR JSON PATH);
     EXEC "{{schema}}"."{{lease}}_ReleaseMany" @Claims;
 END
 GO
@@ -237,7 +238,7 @@ BEGIN
     IF @@ROWCOUNT = 0 SET @Owner = NULL;
     IF @Owner IS NOT NULL AND @Actor IS NOT NULL
     BEGIN
-        DECLARE @Anchors NVARCHAR(MAX) = (SELECT N'lease' AS kind, REPLACE(REPLACE(REPLACE(@Name, N'~', N'~0'), N'"', N'~1'), N'\', N'~2') AS value FOR JSON PATH);
+        DECLARE @Anchors NVARCHAR(MAX) = (SELECT N'lease' AS kind, "{{schema}}"."{{outbox}}_listed"(@Name) AS value FOR JSON PATH);
         DECLARE @Data NVARCHAR(MAX) = (SELECT @Owner AS "before.owner", @Epoch AS "before.epoch", NULL AS "after.owner" FOR JSON PATH, INCLUDE_NULL_VALUES, WITHOUT_ARRAY_WRAPPER);
         EXEC "{{schema}}"."{{audit}}_Note" N'lease.force_release', @Actor, @ActorCorrelationId, @Data, @Anchors;
     END

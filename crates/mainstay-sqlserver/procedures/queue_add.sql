@@ -1,6 +1,6 @@
 -- Adding items, in the caller's transaction if there is one.
 --
--- Locks: a key-range lock on the idempotency key, if there is one, so that of two callers with the same key the second waits and
+-- Locks: the application lock of the idempotency key, if there is one, so that of two callers with the same key the second waits and
 -- then finds the first one's ids; then the new rows' own. An enqueue never waits for a claim, nor a claim for it.
 
 ALTER PROCEDURE "{{schema}}"."{{queue}}_EnqueueMany"
@@ -18,7 +18,7 @@ BEGIN
     DECLARE @New TABLE ("N" INT NOT NULL PRIMARY KEY, "Id" UNIQUEIDENTIFIER NULL, "MessageId" UNIQUEIDENTIFIER NULL,
                         "Key" NVARCHAR(510) COLLATE Latin1_General_BIN2 NULL, "Added" BIT NOT NULL, "Complaint" NVARCHAR(200) NULL);
     INSERT INTO @New ("N", "Id", "MessageId", "Key", "Added", "Complaint")
-    SELECT m.n, COALESCE(m.id, NEWID()), COALESCE(m.message_id, NEWID()), "{{schema}}"."{{outbox}}_text"(m.idempotency_key), 1,
+    SELECT m.n, COALESCE(m.id, "{{schema}}"."{{outbox}}_uuid7"(SYSUTCDATETIME(), NEWID())), COALESCE(m.message_id, "{{schema}}"."{{outbox}}_uuid7"(SYSUTCDATETIME(), NEWID())), "{{schema}}"."{{outbox}}_text"(m.idempotency_key), 1,
            CASE WHEN m.topic IS NULL OR DATALENGTH(m.topic) = 0 OR "{{schema}}"."{{outbox}}_exceeds"("{{schema}}"."{{outbox}}_text"(m.topic), 255) = 1 THEN N'topic must be 1 to 255 characters'
                 WHEN m.priority NOT BETWEEN -9 AND 9 THEN N'priority must be -9 to 9' END
       FROM OPENJSON(@Messages) WITH (
@@ -35,13 +35,20 @@ BEGIN
     IF @Own = 1 BEGIN TRANSACTION;
     IF EXISTS (SELECT 1 FROM @New WHERE "Key" IS NOT NULL)
     BEGIN
-        -- The first of a repeated key stands for all. In one order, so that callers with the same keys wait for each other in it.
+        -- In one order, so that callers with the same keys wait for each other in it.
+        DECLARE @Key NVARCHAR(510) = (SELECT MIN("Key") FROM @New);
+        WHILE @Key IS NOT NULL
+        BEGIN
+            EXEC "{{schema}}"."{{queue}}_OnceLock" @Key;
+            SET @Key = (SELECT MIN("Key") FROM @New WHERE "Key" > @Key);
+        END
+        -- The first of a repeated key stands for all.
         INSERT INTO "{{schema}}"."{{queue}}_idempotency" ("IdempotencyKey", "Id", "MessageId", "CreatedAt")
         SELECT n."Key", n."Id", n."MessageId", SYSUTCDATETIME()
           FROM @New n
          WHERE n."Key" IS NOT NULL
            AND n."N" = (SELECT MIN(f."N") FROM @New f WHERE f."Key" = n."Key")
-           AND NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}_idempotency" i WITH (UPDLOCK, HOLDLOCK) WHERE i."IdempotencyKey" = n."Key")
+           AND NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}_idempotency" i WITH (UPDLOCK, ROWLOCK) WHERE i."IdempotencyKey" = n."Key")
          ORDER BY n."Key";
         UPDATE n SET "Added" = 0
           FROM @New n

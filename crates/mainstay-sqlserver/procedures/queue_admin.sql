@@ -51,23 +51,28 @@ ALTER PROCEDURE "{{schema}}"."{{queue}}_Export"
     @CorrelationId NVARCHAR(510) = NULL,
     @SettledAfter DATETIME2(6) = NULL,
     @SettledBefore DATETIME2(6) = NULL,
-    @MaxRows INT = 100
+    @MaxRows INT = 100,
+    -- As many of them as have this much in their payloads and headers together; one that is larger comes alone.
+    @MaxBytes BIGINT = 16777216
 AS
 BEGIN
     SET NOCOUNT ON;
     DECLARE @Place BIGINT = COALESCE(@After, -9223372036854775807);
-    DECLARE @Pick TABLE ("Seq" BIGINT NOT NULL PRIMARY KEY, "HoldOnFailure" BIT NOT NULL);
-    INSERT INTO @Pick ("Seq", "HoldOnFailure")
-    SELECT TOP (@MaxRows) x."Seq", x."HoldOnFailure"
-      FROM (SELECT o."Seq", o."HoldOnFailure" FROM "{{schema}}"."{{queue}}" o
+    DECLARE @Pick TABLE ("Seq" BIGINT NOT NULL PRIMARY KEY, "HoldOnFailure" BIT NOT NULL, "Bytes" BIGINT NOT NULL);
+    INSERT INTO @Pick ("Seq", "HoldOnFailure", "Bytes")
+    SELECT TOP (@MaxRows) x."Seq", x."HoldOnFailure", COALESCE(x."Bytes", 0)
+      FROM (SELECT o."Seq", o."HoldOnFailure", CAST(DATALENGTH(o."Payload") AS BIGINT) + COALESCE(DATALENGTH(o."Headers"), 0) AS "Bytes" FROM "{{schema}}"."{{queue}}" o
              WHERE o."Seq" > @Place AND (@Topic IS NULL OR o."Topic" = @Topic) AND (@Status IS NULL OR o."Status" = @Status)
                AND (@CorrelationId IS NULL OR o."CorrelationId" = @CorrelationId) AND @Reason IS NULL AND @SettledAfter IS NULL AND @SettledBefore IS NULL
             UNION ALL
-            SELECT h."Seq", h."HoldOnFailure" FROM "{{schema}}"."{{queue}}_history" h
+            SELECT h."Seq", h."HoldOnFailure", CAST(DATALENGTH(h."Payload") AS BIGINT) + COALESCE(DATALENGTH(h."Headers"), 0) FROM "{{schema}}"."{{queue}}_history" h
              WHERE h."Seq" > @Place AND (@Topic IS NULL OR h."Topic" = @Topic) AND (@Status IS NULL OR h."Status" = @Status)
                AND (@CorrelationId IS NULL OR h."CorrelationId" = @CorrelationId) AND (@Reason IS NULL OR h."Reason" = @Reason)
                AND (@SettledAfter IS NULL OR h."ProcessedAt" >= @SettledAfter) AND (@SettledBefore IS NULL OR h."ProcessedAt" < @SettledBefore)) x
      ORDER BY x."Seq";
+    DECLARE @Last BIGINT = (
+        SELECT MIN(s."Seq") FROM (SELECT p."Seq", SUM(p."Bytes") OVER (ORDER BY p."Seq" ROWS UNBOUNDED PRECEDING) AS "Sum" FROM @Pick p) s WHERE s."Sum" >= @MaxBytes);
+    DELETE FROM @Pick WHERE "Seq" > @Last;
     SELECT m."Id" AS id, m."MessageId" AS message_id, m."Topic" AS topic, m."Payload" AS payload, m."CorrelationId" AS correlation_id, m."Status" AS status,
            m."Reason" AS reason, m."Attempts" AS attempts, m."CreatedAt" AS created_at, m."RequestedDueAt" AS requested_due_at, m."DueAt" AS due_at, m."ExpiresAt" AS expires_at,
            m."OwnerToken" AS owner_token, m."LockedUntil" AS locked_until, m."Generation" AS generation, m."ProcessedAt" AS processed_at, m."ProcessedBy" AS processed_by,
@@ -89,7 +94,9 @@ BEGIN
            (SELECT COUNT(*) FROM "{{schema}}"."{{queue}}_history" h WHERE @Whole = 1 AND h."Status" = 2) AS done,
            (SELECT COUNT(*) FROM "{{schema}}"."{{queue}}_history" h WHERE h."Status" = 3) AS failed,
            (SELECT COUNT(*) FROM "{{schema}}"."{{queue}}_hold") AS held_keys,
-           DATEDIFF_BIG(MICROSECOND, MIN(CASE WHEN o."Status" = 0 AND o."DueAt" <= @Now THEN o."DueAt" END), @Now) AS oldest_ready
+           -- What somebody has paused is not late.
+           (SELECT DATEDIFF_BIG(MICROSECOND, MIN(w."DueAt"), @Now) FROM "{{schema}}"."{{queue}}" w
+             WHERE w."Status" = 0 AND w."DueAt" <= @Now AND NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}_paused" x WHERE x."Topic" = w."Topic")) AS oldest_ready
       FROM "{{schema}}"."{{queue}}" o;
     IF @Whole = 1
         SELECT t."Topic" AS topic, SUM(t."Ready") AS ready, SUM(t."Scheduled") AS scheduled, SUM(t."InProgress") AS in_progress, SUM(t."Failed") AS failed
@@ -117,8 +124,8 @@ BEGIN
          CROSS APPLY (
                SELECT TOP (1) o."DueAt" FROM "{{schema}}"."{{queue}}" o WITH (NOLOCK)
                 WHERE o."Status" = 0 AND o."Priority" = v.p
-                  AND (@OnlyTopics IS NULL OR o."Topic" IN (SELECT t."value" COLLATE Latin1_General_BIN2 FROM STRING_SPLIT(@OnlyTopics, NCHAR(31)) t))
-                  AND (@ExceptTopics IS NULL OR o."Topic" NOT IN (SELECT t."value" COLLATE Latin1_General_BIN2 FROM STRING_SPLIT(@ExceptTopics, NCHAR(31)) t))
+                  AND (@OnlyTopics IS NULL OR o."Topic" IN (SELECT t."value" COLLATE Latin1_General_BIN2 FROM STRING_SPLIT(@OnlyTopics COLLATE Latin1_General_BIN2, NCHAR(31)) t))
+                  AND (@ExceptTopics IS NULL OR o."Topic" NOT IN (SELECT t."value" COLLATE Latin1_General_BIN2 FROM STRING_SPLIT(@ExceptTopics COLLATE Latin1_General_BIN2, NCHAR(31)) t))
                   AND (@Paused = 0 OR NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}_paused" x WITH (NOLOCK) WHERE x."Topic" = o."Topic"))
                   AND (o."OrderingKey" IS NULL OR (
                        NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}" a WITH (NOLOCK) WHERE a."OrderingKey" = o."OrderingKey" AND a."Seq" < o."Seq")
@@ -129,8 +136,8 @@ BEGIN
     DECLARE @Lapse DATETIME2(6) = (
         SELECT MIN(o."LockedUntil") FROM "{{schema}}"."{{queue}}" o WITH (NOLOCK)
          WHERE o."Status" = 1
-           AND (@OnlyTopics IS NULL OR o."Topic" IN (SELECT t."value" COLLATE Latin1_General_BIN2 FROM STRING_SPLIT(@OnlyTopics, NCHAR(31)) t))
-           AND (@ExceptTopics IS NULL OR o."Topic" NOT IN (SELECT t."value" COLLATE Latin1_General_BIN2 FROM STRING_SPLIT(@ExceptTopics, NCHAR(31)) t))
+           AND (@OnlyTopics IS NULL OR o."Topic" IN (SELECT t."value" COLLATE Latin1_General_BIN2 FROM STRING_SPLIT(@OnlyTopics COLLATE Latin1_General_BIN2, NCHAR(31)) t))
+           AND (@ExceptTopics IS NULL OR o."Topic" NOT IN (SELECT t."value" COLLATE Latin1_General_BIN2 FROM STRING_SPLIT(@ExceptTopics COLLATE Latin1_General_BIN2, NCHAR(31)) t))
            AND (@Paused = 0 OR NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}_paused" x WITH (NOLOCK) WHERE x."Topic" = o."Topic")));
     DECLARE @Due DATETIME2(6) = CASE WHEN @Lapse IS NULL OR @Ready < @Lapse THEN @Ready ELSE @Lapse END;
     SELECT CASE WHEN @Due <= @Now THEN 0 ELSE DATEDIFF_BIG(MICROSECOND, @Now, @Due) END AS due_in;
@@ -163,9 +170,9 @@ BEGIN
     END
     SET @Now = SYSUTCDATETIME();
     -- Takes the rows' locks and says which they are.
-    UPDATE "{{schema}}"."{{queue}}" SET "Status" = 0
+    UPDATE "{{schema}}"."{{queue}}" WITH (ROWLOCK) SET "Status" = 0
     OUTPUT inserted."Seq", inserted."Id", inserted."Topic" INTO @Hit
-     WHERE "Status" = 0 AND "Id" IN (SELECT a."Id" FROM @Asked a);
+     WHERE "Status" = 0 AND "Id" IN (SELECT a."Id" FROM @Asked a) OPTION (LOOP JOIN);
     INSERT INTO @Endings ("Seq", "Status", "Reason", "Error", "Appends", "KeepPayload", "Back")
     SELECT h."Seq", 3, N'cancelled', N'cancelled', 0, 1, 0 FROM @Hit h;
     EXEC "{{schema}}"."{{queue}}_Retire" @Endings, @Now;
@@ -217,11 +224,11 @@ BEGIN
     END
     SET @Now = SYSUTCDATETIME();
     -- Takes the rows' locks and says which they are. Not beside an open item that its caller has given the same id, and only the last of several.
-    UPDATE "{{schema}}"."{{queue}}_history" SET "Status" = 3
+    UPDATE "{{schema}}"."{{queue}}_history" WITH (ROWLOCK) SET "Status" = 3
     OUTPUT inserted."Seq", inserted."Id", inserted."Topic", inserted."Reason", inserted."Attempts", inserted."OrderingKey", inserted."ProcessedAt" INTO @Hit
      WHERE "Status" = 3 AND "Id" IN (SELECT a."Id" FROM @Asked a)
        AND NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}" o WHERE o."Id" = "{{schema}}"."{{queue}}_history"."Id")
-       AND NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}_history" l WHERE l."Id" = "{{schema}}"."{{queue}}_history"."Id" AND l."Seq" > "{{schema}}"."{{queue}}_history"."Seq");
+       AND NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}_history" l WHERE l."Id" = "{{schema}}"."{{queue}}_history"."Id" AND l."Seq" > "{{schema}}"."{{queue}}_history"."Seq") OPTION (LOOP JOIN);
     -- Same place in its ordering key, and generations go on counting: a worker that still has the old claim can't settle it.
     SET IDENTITY_INSERT "{{schema}}"."{{queue}}" ON;
     INSERT INTO "{{schema}}"."{{queue}}" (
@@ -291,7 +298,7 @@ BEGIN
     DECLARE @Released INT = @@ROWCOUNT;
     IF @Released > 0 AND @Actor IS NOT NULL
     BEGIN
-        DECLARE @Anchors NVARCHAR(MAX) = (SELECT N'ordering_key' AS kind, REPLACE(REPLACE(REPLACE(@OrderingKey, N'~', N'~0'), N'"', N'~1'), N'\', N'~2') AS value FOR JSON PATH);
+        DECLARE @Anchors NVARCHAR(MAX) = (SELECT N'ordering_key' AS kind, "{{schema}}"."{{outbox}}_listed"(@OrderingKey) AS value FOR JSON PATH);
         EXEC "{{schema}}"."{{audit}}_Note" N'{{queue:kind}}.release_key', @Actor, @ActorCorrelationId, N'{"before":{"held":true},"after":{"held":false}}', @Anchors;
     END
     IF @Own = 1 COMMIT;

@@ -1,7 +1,9 @@
 -- Claiming. Short transactions only.
 --
 -- Locks, in this order: update locks on the rows picked, skipping whatever somebody else has locked (READPAST); the locks of their ordering
--- keys, tried and never waited for; then those rows' exclusive locks. A claim waits for nobody, so it is part of no deadlock.
+-- keys, tried and never waited for; then those rows' exclusive locks. They are found by their numbers, row by row (LOOP JOIN): a scan
+-- would stop at the rows of others. It waits for nobody, unless it ends items that have expired or were
+-- delivered too often: what hangs on their ends is then locked as a settle does it.
 --
 -- No double claim: a row is picked under an update lock, which only one transaction can have. The UPDATE says once more what made it a
 -- candidate, so that it also holds where an engine knows no update locks and lets the second one wait for the first.
@@ -91,8 +93,8 @@ BEGIN
                 SELECT TOP (@Want) o."Seq", o."OrderingKey", CASE WHEN o."ExpiresAt" <= @Now THEN 1 WHEN o."Attempts" >= @DeliveryLimit THEN 2 ELSE 0 END, 0
                   FROM "{{schema}}"."{{queue}}" o WITH (UPDLOCK, READPAST, ROWLOCK)
                  WHERE o."Status" = 1 AND o."Priority" = @Level AND o."LockedUntil" <= @Now
-                   AND (@OnlyTopics IS NULL OR o."Topic" IN (SELECT t."value" COLLATE Latin1_General_BIN2 FROM STRING_SPLIT(@OnlyTopics, NCHAR(31)) t))
-                   AND (@ExceptTopics IS NULL OR o."Topic" NOT IN (SELECT t."value" COLLATE Latin1_General_BIN2 FROM STRING_SPLIT(@ExceptTopics, NCHAR(31)) t))
+                   AND (@OnlyTopics IS NULL OR o."Topic" IN (SELECT t."value" COLLATE Latin1_General_BIN2 FROM STRING_SPLIT(@OnlyTopics COLLATE Latin1_General_BIN2, NCHAR(31)) t))
+                   AND (@ExceptTopics IS NULL OR o."Topic" NOT IN (SELECT t."value" COLLATE Latin1_General_BIN2 FROM STRING_SPLIT(@ExceptTopics COLLATE Latin1_General_BIN2, NCHAR(31)) t))
                    AND (@Paused = 0 OR NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}_paused" x WITH (NOLOCK) WHERE x."Topic" = o."Topic"))
                    AND NOT EXISTS (SELECT 1 FROM @Pick p WHERE p."Seq" = o."Seq")
                    AND (o."OrderingKey" IS NULL OR (
@@ -109,8 +111,8 @@ BEGIN
                     SELECT TOP (@Want) o."Seq", o."OrderingKey", CASE WHEN o."ExpiresAt" <= @Now THEN 1 WHEN o."Attempts" >= @DeliveryLimit THEN 2 ELSE 0 END, 0
                       FROM "{{schema}}"."{{queue}}" o WITH (UPDLOCK, READPAST, ROWLOCK)
                      WHERE o."Status" = 0 AND o."Priority" = @Level AND o."DueAt" <= @Now
-                       AND (@OnlyTopics IS NULL OR o."Topic" IN (SELECT t."value" COLLATE Latin1_General_BIN2 FROM STRING_SPLIT(@OnlyTopics, NCHAR(31)) t))
-                       AND (@ExceptTopics IS NULL OR o."Topic" NOT IN (SELECT t."value" COLLATE Latin1_General_BIN2 FROM STRING_SPLIT(@ExceptTopics, NCHAR(31)) t))
+                       AND (@OnlyTopics IS NULL OR o."Topic" IN (SELECT t."value" COLLATE Latin1_General_BIN2 FROM STRING_SPLIT(@OnlyTopics COLLATE Latin1_General_BIN2, NCHAR(31)) t))
+                       AND (@ExceptTopics IS NULL OR o."Topic" NOT IN (SELECT t."value" COLLATE Latin1_General_BIN2 FROM STRING_SPLIT(@ExceptTopics COLLATE Latin1_General_BIN2, NCHAR(31)) t))
                        AND (@Paused = 0 OR NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}_paused" x WITH (NOLOCK) WHERE x."Topic" = o."Topic"))
                        AND NOT EXISTS (SELECT 1 FROM @Pick p WHERE p."Seq" = o."Seq")
                        AND (o."OrderingKey" IS NULL OR (
@@ -155,9 +157,9 @@ BEGIN
         IF EXISTS (SELECT 1 FROM @Pick WHERE "Over" IN (1, 2))
         BEGIN
             DELETE FROM @Ended;
-            UPDATE "{{schema}}"."{{queue}}" SET "Status" = 1, "OwnerToken" = @OwnerToken, "LockedUntil" = @Now
+            UPDATE "{{schema}}"."{{queue}}" WITH (ROWLOCK) SET "Status" = 1, "OwnerToken" = @OwnerToken, "LockedUntil" = @Now
             OUTPUT inserted."Seq" INTO @Ended
-             WHERE "Seq" IN (SELECT p."Seq" FROM @Pick p WHERE p."Over" IN (1, 2)) AND ("Status" = 0 OR ("Status" = 1 AND "LockedUntil" <= @Now));
+             WHERE "Seq" IN (SELECT p."Seq" FROM @Pick p WHERE p."Over" IN (1, 2)) AND ("Status" = 0 OR ("Status" = 1 AND "LockedUntil" <= @Now)) OPTION (LOOP JOIN);
             DELETE FROM @Endings;
             INSERT INTO @Endings ("Seq", "Status", "Reason", "Error", "Appends", "KeepPayload", "Back")
             SELECT p."Seq", 3, CASE p."Over" WHEN 1 THEN N'expired' ELSE N'delivery-limit' END,
@@ -180,10 +182,10 @@ BEGIN
         -- From now, not from the start: the way here may have been long, and the lease is for the work.
         DECLARE @Taken DATETIME2(6) = SYSUTCDATETIME();
         SET @Until = "{{schema}}"."{{outbox}}_after"(@Taken, CAST(@LeaseSeconds * 1000000 AS BIGINT));
-        UPDATE "{{schema}}"."{{queue}}"
+        UPDATE "{{schema}}"."{{queue}}" WITH (ROWLOCK)
            SET "Status" = 1, "OwnerToken" = @OwnerToken, "Generation" = "Generation" + 1, "Attempts" = "Attempts" + 1, "LockedUntil" = @Until
         OUTPUT inserted."Seq" INTO @Hit
-         WHERE "Seq" IN (SELECT p."Seq" FROM @Pick p WHERE p."Over" = 0) AND ("Status" = 0 OR ("Status" = 1 AND "LockedUntil" <= @Now));
+         WHERE "Seq" IN (SELECT p."Seq" FROM @Pick p WHERE p."Over" = 0) AND ("Status" = 0 OR ("Status" = 1 AND "LockedUntil" <= @Now)) OPTION (LOOP JOIN);
         SET @Found = @@ROWCOUNT;
         IF @Found > 0
             SELECT 1 AS verdict, o."Id" AS id, o."Topic" AS topic, o."MessageId" AS message_id, o."Generation" AS generation, o."Attempts" AS attempts,

@@ -4,11 +4,11 @@ ALTER PROCEDURE "{{schema}}"."{{queue}}_Enqueue"
     @Topic NVARCHAR(MAX),
     @Payload NVARCHAR(MAX),
     @CorrelationId NVARCHAR(MAX) = NULL,
-    @DueAt DATETIME2(6) = NULL,
+    @DueAt DATETIMEOFFSET(6) = NULL,
     @IdempotencyKey NVARCHAR(MAX) = NULL,
     @OrderingKey NVARCHAR(MAX) = NULL,
     @Priority INT = 0,
-    @ExpiresAt DATETIME2(6) = NULL,
+    @ExpiresAt DATETIMEOFFSET(6) = NULL,
     -- A JSON object of texts.
     @Headers NVARCHAR(MAX) = NULL,
     @HoldOnFailure BIT = 0,
@@ -36,14 +36,19 @@ BEGIN
         SET @Complaint = N'{{queue:kind}}_enqueue: ' + @Complaint;
         THROW 50001, @Complaint, 1;
     END
+    -- Times with an offset are good as well as those in UTC.
+    DECLARE @Due DATETIME2(6) = CAST(SWITCHOFFSET(CAST(@DueAt AS DATETIMEOFFSET(6)), '+00:00') AS DATETIME2(6)), @Expires DATETIME2(6) = CAST(SWITCHOFFSET(CAST(@ExpiresAt AS DATETIMEOFFSET(6)), '+00:00') AS DATETIME2(6));
     DECLARE @Own BIT = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
-    SET @Id = COALESCE(@Id, NEWID());
-    SET @MessageId = COALESCE(@MessageId, NEWID());
+    SET @Id = COALESCE(@Id, "{{schema}}"."{{outbox}}_uuid7"(SYSUTCDATETIME(), NEWID()));
+    SET @MessageId = COALESCE(@MessageId, "{{schema}}"."{{outbox}}_uuid7"(SYSUTCDATETIME(), NEWID()));
     IF @Own = 1 BEGIN TRANSACTION;
     DECLARE @Known UNIQUEIDENTIFIER, @KnownMessage UNIQUEIDENTIFIER;
     IF @IdempotencyKey IS NOT NULL
-        SELECT @Known = i."Id", @KnownMessage = i."MessageId" FROM "{{schema}}"."{{queue}}_idempotency" i WITH (UPDLOCK, HOLDLOCK)
+    BEGIN
+        EXEC "{{schema}}"."{{queue}}_OnceLock" @IdempotencyKey;
+        SELECT @Known = i."Id", @KnownMessage = i."MessageId" FROM "{{schema}}"."{{queue}}_idempotency" i WITH (UPDLOCK, ROWLOCK)
          WHERE i."IdempotencyKey" = @IdempotencyKey;
+    END
     IF @Known IS NOT NULL
     BEGIN
         SET @Id = @Known;
@@ -58,10 +63,10 @@ BEGIN
             "Id", "MessageId", "Topic", "Payload", "CreatedAt", "DueAt", "RequestedDueAt", "ExpiresAt", "Priority", "OrderingKey",
             "HoldOnFailure", "IdempotencyKey", "CorrelationId", "Headers")
         SELECT @Id, @MessageId, @Topic, @Payload, @Now,
-               CASE WHEN @DueAt > @Now THEN @DueAt
+               CASE WHEN @Due > @Now THEN @Due
                     WHEN @DueInSeconds IS NOT NULL THEN "{{schema}}"."{{outbox}}_after"(@Now, CAST(@DueInSeconds * 1000000 AS BIGINT)) ELSE @Now END,
-               COALESCE(@DueAt, "{{schema}}"."{{outbox}}_after"(@Now, CAST(@DueInSeconds * 1000000 AS BIGINT))),
-               COALESCE(@ExpiresAt, "{{schema}}"."{{outbox}}_after"(@Now, CAST(@ExpiresInSeconds * 1000000 AS BIGINT))),
+               COALESCE(@Due, "{{schema}}"."{{outbox}}_after"(@Now, CAST(@DueInSeconds * 1000000 AS BIGINT))),
+               COALESCE(@Expires, "{{schema}}"."{{outbox}}_after"(@Now, CAST(@ExpiresInSeconds * 1000000 AS BIGINT))),
                @Priority, @OrderingKey, COALESCE(@HoldOnFailure, 0), @IdempotencyKey, NULLIF(@CorrelationId, N''), @Headers;
     END
     IF @Own = 1 COMMIT;

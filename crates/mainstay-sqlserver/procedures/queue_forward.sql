@@ -22,12 +22,23 @@ BEGIN
     DECLARE @Endings "{{schema}}"."{{queue}}_ending";
     IF @Own = 1 BEGIN TRANSACTION;
     INSERT INTO @Pick ("Seq")
-    SELECT TOP (@BatchSize) o."Seq" FROM "{{schema}}"."{{queue}}" o WITH (UPDLOCK, READPAST, ROWLOCK)
-     WHERE (o."Status" = 0 AND o."DueAt" <= @Now) OR (o."Status" = 1 AND o."LockedUntil" <= @Now)
-     ORDER BY o."DueAt", o."Seq";
-    UPDATE "{{schema}}"."{{queue}}" SET "Status" = 1, "OwnerToken" = @OwnerToken, "Generation" = "Generation" + 1, "Attempts" = "Attempts" + 1, "LockedUntil" = @Now
+    -- Each priority has its range in the index: what is due is found, and locked, as far as a batch goes, however much there is.
+    SELECT TOP (@BatchSize) x."Seq"
+      FROM (SELECT r."Seq", r."DueAt"
+              FROM (VALUES (9), (8), (7), (6), (5), (4), (3), (2), (1), (0), (-1), (-2), (-3), (-4), (-5), (-6), (-7), (-8), (-9)) v(p)
+             CROSS APPLY (
+                   SELECT TOP (@BatchSize) o."Seq", o."DueAt" FROM "{{schema}}"."{{queue}}" o WITH (UPDLOCK, READPAST, ROWLOCK)
+                    WHERE o."Status" = 0 AND o."Priority" = v.p AND o."DueAt" <= @Now ORDER BY o."DueAt", o."Seq") r
+            UNION ALL
+            SELECT r."Seq", r."DueAt"
+              FROM (VALUES (9), (8), (7), (6), (5), (4), (3), (2), (1), (0), (-1), (-2), (-3), (-4), (-5), (-6), (-7), (-8), (-9)) v(p)
+             CROSS APPLY (
+                   SELECT TOP (@BatchSize) o."Seq", o."DueAt" FROM "{{schema}}"."{{queue}}" o WITH (UPDLOCK, READPAST, ROWLOCK)
+                    WHERE o."Status" = 1 AND o."Priority" = v.p AND o."LockedUntil" <= @Now ORDER BY o."LockedUntil", o."Seq") r) x
+     ORDER BY x."DueAt", x."Seq";
+    UPDATE "{{schema}}"."{{queue}}" WITH (ROWLOCK) SET "Status" = 1, "OwnerToken" = @OwnerToken, "Generation" = "Generation" + 1, "Attempts" = "Attempts" + 1, "LockedUntil" = @Now
     OUTPUT inserted."Seq", inserted."Id", inserted."MessageId", inserted."DueAt", inserted."ExpiresAt" INTO @Hit
-     WHERE "Seq" IN (SELECT p."Seq" FROM @Pick p) AND (("Status" = 0 AND "DueAt" <= @Now) OR ("Status" = 1 AND "LockedUntil" <= @Now));
+     WHERE "Seq" IN (SELECT p."Seq" FROM @Pick p) AND (("Status" = 0 AND "DueAt" <= @Now) OR ("Status" = 1 AND "LockedUntil" <= @Now)) OPTION (LOOP JOIN);
     IF EXISTS (SELECT 1 FROM @Hit)
     BEGIN
         INSERT INTO @Fate ("Seq", "Id", "DueAt", "Fate")

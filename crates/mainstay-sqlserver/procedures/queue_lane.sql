@@ -1,4 +1,4 @@
--- The lock of an ordering key. Whoever takes an item of a key out of the line, or starts one, holds it until its transaction ends.
+-- Internal: the lock of an ordering key. Whoever takes an item of a key out of the line, or starts one, holds it until its transaction ends.
 -- So whoever gets it sees the line as it is, even where it reads without waiting.
 --
 -- An application lock and not a row's: a claim tries it and goes on without waiting, a settle waits for it before it locks any row,
@@ -19,5 +19,20 @@ BEGIN
     IF @Got < 0 AND @Wait = 1
         THROW 50004, N'{{queue:kind}}: an ordering key stayed locked by another transaction', 1;
     RETURN CASE WHEN @Got < 0 THEN 0 ELSE 1 END;
+END
+GO
+-- Internal: the lock of an idempotency key. Whoever enqueues with it has it until the transaction ends, so that the next one with the same key waits and finds the first
+-- one's ids. Not a lock of the place where the key would stand: that keeps neighbours from theirs, and of keys that ascend everybody is the last one's neighbour.
+ALTER PROCEDURE "{{schema}}"."{{queue}}_OnceLock"
+    @IdempotencyKey NVARCHAR(510)
+AS
+BEGIN
+    SET NOCOUNT ON;
+    DECLARE @Digest BIGINT = CAST(SUBSTRING(HASHBYTES('SHA2_256', @IdempotencyKey), 1, 8) AS BIGINT);
+    DECLARE @Resource NVARCHAR(255) = N'mainstay {{schema:literal}}.{{queue:literal}} once ' + CAST(@Digest AS NVARCHAR(20));
+    DECLARE @Got INT;
+    EXEC @Got = sp_getapplock @Resource = @Resource, @LockMode = N'Exclusive', @LockOwner = N'Transaction', @LockTimeout = 30000;
+    IF @Got < 0
+        THROW 50004, N'{{queue:kind}}: an idempotency key stayed locked by another transaction', 1;
 END
 GO

@@ -10,8 +10,8 @@ BEGIN
     SET NOCOUNT ON;
     SET XACT_ABORT ON;
     DECLARE @Complaint NVARCHAR(300) = CASE
-        WHEN @Topic IS NULL OR LEN(@Topic + N'.') - 1 NOT BETWEEN 1 AND 510 THEN N'topic must be 1 to 255 characters'
-        WHEN LEN(@Reason + N'.') - 1 NOT BETWEEN 1 AND 510 THEN N'reason must be 1 to 255 characters, or null'
+        WHEN @Topic IS NULL OR DATALENGTH(@Topic) = 0 OR "{{schema}}"."{{outbox}}_exceeds"(@Topic, 255) = 1 THEN N'topic must be 1 to 255 characters'
+        WHEN DATALENGTH(@Reason) = 0 OR "{{schema}}"."{{outbox}}_exceeds"(@Reason, 255) = 1 THEN N'reason must be 1 to 255 characters, or null'
     END;
     IF @Complaint IS NOT NULL
     BEGIN
@@ -31,7 +31,7 @@ BEGIN
         SET @Changed = 1;
         DECLARE @Why NVARCHAR(MAX) = (SELECT @Reason AS reason FOR JSON PATH, WITHOUT_ARRAY_WRAPPER);
         DECLARE @Data NVARCHAR(MAX) = N'{"before":{"paused":false},"after":{"paused":true' + CASE WHEN @Reason IS NULL THEN N'}' ELSE N',' + SUBSTRING(@Why, 2, LEN(@Why)) END + N'}';
-        DECLARE @Anchors NVARCHAR(MAX) = (SELECT N'topic' AS kind, REPLACE(REPLACE(REPLACE(@Topic, N'~', N'~0'), N'"', N'~1'), N'\', N'~2') AS value FOR JSON PATH);
+        DECLARE @Anchors NVARCHAR(MAX) = (SELECT N'topic' AS kind, "{{schema}}"."{{outbox}}_listed"(@Topic) AS value FOR JSON PATH);
         EXEC "{{schema}}"."{{audit}}_Note" N'{{queue:kind}}.pause', @By, @ActorCorrelationId, @Data, @Anchors;
     END
     IF @Own = 1 COMMIT;
@@ -46,7 +46,7 @@ AS
 BEGIN
     SET NOCOUNT ON;
     SET XACT_ABORT ON;
-    IF @Topic IS NULL OR LEN(@Topic + N'.') - 1 NOT BETWEEN 1 AND 510
+    IF @Topic IS NULL OR DATALENGTH(@Topic) = 0 OR "{{schema}}"."{{outbox}}_exceeds"(@Topic, 255) = 1
         THROW 50001, N'{{queue:kind}}_resume: topic must be 1 to 255 characters', 1;
     DECLARE @Own BIT = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
     DECLARE @By NVARCHAR(510) = COALESCE(@Actor, LEFT(N'sql:' + ORIGINAL_LOGIN(), 255));
@@ -56,7 +56,7 @@ BEGIN
     DECLARE @Changed INT = @@ROWCOUNT;
     IF @Changed > 0
     BEGIN
-        DECLARE @Anchors NVARCHAR(MAX) = (SELECT N'topic' AS kind, REPLACE(REPLACE(REPLACE(@Topic, N'~', N'~0'), N'"', N'~1'), N'\', N'~2') AS value FOR JSON PATH);
+        DECLARE @Anchors NVARCHAR(MAX) = (SELECT N'topic' AS kind, "{{schema}}"."{{outbox}}_listed"(@Topic) AS value FOR JSON PATH);
         EXEC "{{schema}}"."{{audit}}_Note" N'{{queue:kind}}.resume', @By, @ActorCorrelationId, N'{"before":{"paused":true},"after":{"paused":false}}', @Anchors;
     END
     IF @Own = 1 COMMIT;

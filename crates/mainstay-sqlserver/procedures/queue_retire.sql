@@ -1,4 +1,4 @@
--- Items leave the open table for the history. What that counts for joins is a result set of its own, with one column `counted`. Internal: the caller's transaction holds a lock on each of these rows, and the locks of their
+-- Internal: items leave the open table for the history. What that counts for joins is a result set of its own, with one column `counted`. The caller's transaction holds a lock on each of these rows, and the locks of their
 -- ordering keys.
 
 ALTER PROCEDURE "{{schema}}"."{{queue}}_Retire"
@@ -26,6 +26,6 @@ BEGIN
      WHERE e."Status" = 3 AND e."Reason" <> N'cancelled' AND o."HoldOnFailure" = 1 AND o."OrderingKey" IS NOT NULL
        AND NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}_hold" h WHERE h."OrderingKey" = o."OrderingKey");
     {{retired}}
-    DELETE FROM "{{schema}}"."{{queue}}" WHERE "Seq" IN (SELECT e."Seq" FROM @Endings e);
+    DELETE FROM "{{schema}}"."{{queue}}" WITH (ROWLOCK) WHERE "Seq" IN (SELECT e."Seq" FROM @Endings e) OPTION (LOOP JOIN);
 END
 GO

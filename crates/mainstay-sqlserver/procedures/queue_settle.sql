@@ -19,6 +19,8 @@ BEGIN
     DECLARE @Own BIT = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
     DECLARE @Now DATETIME2(6), @Key NVARCHAR(510);
     DECLARE @Asked TABLE ("N" INT NOT NULL PRIMARY KEY, "Id" UNIQUEIDENTIFIER NOT NULL, "Generation" BIGINT NULL, "Outcome" INT NOT NULL, "Delay" BIGINT NULL, "Error" NVARCHAR(MAX) NULL);
+    -- By this the rows are found, one by one (LOOP JOIN): a scan would lock those of others on its way.
+    DECLARE @Ids TABLE ("Id" UNIQUEIDENTIFIER NOT NULL PRIMARY KEY);
     DECLARE @Keys TABLE ("OrderingKey" NVARCHAR(510) COLLATE Latin1_General_BIN2 NOT NULL PRIMARY KEY NONCLUSTERED);
     DECLARE @Hit TABLE ("Seq" BIGINT NOT NULL PRIMARY KEY, "Id" UNIQUEIDENTIFIER NOT NULL, "Generation" BIGINT NOT NULL);
     DECLARE @Back TABLE ("Id" UNIQUEIDENTIFIER NOT NULL);
@@ -31,10 +33,12 @@ BEGIN
     IF EXISTS (SELECT 1 FROM @Asked WHERE "Delay" <= 0)
         THROW 50001, N'{{queue:kind}}_settle: delays must be more than 0', 1;
 
+    INSERT INTO @Ids ("Id") SELECT DISTINCT a."Id" FROM @Asked a;
+
     IF @Own = 1 BEGIN TRANSACTION;
     INSERT INTO @Keys ("OrderingKey")
     SELECT DISTINCT o."OrderingKey" FROM "{{schema}}"."{{queue}}" o WITH (NOLOCK)
-     WHERE o."OrderingKey" IS NOT NULL AND o."Id" IN (SELECT a."Id" FROM @Asked a);
+     WHERE o."OrderingKey" IS NOT NULL AND o."Id" IN (SELECT i."Id" FROM @Ids i);
     SET @Key = (SELECT MIN("OrderingKey") FROM @Keys);
     WHILE @Key IS NOT NULL
     BEGIN
@@ -46,11 +50,11 @@ BEGIN
     IF EXISTS (SELECT 1 FROM @Asked WHERE "Outcome" NOT IN (1, 3))
     BEGIN
         -- Takes the rows' locks and says which they are: from here on nobody else can have them.
-        UPDATE "{{schema}}"."{{queue}}" SET "LockedUntil" = "LockedUntil"
+        UPDATE "{{schema}}"."{{queue}}" WITH (ROWLOCK) SET "LockedUntil" = "LockedUntil"
         OUTPUT inserted."Seq", inserted."Id", inserted."Generation" INTO @Hit
-         WHERE "OwnerToken" = @OwnerToken AND "Status" = 1
+         WHERE "Id" IN (SELECT i."Id" FROM @Ids i) AND "OwnerToken" = @OwnerToken AND "Status" = 1
            AND EXISTS (SELECT 1 FROM @Asked a WHERE a."Id" = "{{schema}}"."{{queue}}"."Id" AND a."Outcome" NOT IN (1, 3)
-                          AND (a."Generation" IS NULL OR a."Generation" = "{{schema}}"."{{queue}}"."Generation"));
+                          AND (a."Generation" IS NULL OR a."Generation" = "{{schema}}"."{{queue}}"."Generation")) OPTION (LOOP JOIN);
         INSERT INTO @Endings ("Seq", "Status", "Reason", "Error", "Appends", "KeepPayload", "Back")
         SELECT h."Seq", CASE a."Outcome" WHEN 0 THEN 2 ELSE 3 END,
                CASE a."Outcome" WHEN 2 THEN N'handler' WHEN 4 THEN N'delivery-limit' WHEN 5 THEN N'expired' WHEN 6 THEN N'cancelled'
@@ -63,7 +67,7 @@ BEGIN
     END
     IF EXISTS (SELECT 1 FROM @Asked WHERE "Outcome" IN (1, 3))
         -- 1, 2, 4 … 60 seconds by the number of deliveries before this one. A release was no delivery.
-        UPDATE "{{schema}}"."{{queue}}"
+        UPDATE "{{schema}}"."{{queue}}" WITH (ROWLOCK)
            SET "Status" = 0, "OwnerToken" = NULL, "LockedUntil" = NULL,
                "Attempts" = CASE WHEN "Attempts" > 0 AND EXISTS (SELECT 1 FROM @Asked a WHERE a."Id" = "{{schema}}"."{{queue}}"."Id" AND a."Outcome" = 3
                                    AND (a."Generation" IS NULL OR a."Generation" = "{{schema}}"."{{queue}}"."Generation")) THEN "Attempts" - 1 ELSE "Attempts" END,
@@ -75,9 +79,9 @@ BEGIN
                      FROM @Asked a WHERE a."Id" = "{{schema}}"."{{queue}}"."Id" AND a."Outcome" IN (1, 3)
                       AND (a."Generation" IS NULL OR a."Generation" = "{{schema}}"."{{queue}}"."Generation") ORDER BY a."N"))
         OUTPUT inserted."Id" INTO @Back
-         WHERE "OwnerToken" = @OwnerToken AND "Status" = 1
+         WHERE "Id" IN (SELECT i."Id" FROM @Ids i) AND "OwnerToken" = @OwnerToken AND "Status" = 1
            AND EXISTS (SELECT 1 FROM @Asked a WHERE a."Id" = "{{schema}}"."{{queue}}"."Id" AND a."Outcome" IN (1, 3)
-                          AND (a."Generation" IS NULL OR a."Generation" = "{{schema}}"."{{queue}}"."Generation"));
+                          AND (a."Generation" IS NULL OR a."Generation" = "{{schema}}"."{{queue}}"."Generation")) OPTION (LOOP JOIN);
     {{returned}}
     IF @Own = 1 COMMIT;
     SELECT h."Id" AS id FROM @Hit h
@@ -103,7 +107,7 @@ AS
 BEGIN
     SET NOCOUNT ON;
     DECLARE @Settlements NVARCHAR(MAX) = (
-        SELECT i."Id" AS id, i."Generation" AS generation, 1 AS outcome, CAST(@DelaySeconds * 1000000 AS BIGINT) AS delay, @LastError AS error FROM @Ids i FOR JSON PATH);
+        SELECT i."Id" AS id, i."Generation" AS generation, 1 AS outcome, CAST(@DelaySeconds * 1000000 AS BIGINT) AS delay, "{{schema}}"."{{outbox}}_listed"(@LastError) AS error FROM @Ids i FOR JSON PATH);
     EXEC "{{schema}}"."{{queue}}_Settle" @OwnerToken, @Settlements;
 END
 GO
@@ -115,7 +119,7 @@ AS
 BEGIN
     SET NOCOUNT ON;
     DECLARE @Settlements NVARCHAR(MAX) = (
-        SELECT i."Id" AS id, i."Generation" AS generation, 2 AS outcome, @LastError AS error FROM @Ids i FOR JSON PATH);
+        SELECT i."Id" AS id, i."Generation" AS generation, 2 AS outcome, "{{schema}}"."{{outbox}}_listed"(@LastError) AS error FROM @Ids i FOR JSON PATH);
     EXEC "{{schema}}"."{{queue}}_Settle" @OwnerToken, @Settlements;
 END
 GO
@@ -147,16 +151,18 @@ BEGIN
     DECLARE @Now DATETIME2(6) = SYSUTCDATETIME();
     DECLARE @Until DATETIME2(6) = "{{schema}}"."{{outbox}}_after"(@Now, CAST(@LeaseSeconds * 1000000 AS BIGINT));
     DECLARE @Asked TABLE ("Id" UNIQUEIDENTIFIER NOT NULL, "Generation" BIGINT NULL);
+    DECLARE @Ids TABLE ("Id" UNIQUEIDENTIFIER NOT NULL PRIMARY KEY);
     DECLARE @Held TABLE ("Id" UNIQUEIDENTIFIER NOT NULL);
     INSERT INTO @Asked ("Id", "Generation")
     SELECT DISTINCT s.id, s.generation FROM OPENJSON(@Claims) WITH (id UNIQUEIDENTIFIER '$.id', generation BIGINT '$.generation') s;
+    INSERT INTO @Ids ("Id") SELECT DISTINCT a."Id" FROM @Asked a;
     -- What somebody has locked is not waited for: most likely its handler is ending it, in a transaction that may take a while, and every other
     -- renewal of the call would wait for that. A lapsed claim that nobody took over is still good. Not so with an ordering key: another item of
     -- the key may have been started on the strength of the lapse.
     UPDATE "{{schema}}"."{{queue}}" WITH (READCOMMITTEDLOCK, READPAST, ROWLOCK) SET "LockedUntil" = @Until
     OUTPUT inserted."Id" INTO @Held
-     WHERE "OwnerToken" = @OwnerToken AND "Status" = 1 AND ("OrderingKey" IS NULL OR "LockedUntil" > @Now)
-       AND EXISTS (SELECT 1 FROM @Asked a WHERE a."Id" = "{{schema}}"."{{queue}}"."Id" AND (a."Generation" IS NULL OR a."Generation" = "{{schema}}"."{{queue}}"."Generation"));
+     WHERE "Id" IN (SELECT i."Id" FROM @Ids i) AND "OwnerToken" = @OwnerToken AND "Status" = 1 AND ("OrderingKey" IS NULL OR "LockedUntil" > @Now)
+       AND EXISTS (SELECT 1 FROM @Asked a WHERE a."Id" = "{{schema}}"."{{queue}}"."Id" AND (a."Generation" IS NULL OR a."Generation" = "{{schema}}"."{{queue}}"."Generation")) OPTION (LOOP JOIN);
     -- Held as well is what is there, or was until somebody who has not committed yet, and is seen by nobody who passes locked rows.
     SELECT h."Id" AS id FROM @Held h
     UNION
@@ -184,10 +190,16 @@ AS
 BEGIN
     SET NOCOUNT ON;
     SET XACT_ABORT ON;
-    DECLARE @Now DATETIME2(6) = SYSUTCDATETIME();
-    UPDATE "{{schema}}"."{{queue}}" SET "Status" = 0, "OwnerToken" = NULL, "LockedUntil" = NULL
-     WHERE "Status" = 1 AND "LockedUntil" <= @Now
-       AND "Seq" IN (SELECT TOP (@MaxRows) o."Seq" FROM "{{schema}}"."{{queue}}" o WITH (UPDLOCK, READPAST, ROWLOCK) WHERE o."Status" = 1 AND o."LockedUntil" <= @Now);
-    SELECT @@ROWCOUNT AS reaped;
+    DECLARE @Own BIT = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
+    DECLARE @Now DATETIME2(6) = SYSUTCDATETIME(), @Reaped INT;
+    DECLARE @Pick TABLE ("Seq" BIGINT NOT NULL PRIMARY KEY);
+    IF @Own = 1 BEGIN TRANSACTION;
+    INSERT INTO @Pick ("Seq")
+    SELECT TOP (@MaxRows) o."Seq" FROM "{{schema}}"."{{queue}}" o WITH (UPDLOCK, READPAST, ROWLOCK) WHERE o."Status" = 1 AND o."LockedUntil" <= @Now;
+    UPDATE "{{schema}}"."{{queue}}" WITH (ROWLOCK) SET "Status" = 0, "OwnerToken" = NULL, "LockedUntil" = NULL
+     WHERE "Seq" IN (SELECT p."Seq" FROM @Pick p) AND "Status" = 1 AND "LockedUntil" <= @Now OPTION (LOOP JOIN);
+    SET @Reaped = @@ROWCOUNT;
+    IF @Own = 1 COMMIT;
+    SELECT @Reaped AS reaped;
 END
 GO

@@ -3,13 +3,13 @@
 ALTER PROCEDURE "{{schema}}"."{{timers}}_Schedule"
     @Topic NVARCHAR(MAX),
     @Payload NVARCHAR(MAX),
-    @DueAt DATETIME2(6) = NULL,
+    @DueAt DATETIMEOFFSET(6) = NULL,
     @DueInSeconds FLOAT = NULL,
     @CorrelationId NVARCHAR(MAX) = NULL,
     @IdempotencyKey NVARCHAR(MAX) = NULL,
     @OrderingKey NVARCHAR(MAX) = NULL,
     @Priority INT = 0,
-    @ExpiresAt DATETIME2(6) = NULL,
+    @ExpiresAt DATETIMEOFFSET(6) = NULL,
     @Headers NVARCHAR(MAX) = NULL,
     @HoldOnFailure BIT = 0,
     @Id UNIQUEIDENTIFIER = NULL,
@@ -27,7 +27,7 @@ END
 GO
 ALTER PROCEDURE "{{schema}}"."{{timers}}_Reschedule"
     @Id UNIQUEIDENTIFIER,
-    @DueAt DATETIME2(6) = NULL,
+    @DueAt DATETIMEOFFSET(6) = NULL,
     @DueInSeconds FLOAT = NULL,
     @Actor NVARCHAR(510) = NULL,
     @ActorCorrelationId NVARCHAR(510) = NULL
@@ -41,15 +41,15 @@ BEGIN
     DECLARE @Was DATETIME2(6), @Changed INT;
     IF @Own = 1 BEGIN TRANSACTION;
     DECLARE @Now DATETIME2(6) = SYSUTCDATETIME();
-    SET @DueAt = COALESCE(@DueAt, "{{schema}}"."{{outbox}}_after"(@Now, CAST(@DueInSeconds * 1000000 AS BIGINT)));
+    DECLARE @Due DATETIME2(6) = COALESCE(CAST(SWITCHOFFSET(CAST(@DueAt AS DATETIMEOFFSET(6)), '+00:00') AS DATETIME2(6)), "{{schema}}"."{{outbox}}_after"(@Now, CAST(@DueInSeconds * 1000000 AS BIGINT)));
     SELECT @Was = t."DueAt" FROM "{{schema}}"."{{timers}}" t WITH (UPDLOCK, ROWLOCK) WHERE t."Id" = @Id AND t."Status" = 0;
-    UPDATE "{{schema}}"."{{timers}}" SET "DueAt" = CASE WHEN @DueAt > @Now THEN @DueAt ELSE @Now END, "RequestedDueAt" = @DueAt WHERE "Id" = @Id AND "Status" = 0;
+    UPDATE "{{schema}}"."{{timers}}" SET "DueAt" = CASE WHEN @Due > @Now THEN @Due ELSE @Now END, "RequestedDueAt" = @Due WHERE "Id" = @Id AND "Status" = 0;
     SET @Changed = @@ROWCOUNT;
     IF @Changed > 0 AND @Actor IS NOT NULL
     BEGIN
         DECLARE @Data NVARCHAR(MAX) = (
             SELECT REPLACE(CONVERT(NVARCHAR(30), @Was, 126), N' ', N'T') + N'Z' AS "before.due_at",
-                   REPLACE(CONVERT(NVARCHAR(30), CASE WHEN @DueAt > @Now THEN @DueAt ELSE @Now END, 126), N' ', N'T') + N'Z' AS "after.due_at" FOR JSON PATH, WITHOUT_ARRAY_WRAPPER);
+                   REPLACE(CONVERT(NVARCHAR(30), CASE WHEN @Due > @Now THEN @Due ELSE @Now END, 126), N' ', N'T') + N'Z' AS "after.due_at" FOR JSON PATH, WITHOUT_ARRAY_WRAPPER);
         DECLARE @Anchors NVARCHAR(MAX) = (SELECT N'timers' AS kind, LOWER(CAST(@Id AS NVARCHAR(36))) AS value FOR JSON PATH);
         EXEC "{{schema}}"."{{audit}}_Note" N'timers.reschedule', @Actor, @ActorCorrelationId, @Data, @Anchors;
     END

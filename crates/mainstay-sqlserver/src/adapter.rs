@@ -12,6 +12,12 @@ use crate::rows::{Reader, Row};
 #[derive(Debug, Default)]
 pub(crate) struct Origin;
 
+/// The same step, refused by the server where no transaction is open.
+pub(crate) fn within(step: &Step) -> Step {
+    let sql = format!("IF @@TRANCOUNT = 0 THROW 50005, N'a transaction is needed', 1;\n{}", step.sql);
+    Step { sql: sql.into(), arguments: step.arguments.clone() }
+}
+
 /// What is wrong with running a call in a transaction of SQL Server, if something is.
 pub(crate) fn check(call: &StoreCall) -> Result<()> {
     if call.origin.is::<Origin>() {

@@ -22,12 +22,16 @@ use crate::adapter;
 use crate::error::{Fault, from_fault};
 use crate::lease::SqlServerLeases;
 use crate::queue::SqlServerQueue;
+use crate::reach;
 use crate::rows::{Cell, Row};
 use crate::transaction::SqlServerTransaction;
 use crate::url::{Encryption, Login, Target, Trust};
 
 /// How often a server may point elsewhere: a gateway of Azure does so once.
 const REDIRECTS: usize = 3;
+
+/// No statement waits for somebody's locks without end.
+const LOCK_TIMEOUT: &str = "SET LOCK_TIMEOUT 30000";
 
 /// A client of the driver, as [`SqlServer::client`](crate::SqlServer::client) makes it.
 pub type Client = tiberius::Client<Compat<TcpStream>>;
@@ -54,6 +58,10 @@ impl Session {
     /// Connects and logs in.
     pub(crate) async fn open(target: &Target) -> Result<Self, Fault> {
         let mut target = target.clone();
+        if let Some(Login::Tokens(tokens)) = &target.login {
+            let token = tokens.token().await.map_err(|error| Fault::Token(error.message().to_owned()))?;
+            target.login = Some(Login::Token(token));
+        }
         for _ in 0..REDIRECTS {
             match Self::open_at(&target).await {
                 Err(tiberius::error::Error::Routing { host, port }) => {
@@ -67,13 +75,11 @@ impl Session {
     }
 
     async fn open_at(target: &Target) -> Result<Self, tiberius::error::Error> {
-        // Tries all addresses of the name, as needed for listeners of an availability group.
-        let stream = TcpStream::connect((target.host.as_str(), target.port)).await?;
-        stream.set_nodelay(true)?;
-        let stream = stream.into_std()?;
+        let stream = reach::connect(&target.host, target.port).await?.into_std()?;
         let socket = Arc::new(stream.try_clone()?);
         let stream = TcpStream::from_std(stream)?;
-        let client = Client::connect(config(target), stream.compat_write()).await?;
+        let mut client = Client::connect(config(target), stream.compat_write()).await?;
+        client.simple_query(LOCK_TIMEOUT).await?.into_results().await?;
         Ok(Self { client, socket })
     }
 
@@ -136,7 +142,8 @@ fn config(target: &Target) -> Config {
             config.authentication(AuthMethod::sql_server(user, password))
         }
         Some(Login::Token(token)) => config.authentication(AuthMethod::aad_token(token)),
-        None => {}
+        // Asked for before it gets here.
+        Some(Login::Tokens(_)) | None => {}
     }
     // The pool has time limits of its own, and they discard the connection.
     config.handshake_timeout(None::<Duration>);
@@ -159,6 +166,16 @@ where
     }
     let results = query.query(client).await.map_err(fault)?.into_results().await.map_err(fault)?;
     Ok(results.into_iter().flatten().map(row).collect())
+}
+
+/// The same in the caller's own transaction. Should that be gone, as it is after most errors, the statement would be on its own: so it is refused. And
+/// what has failed in it can't be tried again by itself, only all of it.
+async fn run_in<S>(client: &mut tiberius::Client<S>, operation: &'static str, step: &Step) -> Result<Vec<Row>>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send,
+{
+    let rows = run(client, &adapter::within(step)).await;
+    rows.map_err(|fault| from_fault(operation, fault).with_retryable(false))
 }
 
 /// What the driver says, without the driver.
@@ -238,7 +255,7 @@ where
         let Some(step) = adapter::enqueuing(SqlServerQueue::of(store)?, messages) else {
             return Ok(Vec::new());
         };
-        let rows = run(self, &step).await.map_err(|fault| from_fault(ENQUEUE, fault))?;
+        let rows = run_in(self, ENQUEUE, &step).await?;
         adapter::enqueued(ENQUEUE, &rows)
     }
 }
@@ -250,7 +267,7 @@ where
     async fn guard_in(&mut self, store: &dyn LeaseStore, claim: &LeaseClaim) -> Result<()> {
         const GUARD: &str = "lease.guard";
         let step = SqlServerLeases::of(store)?.guarding(claim).await?;
-        run(self, &step).await.map_err(|fault| from_fault(GUARD, fault)).map(drop)
+        run_in(self, GUARD, &step).await.map(drop)
     }
 }
 
@@ -262,7 +279,7 @@ where
         adapter::check(call)?;
         let mut answers = Vec::new();
         for step in &call.steps {
-            let rows = run(self, step).await.map_err(|fault| from_fault(call.operation, fault))?;
+            let rows = run_in(self, call.operation, step).await?;
             answers.extend(rows.iter().map(Row::answer));
         }
         Ok(answers)

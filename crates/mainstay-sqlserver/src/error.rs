@@ -23,6 +23,8 @@ pub(crate) enum Fault {
     Broken(String),
     /// The server's certificate or TLS was not accepted.
     Tls(String),
+    /// There was no token to log in with.
+    Token(String),
 }
 
 impl Fault {
@@ -69,6 +71,9 @@ pub(crate) mod raised {
 /// The number an engine that only speaks the protocol has for everything it has no number for.
 const UNMAPPED: u32 = 33_557_097;
 
+/// What a database of Azure says that is busy or being started, instead of beginning with what it was asked.
+const TURNED_AWAY: [u32; 7] = [40501, 40613, 49918, 49919, 49920, 10928, 10929];
+
 const MIGRATE: &str = "the schema is not there or is of another version: run `mainstay migrate`";
 
 /// The kind of an error of the server, and what to do about it.
@@ -78,8 +83,9 @@ fn classify(number: u32, class: u8, message: &str) -> (ErrorKind, &'static str) 
         raised::NOT_FOUND => (ErrorKind::NotFound, ""),
         raised::MISMATCH => (ErrorKind::Mismatch, ""),
         raised::LEASE_LOST => (ErrorKind::LeaseLost, "roll the transaction back and stop"),
-        // A deadlock, a lock that was not to be had in time, an update of what a snapshot does not show.
-        raised::LOCKED | 1205 | 1222 | 3960 => (ErrorKind::Conflict, ""),
+        // A deadlock, a lock that was not to be had in time, an update of what a snapshot does not show; rows that moved while they were read; no room
+        // for locks or to run a statement just now.
+        raised::LOCKED | 1205 | 1222 | 3960 | 601 | 1204 | 701 | 8645 => (ErrorKind::Conflict, ""),
         // No such object, procedure, column, type, or parameter of a procedure.
         208 | 2812 | 207 | 2715 | 8144 | 8145 | 201 | 4121 => (ErrorKind::Schema, MIGRATE),
         2714 => (
@@ -94,20 +100,11 @@ fn classify(number: u32, class: u8, message: &str) -> (ErrorKind, &'static str) 
         911 => (ErrorKind::Config, "create the database, or correct the connection string"),
         3906 => (ErrorKind::ReadOnly, "connect to the primary"),
         1101 | 1105 | 9002 | 40544 => (ErrorKind::Full, "make room in the database"),
-        // Connections lost, and a database of Azure that is busy, moved or being started.
-        233
-        | 4060
-        | 10053
-        | 10054
-        | 10060
-        | 40197
-        | 40501
-        | 40613
-        | 49918..=49920
-        | 10928
-        | 10929
-        | 6005
-        | 983 => (ErrorKind::Unavailable, ""),
+        // Connections lost; a database of Azure that is moved or whose login fails for the moment; a server that is going down.
+        233 | 4060 | 10053 | 10054 | 10060 | 40143 | 40197 | 40540 | 6005 => (ErrorKind::Unavailable, ""),
+        // A database that is being recovered, or a group that is between two primaries.
+        921 | 922 | 976 | 978 | 979 | 982 | 983 => (ErrorKind::Unavailable, ""),
+        number if TURNED_AWAY.contains(&number) => (ErrorKind::Unavailable, ""),
         3902 | 3903 | 3930 => {
             (ErrorKind::Conflict, "an earlier statement has ended the transaction: roll it back")
         }
@@ -163,6 +160,10 @@ pub(crate) fn from_fault(operation: &'static str, fault: Fault) -> Error {
             let message = format!("the database can't be reached or broke off: {message}");
             Error::new(ErrorKind::Unavailable, operation, message)
         }
+        Fault::Token(message) => {
+            let message = format!("there is no access token to log in with: {message}");
+            Error::new(ErrorKind::Unavailable, operation, message)
+        }
         Fault::Tls(message) => {
             // The driver's advice is about its own functions.
             let message =
@@ -208,6 +209,12 @@ fn is_about(message: &str, part: &str) -> bool {
     message.to_ascii_lowercase().contains(&part.to_ascii_lowercase())
 }
 
+/// Whether the server has answered that it did not begin with what it was asked: so it can be asked again, whatever that was.
+pub(crate) fn was_turned_away(error: &Error) -> bool {
+    let source = error.source().and_then(|source| source.downcast_ref::<ServerError>());
+    source.is_some_and(|source| TURNED_AWAY.contains(&source.number))
+}
+
 /// The store was closed.
 pub(crate) fn closed(operation: &'static str) -> Error {
     Error::new(ErrorKind::Closed, operation, "the store has been closed")
@@ -225,6 +232,8 @@ mod tests {
     fn what_may_pass_is_told_from_what_will_not() {
         for number in
             [1205, 1222, 233, 10053, 10054, 10060, 40197, 40501, 40613, 4060, 49918, 49919, 49920, 50004]
+                .into_iter()
+                .chain([601, 1204, 701, 8645, 921, 922, 976, 978, 979, 982, 983, 40143, 40540, 10928, 10929])
         {
             assert!(error(number, "x").is_retryable(), "{number}");
         }
@@ -244,6 +253,9 @@ mod tests {
             (229, ErrorKind::Denied),
             (18456, ErrorKind::Denied),
             (1205, ErrorKind::Conflict),
+            (8645, ErrorKind::Conflict),
+            (983, ErrorKind::Unavailable),
+            (40501, ErrorKind::Unavailable),
             (3906, ErrorKind::ReadOnly),
             (1105, ErrorKind::Full),
             (raised::NOT_FOUND, ErrorKind::NotFound),
@@ -273,6 +285,14 @@ mod tests {
             let error = error(number, message);
             assert!(!format!("{error} {error:?}").contains("secret"), "{error:?}");
         }
+    }
+
+    #[test]
+    fn what_was_never_begun_is_told_from_what_may_have_been_done() {
+        assert!(was_turned_away(&error(40501, "x")) && was_turned_away(&error(10928, "x")));
+        // In between the server may have gone down after it was done.
+        assert!(!was_turned_away(&error(40197, "x")) && !was_turned_away(&error(1205, "x")));
+        assert!(!was_turned_away(&from_fault("test", Fault::Broken("reset".into()))));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use mainstay_core::Result;
-use mainstay_core::outbox::{ExportPace, ExportedMessage, MessageExport, MessageFilter};
+use mainstay_core::outbox::{ExportedMessage, MessageExport, MessageFilter};
 
 use crate::pool::Connections;
 use crate::procedures::QueueProcedures;
@@ -12,11 +12,13 @@ use crate::rows::{self, Reader, Row};
 
 const EXPORT: &str = "outbox.export";
 
+/// Messages at a time, while they are small: the procedure ends a page that has become large.
+const ROWS: u32 = 1_000;
+
 pub(crate) struct SqlServerExport {
     connections: Connections,
     procedures: Arc<QueueProcedures>,
     filter: MessageFilter,
-    pace: ExportPace,
     /// The place of the last one that was read.
     last: Option<i64>,
 }
@@ -28,17 +30,16 @@ impl SqlServerExport {
         filter: &MessageFilter,
     ) -> Self {
         let (connections, procedures) = (connections.clone(), Arc::clone(procedures));
-        Self { connections, procedures, filter: filter.clone(), pace: ExportPace::default(), last: None }
+        Self { connections, procedures, filter: filter.clone(), last: None }
     }
 }
 
 #[async_trait]
 impl MessageExport for SqlServerExport {
     async fn next(&mut self) -> Result<Vec<ExportedMessage>> {
-        let step = self.procedures.export(&self.filter, self.last, self.pace.rows());
+        let step = self.procedures.export(&self.filter, self.last, ROWS);
         let rows = self.connections.run(EXPORT, &step).await?;
         let read = rows.iter().map(exported).collect::<Result<Vec<_>>>()?;
-        self.pace.learn(&read);
         self.last = read.last().map(|message| message.seq).or(self.last);
         Ok(read)
     }

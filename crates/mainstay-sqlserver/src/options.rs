@@ -8,7 +8,8 @@ use mainstay_core::store::{ConnectionGate, Names};
 use mainstay_core::{Error, ErrorKind, Result};
 
 use crate::provider::SqlServer;
-use crate::url::Trust;
+use crate::token::Tokens;
+use crate::url::{Login, Trust};
 
 /// What can be set on a [`SqlServer`] before it connects.
 ///
@@ -32,7 +33,7 @@ pub struct SqlServerBuilder {
     pub(crate) connect_timeout: Option<Duration>,
     pub(crate) acquire_timeout: Duration,
     pub(crate) trust: Option<Trust>,
-    pub(crate) token: Option<String>,
+    pub(crate) login: Option<Login>,
     pub(crate) keep_done_payloads: bool,
     pub(crate) gate: Option<Arc<ConnectionGate>>,
     pub(crate) runtime: Option<tokio::runtime::Handle>,
@@ -47,7 +48,7 @@ impl SqlServerBuilder {
             connect_timeout: None,
             acquire_timeout: Duration::from_secs(30),
             trust: None,
-            token: None,
+            login: None,
             keep_done_payloads: true,
             gate: None,
             runtime: None,
@@ -102,9 +103,33 @@ impl SqlServerBuilder {
     }
 
     /// Logs in with a token of Azure Active Directory, instead of a user and a password. A token lasts an hour or so: connections that are open
-    /// stay, new ones need a new token, and so a new provider. Defaults to none.
+    /// stay, new ones need a new token, so this is for what is over by then. Defaults to none.
     pub fn access_token(mut self, token: impl Into<String>) -> Self {
-        self.token = Some(token.into());
+        self.login = Some(Login::Token(token.into()));
+        self
+    }
+
+    /// The same with a token for every connection: this is called whenever one is opened, and part of the time it has for that. It should keep a token for
+    /// as long as that is good. What goes wrong is told by its message, so that must have no secret in it. Defaults to none.
+    ///
+    /// ```no_run
+    /// # async fn run() -> mainstay_core::Result<()> {
+    /// # async fn fresh_token() -> mainstay_core::Result<String> { Ok(String::new()) }
+    /// use mainstay_sqlserver::SqlServer;
+    ///
+    /// let server = SqlServer::builder("Server=orders.database.windows.net;Database=orders")
+    ///     .access_token_with(fresh_token)
+    ///     .connect()
+    ///     .await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn access_token_with<F, T>(mut self, ask: F) -> Self
+    where
+        F: Fn() -> T + Send + Sync + 'static,
+        T: Future<Output = Result<String>> + Send + 'static,
+    {
+        self.login = Some(Login::Tokens(Tokens::new(ask)));
         self
     }
 

@@ -17,15 +17,18 @@ use tokio::task::JoinHandle;
 use uuid::Uuid;
 
 use crate::driver::Session;
-use crate::error::{Fault, closed, from_fault};
+use crate::error::{Fault, closed, from_fault, was_turned_away};
 use crate::rows::Row;
 use crate::url::Target;
 
 /// How often a statement is tried that lost to a concurrent one.
 const CONFLICT_ATTEMPTS: u32 = 5;
 
-/// How often a connection is tried that the server refuses for the moment.
+/// How often a server is tried that refuses for the moment.
 const CONNECT_ATTEMPTS: u32 = 3;
+
+/// How much longer one waits for such a server than for a concurrent statement.
+const PATIENCE: u32 = 20;
 
 /// What the pool goes by.
 #[derive(Debug, Clone)]
@@ -106,23 +109,32 @@ impl Connections {
         self.0.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Waits for something that others have at the moment, for as long as an operation may. Without an answer the pool is closed.
+    async fn turn<T>(
+        &self,
+        operation: &'static str,
+        what: &str,
+        turn: impl Future<Output = Option<T>>,
+    ) -> Result<T> {
+        let limit = self.0.options.acquire;
+        match tokio::time::timeout(limit, turn).await {
+            Ok(Some(had)) => Ok(had),
+            Ok(None) => Err(closed(operation)),
+            Err(_) => {
+                let message =
+                    format!("{what} became free within {limit:?}; raise pool_size if this is common");
+                Err(Error::new(ErrorKind::Unavailable, operation, message))
+            }
+        }
+    }
+
     /// A connection, for as long as the lease lives.
     pub(crate) async fn lease(&self, operation: &'static str) -> Result<Lease> {
-        let acquire = self.0.options.acquire;
-        let late = || {
-            let message =
-                format!("no connection became free within {acquire:?}; raise pool_size if this is common");
-            Error::new(ErrorKind::Unavailable, operation, message)
-        };
         let enter = async {
             let slot = Arc::clone(&self.0.slots).acquire_owned().await.ok()?;
             Some((slot, self.0.allowance.enter().await?))
         };
-        let (slot, pass) = match tokio::time::timeout(acquire, enter).await {
-            Ok(Some(entered)) => entered,
-            Ok(None) => return Err(closed(operation)),
-            Err(_) => return Err(late()),
-        };
+        let (slot, pass) = self.turn(operation, "no connection", enter).await?;
         let connection = match self.idle_one() {
             Some(connection) => connection,
             None => self.connect(operation).await?,
@@ -132,16 +144,8 @@ impl Connections {
 
     /// A connection for a handler's transaction.
     pub(crate) async fn lease_for_transaction(&self, operation: &'static str) -> Result<Lease> {
-        let permit = Arc::clone(&self.0.transactions).acquire_owned();
-        let permit = match tokio::time::timeout(self.0.options.acquire, permit).await {
-            Ok(Ok(permit)) => permit,
-            Ok(Err(_)) => return Err(closed(operation)),
-            Err(_) => {
-                let message =
-                    "no connection for a transaction became free in time; raise pool_size if this is common";
-                return Err(Error::new(ErrorKind::Unavailable, operation, message));
-            }
-        };
+        let enter = async { Arc::clone(&self.0.transactions).acquire_owned().await.ok() };
+        let permit = self.turn(operation, "no connection for a transaction", enter).await?;
         let mut lease = self.lease(operation).await?;
         lease.permit = Some(permit);
         Ok(lease)
@@ -169,7 +173,7 @@ impl Connections {
             if !passing {
                 return Err(error);
             }
-            tokio::time::sleep(pause(attempt) * 20).await;
+            tokio::time::sleep(pause(attempt) * PATIENCE).await;
             attempt += 1;
         }
     }
@@ -210,9 +214,11 @@ impl Connections {
         Ok(Connection { session, _open: open })
     }
 
-    /// A connection that is none of the pool's.
+    /// A connection that is none of the pool's. It waits for locks as long as whoever has it wants.
     pub(crate) async fn open_one(&self, operation: &'static str) -> Result<Session> {
-        Ok(self.connect(operation).await?.session)
+        let mut session = self.connect(operation).await?.session;
+        session.batch("SET LOCK_TIMEOUT -1").await.map_err(|fault| from_fault(operation, fault))?;
+        Ok(session)
     }
 
     fn spawn<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
@@ -223,7 +229,7 @@ impl Connections {
     }
 
     /// Runs one statement in a transaction of its own. When it lost to a concurrent one (a deadlock, a lock that was not to be had), it is tried
-    /// again (OBX-082): the server has undone it.
+    /// again (OBX-082): the server has undone it. So it is on a fresh connection when the server was too busy to begin with it.
     pub(crate) async fn run(&self, operation: &'static str, step: &Step) -> Result<Vec<Row>> {
         let mut attempt = 1;
         loop {
@@ -235,17 +241,19 @@ impl Connections {
                 }
                 Err(error) => error,
             };
-            match error.kind() {
-                // The server has become a secondary: the pool must find the new primary.
-                ErrorKind::ReadOnly => drop(lease),
-                _ => lease.give_back(),
+            let turned_away = was_turned_away(&error);
+            // Where the server has become a secondary, the pool must find the new primary.
+            match turned_away || error.kind() == ErrorKind::ReadOnly {
+                true => drop(lease),
+                false => lease.give_back(),
             }
             let lost = error.kind() == ErrorKind::Conflict && error.is_retryable();
-            if !lost || attempt == CONFLICT_ATTEMPTS {
+            let most = if turned_away { CONNECT_ATTEMPTS } else { CONFLICT_ATTEMPTS };
+            if !(lost || turned_away) || attempt >= most {
                 return Err(error);
             }
-            tracing::debug!(store = self.store(), operation, attempt, %error, "lost to a concurrent statement; trying again");
-            tokio::time::sleep(pause(attempt)).await;
+            tracing::debug!(store = self.store(), operation, attempt, %error, "not done by the server; trying again");
+            tokio::time::sleep(pause(attempt) * if turned_away { PATIENCE } else { 1 }).await;
             attempt += 1;
         }
     }

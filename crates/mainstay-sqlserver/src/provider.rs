@@ -29,7 +29,7 @@ use crate::queue::SqlServerQueue;
 use crate::rows;
 use crate::schema::{SqlServerSchema, local};
 use crate::timer::SqlServerTimers;
-use crate::url::{Login, Target};
+use crate::url::Target;
 use crate::waiting::{Signals, Waiting};
 
 /// The default time limit on making a connection.
@@ -80,8 +80,8 @@ impl SqlServer {
         if let Some(trust) = options.trust {
             target.trust = trust;
         }
-        if let Some(token) = options.token {
-            target.login = Some(Login::Token(token));
+        if options.login.is_some() {
+            target.login = options.login;
         }
         let pool = PoolOptions {
             size: options.pool_size.or(target.pool_size).unwrap_or(8),

@@ -1,6 +1,7 @@
 //! The deployment of tables and procedures: one transaction that holds a lock, so any number of instances may do it at once.
 
 mod procedure;
+mod script;
 
 use std::collections::BTreeSet;
 
@@ -16,7 +17,8 @@ use serde_json::json;
 use crate::parameters::{Call, listed, named};
 use crate::pool::{Connections, Lease};
 use crate::rows::{Reader, Row};
-use procedure::{PROCEDURES, Procedure, batches, fill, nested, procedures, procedures_checksum};
+use procedure::{ON_BABELFISH, PROCEDURES, Procedure, batches, fill, procedures, procedures_checksum};
+pub(crate) use script::grants_script;
 
 const STATUS: &str = "schema.status";
 const DEPLOY: &str = "schema.deploy";
@@ -44,6 +46,7 @@ pub const MIGRATIONS: &[Migration] = &[
         sql: include_str!("../migrations/0011_pause.sql"),
         over: &Queue::ALL,
     },
+    Migration::once(12, "texts_and_ids", include_str!("../migrations/0012_texts_and_ids.sql")),
 ];
 
 /// Under which name the procedures' checksum is kept.
@@ -135,6 +138,10 @@ impl SqlServerSchema {
         match self.connections.run(STATUS, &migrations).await {
             Ok(rows) => applied(STATUS, &rows).map(Some),
             Err(error) if error.kind() == ErrorKind::Schema => self.applied_directly().await,
+            // Who may make and alter things need not have the right to execute them. Who sees nothing is told of the right that is missing.
+            Err(error) if error.kind() == ErrorKind::Denied => {
+                self.applied_directly().await?.ok_or(error).map(Some)
+            }
             Err(error) => Err(error),
         }
     }
@@ -200,12 +207,12 @@ impl SqlServerSchema {
         }
         // Whatever is there: one that somebody dropped comes back.
         let seen = self.inventory_on(lease).await?;
+        let engine = format!("SELECT CASE WHEN {ON_BABELFISH} THEN 1 ELSE 0 END AS babelfish");
+        let rows = lease.batch(DEPLOY, engine).await?;
+        let babelfish = crate::rows::only(DEPLOY, &rows)?.flag("babelfish")?;
         for procedure in procedures(&self.names) {
-            if seen.contains(&procedure.catalogued()) {
-                lease.batch(DEPLOY, procedure.preparation()).await?;
-                lease.batch(DEPLOY, procedure.definition()).await?;
-            } else {
-                lease.batch(DEPLOY, procedure.creation()).await?;
+            for batch in procedure.making(seen.contains(&procedure.catalogued()), babelfish) {
+                lease.batch(DEPLOY, batch).await?;
             }
         }
         self.record(lease, Procedures::VERSION, PROCEDURES_NAME, &procedures_checksum()).await?;
@@ -239,11 +246,19 @@ fn template(step: &Migration, queue: Queue, names: &Names) -> String {
     fill(&text, &names.of(queue))
 }
 
+/// Notes a step where it is not noted; of the procedures what they are now.
 fn recording(names: &Names, version: i32, name: &str, checksum: &str) -> String {
-    let sql = format!(
-        "UPDATE \"{{{{schema}}}}\".\"mainstay_migration\" SET \"checksum\" = N'{checksum}', \"applied_at\" = SYSUTCDATETIME() WHERE \"outbox\" = N'{{{{outbox:literal}}}}' AND \"version\" = {version};
-IF @@ROWCOUNT = 0 INSERT INTO \"{{{{schema}}}}\".\"mainstay_migration\" (\"outbox\", \"version\", \"name\", \"checksum\", \"applied_at\") VALUES (N'{{{{outbox:literal}}}}', {version}, N'{name}', N'{checksum}', SYSUTCDATETIME());"
-    );
+    let known = format!("\"outbox\" = N'{{{{outbox:literal}}}}' AND \"version\" = {version}");
+    let ledger = "\"{{schema}}\".\"mainstay_migration\"";
+    let mut sql = match version == Procedures::VERSION {
+        true => format!(
+            "UPDATE {ledger} SET \"checksum\" = N'{checksum}', \"applied_at\" = SYSUTCDATETIME() WHERE {known};\n"
+        ),
+        false => String::new(),
+    };
+    sql.push_str(&format!(
+        "IF NOT EXISTS (SELECT 1 FROM {ledger} WHERE {known}) INSERT INTO {ledger} (\"outbox\", \"version\", \"name\", \"checksum\", \"applied_at\") VALUES (N'{{{{outbox:literal}}}}', {version}, N'{name}', N'{checksum}', SYSUTCDATETIME());"
+    ));
     fill(&sql, names)
 }
 
@@ -310,7 +325,9 @@ impl SchemaStore for SqlServerSchema {
         }
         status.check_deployable()?;
         let mut lease = self.connections.lease(DEPLOY).await?;
-        lease.batch(DEPLOY, format!("{SETTINGS} SET XACT_ABORT ON; BEGIN TRANSACTION;")).await?;
+        // Whoever runs a procedure is waited for before it is altered.
+        let begin = format!("{SETTINGS} SET LOCK_TIMEOUT 600000; SET XACT_ABORT ON; BEGIN TRANSACTION;");
+        lease.batch(DEPLOY, begin).await?;
         let rows = lease.batch(DEPLOY, format!("{LOCK} SELECT @Got AS got;")).await?;
         if crate::rows::only(DEPLOY, &rows)?.integer("got")? < 0 {
             return Err(Error::new(
@@ -322,62 +339,14 @@ impl SchemaStore for SqlServerSchema {
         // On an error the lease is dropped, and with the connection goes the transaction.
         self.deploy_on(&mut lease, by).await?;
         lease.batch(DEPLOY, "COMMIT TRANSACTION").await?;
-        lease.give_back();
+        // Its settings are those of a deployment, so nobody else gets the connection.
+        drop(lease);
         self.status().await
     }
 
     fn script(&self) -> String {
-        let names = &self.names;
-        let mut script = format!(
-            "-- Mainstay's tables and procedures. Run it with sqlcmd as often as you like: what is there stays, procedures are brought up to date.\n-- It is one transaction: where it fails, nothing of it is left.\n:on error exit\n{SETTINGS}\nSET XACT_ABORT ON;\nGO\nBEGIN TRANSACTION;\n{LOCK}\nIF @Got < 0 THROW 50004, N'another deployment is still under way; try again when it has ended', 1;\nGO\n"
-        );
-        let mut add = |batch: &str| {
-            script.push_str(batch.trim());
-            script.push_str("\nGO\n");
-        };
-        add(&fill(CREATE_SCHEMA, names));
-        let ledger =
-            fill("IF OBJECT_ID(N'\"{{schema:nested}}\".\"mainstay_migration\"', N'U') IS NULL", names);
-        add(&format!("{ledger}\nEXEC(N'{}');", nested(&fill(CREATE_LEDGER, names))));
-        for step in MIGRATIONS {
-            let taken = fill(
-                "SELECT 1 FROM \"{{schema}}\".\"mainstay_migration\" WHERE \"outbox\" = N'{{outbox:literal}}'",
-                names,
-            );
-            let guard = format!("IF NOT EXISTS ({taken} AND \"version\" = {})", step.version);
-            for queue in step.over {
-                for batch in batches(&template(step, *queue, names)) {
-                    add(&format!("{guard}\nEXEC(N'{}');", nested(batch)));
-                }
-            }
-            add(&recording(names, step.version, step.name, &checksum(step.sql)));
-        }
-        for procedure in procedures(names) {
-            add(&procedure.preparation());
-            add(&procedure.definition());
-        }
-        add(&recording(names, Procedures::VERSION, PROCEDURES_NAME, &procedures_checksum()));
-        add("COMMIT TRANSACTION;");
-        script
+        script::whole(&self.names)
     }
-}
-
-/// The script that gives a user what an application needs and no more: to execute the procedures.
-pub(crate) fn grants_script(names: &Names, user: &str) -> String {
-    let schema = names.schema().replace('"', "\"\"");
-    let user = user.replace('"', "\"\"");
-    let mut script = String::from("-- To be run by the owner of the schema.\n");
-    for procedure in procedures(names) {
-        script.push_str(&format!("GRANT EXECUTE ON {} TO \"{user}\";\n", procedure.name));
-    }
-    // Types of parameters.
-    for name in MIGRATIONS.iter().flat_map(|step| step.made(&["type"], names)) {
-        script.push_str(&format!(
-            "GRANT EXECUTE ON TYPE::\"{schema}\".\"{}\" TO \"{user}\";\n",
-            name.replace('"', "\"\"")
-        ));
-    }
-    script
 }
 
 impl std::fmt::Debug for SqlServerSchema {
@@ -455,10 +424,37 @@ mod tests {
         for line in grants.lines().skip(1) {
             assert!(line.starts_with("GRANT EXECUTE ON ") && line.ends_with(" TO \"app\"\"x\";"), "{line}");
         }
+        for internal in ["Outbox_Retire", "Outbox_Lock", "Outbox_OnceLock", "Audit_Add", "Lease_Take"] {
+            assert!(!grants.contains(&format!("\"{internal}\"")), "{internal}");
+        }
         assert!(
             grants.contains("ON \"infra\".\"Outbox_Claim\"")
                 && grants.contains("TYPE::\"infra\".\"Outbox_IdList\"")
         );
+    }
+
+    #[tokio::test]
+    async fn the_script_refuses_what_it_does_not_know_before_it_changes_anything() {
+        let server = crate::SqlServer::connect("mssql://user:secret@localhost/shop").await.unwrap();
+        let script = mainstay_core::store::Provider::schema(&server).script();
+        let refused = script.find("\"version\" > 12) THROW 50009").unwrap();
+        let first = MIGRATIONS.first().unwrap();
+        let changed = format!("\"version\" = 1 AND \"checksum\" <> N'{}') THROW", checksum(first.sql));
+        assert!(refused < script.find(&changed).unwrap());
+        assert!(script.find(&changed).unwrap() < script.find("CREATE FUNCTION").unwrap());
+        // A step that is noted stays as it was noted.
+        assert_eq!(script.matches("UPDATE \"infra\".\"mainstay_migration\"").count(), 1);
+    }
+
+    #[test]
+    fn procedures_that_take_a_table_are_altered_wherever_they_can_be() {
+        let all = procedures(&names());
+        let ack = all.iter().find(|procedure| procedure.name.ends_with("Outbox_Ack\"")).unwrap();
+        assert!(ack.preparation().starts_with("IF SERVERPROPERTY(N'BabelfishVersion') IS NOT NULL AND"));
+        assert!(ack.definition().contains("IF OBJECT_ID(N'\"infra\".\"Outbox_Ack\"', N'P') IS NULL SET"));
+        assert!(ack.making(true, false)[1].contains("ALTER PROCEDURE"));
+        assert!(ack.making(true, true)[1].contains("CREATE PROCEDURE"));
+        assert!(ack.making(false, false)[0].contains("CREATE PROCEDURE"));
     }
 
     #[test]

@@ -91,6 +91,7 @@ impl SqlServerTransaction {
     }
 
     async fn run(&mut self, operation: &'static str, step: mainstay_core::store::Step) -> Result<Vec<Row>> {
+        let step = adapter::within(&step);
         self.with(operation, move |session| Box::pin(async move { session.query(&step).await })).await
     }
 

@@ -11,6 +11,8 @@ use std::time::Duration;
 use mainstay_core::{Error, ErrorKind, Result};
 use percent_encoding::percent_decode_str;
 
+use crate::token::Tokens;
+
 const DEFAULT_PORT: u16 = 1433;
 
 /// How the server is told who connects.
@@ -20,6 +22,8 @@ pub(crate) enum Login {
     Password { user: String, password: String },
     /// A token of Azure Active Directory.
     Token(String),
+    /// A new one for every connection.
+    Tokens(Tokens),
 }
 
 /// Neither the password nor the token.
@@ -29,7 +33,7 @@ impl fmt::Debug for Login {
             Self::Password { user, .. } => {
                 f.debug_struct("Password").field("user", user).finish_non_exhaustive()
             }
-            Self::Token(_) => f.write_str("Token"),
+            Self::Token(_) | Self::Tokens(_) => f.write_str("Token"),
         }
     }
 }

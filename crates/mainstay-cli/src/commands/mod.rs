@@ -22,6 +22,7 @@ pub(crate) mod migrate;
 pub(crate) mod operations;
 pub(crate) mod outbox;
 mod pausing;
+pub(crate) mod retention;
 pub(crate) mod serve;
 pub(crate) mod stores;
 pub(crate) mod timers;

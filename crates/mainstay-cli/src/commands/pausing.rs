@@ -18,9 +18,10 @@ Examples:
   mainstay outbox resume mail.send
   mainstay inbox pause order.import
 
-From the next claim on no worker gets messages of the topic, in whatever language it is written. What was claimed before goes on to
-its end, messages can still be enqueued, and those that wait keep their place. Those that expire meanwhile fail after the resume.
-`stats` lists what is paused. The exit code is 0 also when nothing had to change.";
+From the next claim on no worker gets messages of the topic, in whatever language it is written.
+What was claimed before goes on to its end, messages can still be enqueued, and those that wait
+keep their place. Those that expire meanwhile fail after the resume. `stats` lists what is paused.
+The exit code is 0 also when nothing had to change.";
 
 /// Keep workers from claiming messages of a topic
 #[derive(Debug, Args)]

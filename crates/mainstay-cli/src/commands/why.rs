@@ -19,8 +19,9 @@ Examples:
   mainstay why 0190a5c4-7d5e-7b2c-8f0e-2b1f6f0f9a11
   mainstay why 0190a5c4-7d5e-7b2c-8f0e-2b1f6f0f9a11 --json | jq -r .because
 
-Looks in the outbox, the inbox's queue, the timers and the runs of jobs, and tells what the item waits for: its due time,
-another one of its ordering key, that its topic is resumed, a worker with a handler; or who has it, or how it ended. Nothing is written.";
+Looks in the outbox, the inbox's queue, the timers and the runs of jobs, and tells what the item
+waits for: its due time, another one of its ordering key, that its topic is resumed, a worker with
+a handler; or who has it, or how it ended. Nothing is written.";
 
 /// Tell why a message is not running, and what to do
 #[derive(Debug, Args)]

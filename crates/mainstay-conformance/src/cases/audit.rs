@@ -165,6 +165,10 @@ async fn r30_records_are_paged_newest_first(fx: &dyn Fixture) {
         let error = audit.list(&own(), AuditPage { limit, before: None }).await.unwrap_err();
         assert_eq!((error.kind(), error.field()), (ErrorKind::InvalidArgument, Some("limit")));
     }
+    // One that is gone has no place to go on from; no page must look like the last.
+    let gone = AuditPage { limit: 3, before: Some(AuditId::new()) };
+    let error = audit.list(&own(), gone).await.unwrap_err();
+    assert_eq!((error.kind(), error.field()), (ErrorKind::InvalidArgument, Some("before")));
 }
 
 async fn r30_a_record_rides_on_the_applications_transaction(fx: &dyn Fixture) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use mainstay_core::outbox::{ExportedMessage, Message, MessageExport, MessageFilter, OnFailure};
-use mainstay_core::queue::{FailureReason, Status};
+use mainstay_core::queue::{ClaimRequest, FailureReason, Status};
 use mainstay_core::{OwnerToken, WorkItemId};
 
 use crate::case::cases;
@@ -82,13 +82,21 @@ async fn mst_044_an_export_is_filtered_as_a_list_is(fx: &dyn Fixture) {
 
 async fn mst_044_an_export_loses_and_doubles_nothing_of_what_is_settled_meanwhile(fx: &dyn Fixture) {
     let world = World::open(fx).await;
-    let many = (0..300).map(|n| Message::new(TOPIC, n.to_string())).collect();
+    // More than are read at once. Those at the end are claimed first.
+    let many = (0..1_500).map(|n| Message::new(TOPIC, n.to_string()).priority(if n < 1_200 { 0 } else { 5 }));
+    let many = many.collect();
     let wanted: Vec<_> =
         world.outbox.enqueue_many(many).await.unwrap().iter().map(|one| one.work_item).collect();
     let mut export = world.outbox.export(&MessageFilter::all()).await.unwrap();
     let mut all = export.next().await.unwrap();
+    assert!(all.len() <= 1_200, "not all at once");
     let owner = OwnerToken::new();
-    let claimed = world.claim(owner, 150).await;
+    let request = ClaimRequest::new(owner).batch(150);
+    let claimed = world.outbox.claim(&request).await.unwrap().items;
+    assert!(
+        claimed.iter().filter(|item| item.priority == 5).count() > 50,
+        "of those that are to be read yet"
+    );
     world.outbox.ack(owner, &handles(&claimed[..100])).await.unwrap();
     world.outbox.fail(owner, &handles(&claimed[100..]), None).await.unwrap();
     all.extend(export.next().await.unwrap());

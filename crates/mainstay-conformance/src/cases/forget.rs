@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use mainstay_core::inbox::{EntryState, InboxRetention, Incoming};
+use mainstay_core::inbox::{EntryState, InboxFilter, InboxKey, InboxPage, InboxRetention, Incoming};
 use mainstay_core::outbox::Message;
 use mainstay_core::queue::ClaimRequest;
 use mainstay_core::{ErrorKind, OwnerToken, WorkItemId};
@@ -18,6 +18,7 @@ cases! { $ forget_cases:
     ibx_100_only_done_messages_past_their_age_are_forgotten ["IBX-100", "R29"],
     ibx_101_waiting_running_and_dead_messages_are_spared ["IBX-101", "R29"],
     ibx_100_a_forgotten_message_is_new_again ["IBX-100"],
+    ibx_100_a_page_that_goes_on_after_a_forgotten_message_is_refused ["IBX-100"],
 }
 
 const DAY: Duration = Duration::from_secs(24 * 3_600);
@@ -150,4 +151,19 @@ async fn ibx_100_a_forgotten_message_is_new_again(fx: &dyn Fixture) {
     assert!(!world.inbox.already_processed(SOURCE, "m", None).await.unwrap().processed);
     handled(&world, "m").await;
     assert!(world.inbox.already_processed(SOURCE, "m", None).await.unwrap().processed);
+}
+
+async fn ibx_100_a_page_that_goes_on_after_a_forgotten_message_is_refused(fx: &dyn Fixture) {
+    let world = World::open(fx).await;
+    world.inbox.mark_dead(SOURCE, "dead", None).await.unwrap();
+    world.inbox.mark_processed(SOURCE, "done").await.unwrap();
+    let mut page = InboxPage { limit: 1, after: None };
+    let newest = world.inbox.list(&InboxFilter::default(), &page).await.unwrap().remove(0);
+    page.after = Some(newest.key.clone());
+    world.inbox.list(&InboxFilter::default(), &page).await.unwrap();
+    world.advance(40 * DAY).await;
+    assert_eq!(world.inbox.forget(&InboxRetention::default()).await.unwrap(), 1);
+    page.after = Some(InboxKey::new(SOURCE, "done").unwrap());
+    let error = world.inbox.list(&InboxFilter::default(), &page).await.unwrap_err();
+    assert_eq!((error.kind(), error.field()), (ErrorKind::InvalidArgument, Some("after")), "{error}");
 }

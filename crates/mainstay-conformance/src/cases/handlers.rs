@@ -7,7 +7,10 @@ use std::time::Duration;
 use mainstay_core::backoff::Backoff;
 use mainstay_core::outbox::Message;
 use mainstay_core::queue::{Context, DispatcherOptions, HandlerError, HandlerResult, Status, TopicPolicy};
+use mainstay_core::runtime::Mainstay;
+use mainstay_core::store::Queue;
 use tokio::sync::{Barrier, Semaphore};
+use tokio_util::sync::CancellationToken;
 use tracing::Level;
 
 use crate::case::cases;
@@ -20,6 +23,7 @@ cases! { $ handlers_cases:
     obx_054_a_message_goes_to_the_handler_of_its_topic ["OBX-054", "OBX-010"],
     obx_055_a_message_without_a_handler_is_put_back_uncounted ["OBX-055", "R8"],
     obx_055_topics_of_others_can_be_left_to_them ["OBX-055", "R8"],
+    obx_055_a_batch_looks_behind_what_is_left_to_others ["OBX-055", "R8"],
     obx_056_a_handlers_error_leads_to_a_retry ["OBX-056"],
     obx_056_a_handlers_panic_leads_to_a_retry ["OBX-056"],
     obx_056_an_endless_delay_is_bounded_and_harms_no_other ["OBX-056", "R6"],
@@ -120,6 +124,29 @@ pub(super) async fn obx_055_topics_of_others_can_be_left_to_them(fx: &dyn Fixtur
             assert!(prefix.is_some() || row.generation == 0, "whoever names topics does not even claim them");
         }
     }
+}
+
+pub(super) async fn obx_055_a_batch_looks_behind_what_is_left_to_others(fx: &dyn Fixture) {
+    let world = World::open(fx).await;
+    for topic in ["others.a", "others.b"] {
+        let many = (0..20).map(|_| Message::new(topic, "")).collect();
+        world.outbox.enqueue_many(many).await.unwrap();
+    }
+    let own = world.enqueue(Message::new("order.paid", "")).await;
+    let mainstay = Mainstay::builder_over(Arc::clone(&world.provider))
+        .outbox(|outbox| {
+            let outbox = outbox.options(|options| {
+                (options.own_topics_only, options.batch) = (true, 10);
+            });
+            outbox.raw_prefix_handler_with("order.", TopicPolicy::default(), async |_: Context| {})
+        })
+        .build()
+        .unwrap();
+    let stop = CancellationToken::new();
+    assert_eq!(mainstay.run_batch(Queue::Outbox, &stop).await.unwrap(), 1);
+    assert_eq!(world.row(own).await.status, Status::Done);
+    assert_eq!(mainstay.run_batch(Queue::Outbox, &stop).await.unwrap(), 0);
+    assert_eq!(world.outbox.stats().await.unwrap().ready, 40, "the rest waits for others");
 }
 
 pub(super) async fn obx_056_a_handlers_error_leads_to_a_retry(fx: &dyn Fixture) {

@@ -479,7 +479,7 @@ async fn r25_it_is_told_why_an_item_is_not_running(fx: &dyn Fixture) {
     let lost = world.enqueue(Message::new(TOPIC, "")).await;
     world
         .until("it is given back", async |_: &World<'_>| {
-            matches!(known(lost).await, Why::NoHandler { claims: 1 })
+            matches!(known(lost).await, Why::GivenBack { claims: 1, until: Some(_) })
         })
         .await;
     running.stop().await.unwrap();

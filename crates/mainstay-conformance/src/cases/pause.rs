@@ -33,6 +33,7 @@ cases! { $ pause_cases:
     mst_043_one_of_many_who_pause_at_once_does_it ["MST-043"],
     mst_043_names_and_reasons_are_checked_and_kept_as_they_are ["MST-043", "MST-022"],
     mst_043_a_paused_message_says_why_and_troubles_no_health ["MST-043", "R25"],
+    mst_043_what_is_paused_is_not_late ["MST-043", "R26"],
     mst_043_other_languages_pause_and_obey ["MST-043"],
 }
 
@@ -139,7 +140,7 @@ pub(super) async fn mst_043_a_paused_topic_keeps_nobody_awake_and_a_resume_wakes
     let hears = fx.hears_of_enqueues();
     let timeout = if hears { LONG } else { Duration::from_secs(1) };
     let store = Arc::clone(world.outbox.store());
-    let waiting = tokio::spawn(async move {
+    let mut waiting = tokio::spawn(async move {
         let request = WaitRequest::new(OwnerToken::new()).timeout(timeout);
         loop {
             match store.wait(&request).await.unwrap() {
@@ -149,13 +150,32 @@ pub(super) async fn mst_043_a_paused_topic_keeps_nobody_awake_and_a_resume_wakes
             }
         }
     });
-    for _ in 0..20 {
-        tokio::task::yield_now().await;
+    if hears {
+        // It sleeps by now, and looks no more by itself: the resume has to wake it.
+        let slept = tokio::time::timeout(Duration::from_secs(1), &mut waiting).await;
+        assert!(slept.is_err(), "what is paused ended a wait: {slept:?}");
     }
     second.resume(TOPIC).await.unwrap();
     let woken = waiting.await.unwrap();
     assert!(!hears || woken != Wake::TimedOut, "it slept through");
     assert_eq!(world.claim(OwnerToken::new(), 10).await.len(), 3);
+}
+
+pub(super) async fn mst_043_what_is_paused_is_not_late(fx: &dyn Fixture) {
+    let world = World::open(fx).await;
+    world.enqueue(Message::new("mail", "")).await;
+    world.advance(Duration::from_secs(600)).await;
+    world.enqueue(Message::new(TOPIC, "")).await;
+    let oldest = async || world.outbox.stats().await.unwrap().oldest_ready;
+    assert!(oldest().await >= Some(Duration::from_secs(600)));
+    world.outbox.pause("mail", None).await.unwrap();
+    let stats = world.outbox.stats().await.unwrap();
+    assert!(stats.oldest_ready.is_some_and(|age| age < Duration::from_secs(600)), "{:?}", stats.oldest_ready);
+    assert_eq!(stats.ready, 2, "they are counted all the same");
+    world.outbox.pause(TOPIC, None).await.unwrap();
+    assert_eq!(oldest().await, None);
+    world.outbox.resume("mail").await.unwrap();
+    assert!(oldest().await >= Some(Duration::from_secs(600)));
 }
 
 pub(super) async fn mst_043_a_paused_message_keeps_its_place_in_its_ordering_key(fx: &dyn Fixture) {
@@ -386,7 +406,7 @@ async fn mst_043_a_paused_message_says_why_and_troubles_no_health(fx: &dyn Fixtu
     let Why::Paused { by, reason, .. } = &told.why else { panic!("{told:?}") };
     assert_eq!((by.as_str(), reason.as_deref()), (BY, Some("INC-17")));
     assert!(told.summary.contains("\"mail\" was paused by alice"), "{told:?}");
-    assert!(told.advice.as_deref().is_some_and(|advice| advice.contains("resume mail")), "{told:?}");
+    assert!(told.advice.as_deref().is_some_and(|advice| advice.contains("resume 'mail'")), "{told:?}");
     assert!(matches!(explained(running).await.why, Why::Claimed { .. }), "it goes on");
     world.advance(60 * LEASE).await;
     assert!(matches!(explained(running).await.why, Why::Paused { .. }), "nobody takes it over");

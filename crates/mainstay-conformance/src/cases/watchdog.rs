@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use mainstay_core::OwnerToken;
 use mainstay_core::health::{HealthStatus, Probe, WatchdogOptions};
+use mainstay_core::inbox::{InboxRetention, Incoming};
 use mainstay_core::outbox::{Message, Retention};
+use mainstay_core::queue::ClaimRequest;
 use mainstay_core::runtime::Mainstay;
 use tracing::Level;
 
@@ -73,4 +75,19 @@ async fn r25_failed_messages_that_retention_is_about_to_delete_are_told(fx: &dyn
     assert_eq!(found(&for_ever).await, None);
     assert_eq!(world.outbox.requeue(&failed).await.unwrap().len(), 2);
     assert_eq!(found(&week).await.unwrap().0, HealthStatus::Healthy);
+    // The same of what the inbox gave up.
+    let forgets = InboxRetention::default().dead(Some(7 * DAY));
+    let dead = Mainstay::builder_over(world.provider.clone())
+        .outbox(|outbox| outbox.retention(None))
+        .inbox(|inbox| inbox.retention(Some(forgets)))
+        .build()
+        .unwrap();
+    dead.inbox().enqueue(Incoming::new("billing", "1", Message::new(TOPIC, ""))).await.unwrap();
+    let claimed = dead.inbox().claim(&ClaimRequest::new(owner)).await.unwrap();
+    dead.inbox().fail(owner, &claimed.handles(), Some("broken".to_owned())).await.unwrap();
+    assert_eq!(found(&dead).await.unwrap().0, HealthStatus::Healthy);
+    world.advance(6 * DAY + MINUTE).await;
+    let (status, told) = found(&dead).await.unwrap();
+    assert_eq!(status, HealthStatus::Degraded);
+    assert!(told.starts_with("1 dead message of the inbox is deleted by retention within 24 h"), "{told}");
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::store::{AuditStore, CallIn, CallInBlocking};
 use crate::telemetry;
 
@@ -79,7 +79,14 @@ impl Audit {
         if let Some(anchor) = &filter.anchor {
             anchor.validate("audit.list")?;
         }
-        self.store.list(filter, page).await
+        let found = self.store.list(filter, page).await?;
+        if let Some(last) = page.before
+            && found.is_empty()
+            && self.store.get(last).await?.is_none()
+        {
+            return Err(Error::page_lost("audit.list", "before"));
+        }
+        Ok(found)
     }
 
     /// Deletes records past their age, batch by batch, until none is left, and records that. Returns how many. With a retention

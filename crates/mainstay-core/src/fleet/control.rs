@@ -189,6 +189,7 @@ impl Fleet {
                 last_error_kind: Some(refusal.kind),
                 in_hand: 0,
                 watched: false,
+                known: true,
             });
             (registry.stores.values().map(|kept| kept.store.status()).collect(), refused.collect())
         };

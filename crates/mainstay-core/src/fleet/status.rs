@@ -62,6 +62,8 @@ pub struct StoreStatus {
     pub in_hand: usize,
     /// Whether all writes to it are seen from outside, whoever writes. It is looked at less often then.
     pub watched: bool,
+    /// Whether this process has found out how it is: has looked at it, or worked on it.
+    pub known: bool,
 }
 
 /// What a database is doing.

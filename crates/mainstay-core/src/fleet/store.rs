@@ -33,6 +33,10 @@ pub(super) struct Store {
 pub(super) struct View {
     pub(super) state: StoreState,
     pub(super) breaker: Breaker,
+    /// Whether this process has found out how it is.
+    pub(super) known: bool,
+    /// Whether it was worked on here, and is told of in gauges since.
+    told: bool,
     /// How it looked from outside.
     mark: Option<Mark>,
 }
@@ -124,7 +128,8 @@ impl Store {
     ) -> (Self, mpsc::UnboundedReceiver<BatchRequest>) {
         let (batches, requests) = mpsc::unbounded_channel();
         let provider = Arc::clone(mainstay.provider());
-        let view = Mutex::new(View { state: StoreState::Cold, breaker, mark: None });
+        let view =
+            Mutex::new(View { state: StoreState::Cold, breaker, known: false, told: false, mark: None });
         (Self { entry, server, place, provider, mainstay, slots, signals, batches, view }, requests)
     }
 
@@ -138,7 +143,16 @@ impl Store {
     }
 
     pub(super) fn set_state(&self, state: StoreState) {
-        self.view().state = state;
+        let mut view = self.view();
+        view.state = state;
+        view.told |= state == StoreState::Warm;
+    }
+
+    /// Somebody else works on it from now on, or nobody.
+    pub(super) fn retire(&self) {
+        if std::mem::take(&mut self.view().told) {
+            self.mainstay.retire();
+        }
     }
 
     /// What the doorbell has read; none if the database can't be seen. Anything that is not as it was before rings. Only one that hears
@@ -193,6 +207,7 @@ impl Store {
             last_error_kind: error.map(|(kind, _)| *kind),
             in_hand: self.slots.pulse().in_hand(),
             watched: self.signals.is_watched(),
+            known: view.known,
         }
     }
 }

@@ -8,8 +8,9 @@ use futures_util::StreamExt;
 use futures_util::stream;
 use serde::Serialize;
 
+use crate::breaker::BreakerState;
 use crate::error::Result;
-use crate::fleet::{Fleet, StoreState};
+use crate::fleet::{Fleet, StoreState, StoreStatus};
 use crate::store::Provider;
 
 use super::check::milliseconds;
@@ -40,6 +41,29 @@ impl DatabaseHealth {
         let mut report = HealthReport::new(probe, database, "unknown").with_checks(vec![check]);
         report.reached = Some(false);
         Self::new(id, report)
+    }
+
+    /// One that is not asked now, by what a fleet knows of it.
+    fn known(store: &StoreStatus, probe: Probe, provider: &'static str) -> Self {
+        let why = store.last_error.as_deref().unwrap_or_default();
+        let finding = match (store.state, store.breaker) {
+            (StoreState::Refused, _) => {
+                return Self::unreachable(store.id.clone(), probe, store.id.clone(), why);
+            }
+            (StoreState::Elsewhere, _) => Finding::healthy("another process works on it"),
+            (_, BreakerState::Open | BreakerState::HalfOpen) => {
+                let text = format!("it has failed {} times in a row: {why}", store.failures);
+                Finding::new(HealthStatus::Unhealthy, text)
+                    .advise("see whether it is up, and whether its address and its schema are right")
+            }
+            _ if !store.known => Finding::unknown("it has not been looked at yet"),
+            _ => Finding::healthy("it answered when it was last looked at"),
+        };
+        let check = Check::new("connectivity", finding, Duration::ZERO);
+        Self::new(
+            store.id.clone(),
+            HealthReport::new(probe, store.id.clone(), provider).with_checks(vec![check]),
+        )
     }
 }
 
@@ -75,10 +99,20 @@ impl FleetHealth {
         options: HealthOptions,
         at_once: usize,
     ) -> Result<Self> {
+        let databases = databases.into_iter().map(|(id, provider)| (id, Health::new(provider)));
+        Self::check_each(databases.collect(), probe, options, at_once).await
+    }
+
+    async fn check_each(
+        databases: Vec<(String, Health)>,
+        probe: Probe,
+        options: HealthOptions,
+        at_once: usize,
+    ) -> Result<Self> {
         options.validate()?;
         let begun = Instant::now();
-        let asked = databases.into_iter().map(|(id, provider)| async move {
-            let health = Health { options, ..Health::new(provider) };
+        let asked = databases.into_iter().map(|(id, health)| async move {
+            let health = Health { options, ..health };
             DatabaseHealth::new(id, health.check(probe).await)
         });
         // Not kept as an iterator: the compiler can't see then that this may be spawned.
@@ -109,27 +143,45 @@ impl Fleet {
     /// The health of this process and of all databases, asked through the fleet's budget, up to `at_once` (at least one) at a time. One
     /// that was refused is told with why.
     ///
-    /// [`Probe::Live`] tells how the process stands and asks no database: a restart would heal none. [`Probe::Ready`] is healthy once
-    /// the databases are known; those that do not work degrade it, unless none does. The others tell the worst.
+    /// [`Probe::Live`] tells how the process stands and asks no database: a restart would heal none. [`Probe::Ready`] asks none either, and tells
+    /// what is known, as [`Fleet::known_health`] does. The others ask all of them, and tell the worst.
     pub async fn health(&self, probe: Probe, options: HealthOptions, at_once: usize) -> Result<FleetHealth> {
         options.validate()?;
         let (begun, startup) = (Instant::now(), self.startup());
-        if probe == Probe::Live {
-            return Ok(FleetHealth::new(Vec::new(), begun.elapsed()).of_process(probe, startup));
+        if matches!(probe, Probe::Live | Probe::Ready) {
+            return Ok(self.known_health(probe));
         }
-        let providers = self.ids().into_iter().filter_map(|id| {
+        let known = self.ids().into_iter().filter_map(|id| {
             // One that is gone since is of the fleet no more.
             let provider = self.provider(id.as_str()).ok()?;
-            Some((id, provider))
+            let kept = self.mainstay(id.as_str()).ok()?.failed_kept();
+            Some((id, Health::new(provider).keeping(kept)))
         });
-        let providers: Vec<_> = providers.collect();
-        let mut databases = FleetHealth::check(providers, probe, options, at_once).await?.databases;
+        let known: Vec<_> = known.collect();
+        let mut databases = FleetHealth::check_each(known, probe, options, at_once).await?.databases;
         let refused = self.status().stores.into_iter().filter(|store| store.state == StoreState::Refused);
         databases.extend(refused.map(|store| {
             let why = store.last_error.unwrap_or_default();
             DatabaseHealth::unreachable(store.id.clone(), probe, store.id, &why)
         }));
         Ok(FleetHealth::new(databases, begun.elapsed()).of_process(probe, startup))
+    }
+
+    /// What this process knows of itself and its databases, without asking one: those that it works on, or looks at now and then, it knows. For probes, which
+    /// come often and from anybody: neither does one that is silent hold up the answer, nor does an answer wake those that rest.
+    ///
+    /// [`Probe::Live`] tells of no database. [`Probe::Ready`] is healthy once the databases are known; those that do not work degrade it, unless none does.
+    pub fn known_health(&self, probe: Probe) -> FleetHealth {
+        let (begun, startup) = (Instant::now(), self.startup());
+        let stores = match probe {
+            Probe::Live => Vec::new(),
+            _ => self.status().stores,
+        };
+        let databases = stores.iter().map(|store| {
+            let provider = self.provider(store.id.as_str()).map_or("unknown", |provider| provider.kind());
+            DatabaseHealth::known(store, probe, provider)
+        });
+        FleetHealth::new(databases.collect(), begun.elapsed()).of_process(probe, startup)
     }
 }
 
@@ -154,6 +206,34 @@ mod tests {
         assert_eq!(fleet(&[Unhealthy, Unhealthy], Probe::Ready, running), Unhealthy);
         assert_eq!(fleet(&[Healthy, Unhealthy], Probe::Full, running), Unhealthy);
         assert_eq!(fleet(&[], Probe::Ready, running), Healthy, "there are none to work on");
+    }
+
+    #[test]
+    fn what_is_known_of_a_database_needs_no_asking() {
+        let told = |state, breaker, known| {
+            let store = StoreStatus {
+                id: "a".to_owned(),
+                state,
+                breaker,
+                since: jiff::Timestamp::UNIX_EPOCH,
+                failures: 3,
+                last_error: Some("refused".to_owned()),
+                last_error_kind: None,
+                in_hand: 0,
+                watched: false,
+                known,
+            };
+            let health = DatabaseHealth::known(&store, Probe::Ready, "sqlite");
+            (health.report.status, health.report.checks[0].summary.contains("refused"))
+        };
+        use BreakerState::{Closed, HalfOpen, Open};
+        use HealthStatus::{Healthy, Unhealthy, Unknown};
+        assert_eq!(told(StoreState::Cold, Closed, true), (Healthy, false), "an error that is over");
+        assert_eq!(told(StoreState::Cold, Closed, false), (Unknown, false));
+        assert_eq!(told(StoreState::Warm, HalfOpen, true), (Unhealthy, true));
+        assert_eq!(told(StoreState::Cold, Open, true), (Unhealthy, true));
+        assert_eq!(told(StoreState::Refused, Open, true), (Unhealthy, true));
+        assert_eq!(told(StoreState::Elsewhere, Closed, false), (Healthy, false));
     }
 
     #[test]

@@ -26,6 +26,7 @@ mod why;
 mod workers;
 
 pub use check::{Check, Finding};
+pub(crate) use expiring::FailedKept;
 pub use fleet::{DatabaseHealth, FleetHealth};
 pub use options::HealthOptions;
 pub use probe::{Health, Probe};

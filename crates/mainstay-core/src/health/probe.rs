@@ -16,8 +16,8 @@ use crate::store::{HealthStore, Provider, Queue, SchemaStatus};
 use super::check::told;
 use super::doctor::OF_THE_SURROUNDINGS;
 use super::{
-    Check, Finding, HealthOptions, HealthReport, StartupState, WorkSeen, connectivity, expiring, leases,
-    overdue, paused, schema, stuck, workers,
+    Check, FailedKept, Finding, HealthOptions, HealthReport, StartupState, WorkSeen, connectivity, expiring,
+    leases, overdue, paused, schema, stuck, workers,
 };
 
 /// What is to be known.
@@ -69,14 +69,14 @@ pub struct Health {
     pub(super) provider: Arc<dyn Provider>,
     pub(super) startup: Option<Arc<StartupState>>,
     pub(super) options: HealthOptions,
-    /// For how long this process keeps failed messages, if not for ever.
-    pub(super) kept: Option<Duration>,
+    /// For how long this process keeps failed messages.
+    pub(super) kept: FailedKept,
 }
 
 impl Health {
     /// Of a database, as anybody sees it.
     pub fn new(provider: Arc<dyn Provider>) -> Self {
-        Self { provider, startup: None, options: HealthOptions::default(), kept: None }
+        Self { provider, startup: None, options: HealthOptions::default(), kept: FailedKept::default() }
     }
 
     /// Of this process and its database.
@@ -86,7 +86,7 @@ impl Health {
     }
 
     /// The same where failed messages are deleted after so long.
-    pub(crate) fn keeping(mut self, kept: Option<Duration>) -> Self {
+    pub(crate) fn keeping(mut self, kept: FailedKept) -> Self {
         self.kept = kept;
         self
     }
@@ -187,9 +187,9 @@ impl Health {
         checks.push(Check::new("leases", finding, held_took));
         let finding = resting.map_or_else(|finding| finding, |topics| paused::judge(&topics));
         checks.push(Check::new("paused", finding, resting_took));
-        if let Some(kept) = self.kept {
-            let (count, took) = self.ask(expiring::count(&*self.provider, kept, options)).await;
-            let finding = count.map_or_else(|finding| finding, |count| expiring::judge(count, options));
+        if self.kept.ends() {
+            let (seen, took) = self.ask(expiring::count(&*self.provider, self.kept, options)).await;
+            let finding = seen.map_or_else(|finding| finding, |seen| expiring::judge(seen, options));
             checks.push(Check::new("expiring", finding, took));
         }
     }

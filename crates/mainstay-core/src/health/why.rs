@@ -55,10 +55,14 @@ pub enum Why {
         #[serde(skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
     },
-    /// It was claimed and given back untouched each time: those who claim it have no handler for its topic.
-    NoHandler {
+    /// It was claimed and given back without an attempt each time: those who claim it have no handler for its topic, or their handler
+    /// puts it off, or they were stopped. Its last error tells which, where whoever gave it back has said so.
+    GivenBack {
         /// How often.
         claims: i64,
+        /// Until when it was put off, if that is still to come.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        until: Option<Timestamp>,
     },
     /// It expired; the next claim fails it.
     Expired {
@@ -200,14 +204,17 @@ fn why(item: &OutboxMessage, lane: &LaneSeen, paused: Option<PausedTopic>, now: 
 /// What keeps it longest comes first: a key that is held needs somebody, a due time only has to pass.
 fn waiting(item: &OutboxMessage, lane: &LaneSeen, now: Timestamp) -> Why {
     let key = item.ordering_key.clone().unwrap_or_default();
-    let given_back = item.generation > 0 && item.attempts == 0 && item.last_error.is_none();
+    let put_off = Some(item.next_attempt_at).filter(|until| *until > now);
+    // A requeue begins with no attempts too, but at once, and keeps the error it failed with.
+    let given_back =
+        item.generation > 0 && item.attempts == 0 && (put_off.is_some() || item.last_error.is_none());
     match (lane.held_by, lane.first) {
         (Some(by), _) => Why::KeyHeld { key, by },
         (None, Some(first)) => Why::KeyBehind { key, first, ahead: lane.ahead },
-        _ if given_back => Why::NoHandler { claims: item.generation },
-        _ if item.next_attempt_at > now => Why::NotDue { until: item.next_attempt_at },
-        _ => match item.expires_at {
-            Some(at) if at <= now => Why::Expired { at },
+        _ if given_back => Why::GivenBack { claims: item.generation, until: put_off },
+        _ => match (put_off, item.expires_at) {
+            (Some(until), _) => Why::NotDue { until },
+            (None, Some(at)) if at <= now => Why::Expired { at },
             _ => Why::Unclaimed { since: item.next_attempt_at },
         },
     }
@@ -215,6 +222,42 @@ fn waiting(item: &OutboxMessage, lane: &LaneSeen, now: Timestamp) -> Why {
 
 fn between(earlier: Timestamp, later: Timestamp) -> String {
     told(Duration::try_from(later.duration_since(earlier)).unwrap_or_default())
+}
+
+/// What is known of it: that nobody has tried it, and why, if that was said.
+fn given_back(
+    item: &OutboxMessage,
+    (claims, until): (i64, Option<Timestamp>),
+    now: Timestamp,
+    worker: &str,
+) -> (String, Option<String>) {
+    let times = if claims == 1 { "once".to_owned() } else { format!("{claims} times") };
+    let begun = format!("it was claimed {times} and given back without an attempt");
+    match (until.map(|until| between(now, until)), &item.last_error) {
+        (Some(left), Some(error)) => (format!("{begun}, put off for {left} more: {error}"), None),
+        (Some(left), None) => (
+            format!(
+                "{begun}, put off for {left} more: its handler asked for that, or a webhook leaves its receiver alone, or whoever claims it \
+                 has no handler for {:?}",
+                item.topic
+            ),
+            Some(format!(
+                "if that goes on, see the log of whoever claims it; if there is no handler, start {worker}"
+            )),
+        ),
+        (None, _) => (
+            format!("{begun}, and nobody has claimed it since"),
+            Some(format!(
+                "whoever had it was stopped, or has no handler for {:?}: start {worker}, or see with `mainstay health` whether workers are busy",
+                item.topic
+            )),
+        ),
+    }
+}
+
+/// A text as one word of a shell, whatever is in it.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
 }
 
 fn in_words(queue: Queue, item: &OutboxMessage, why: &Why, now: Timestamp) -> (String, Option<String>) {
@@ -234,9 +277,15 @@ fn in_words(queue: Queue, item: &OutboxMessage, why: &Why, now: Timestamp) -> (S
         Why::NotDue { until } => (format!("it is not due yet, but in {}", between(now, *until)), None),
         Why::KeyHeld { key, by } => (
             format!("its ordering key {key:?} is held by {by}, which failed"),
-            Some(format!(
-                "mend what made it fail and run `mainstay outbox requeue {by}`, or go on without it: `mainstay outbox release-key {key:?}`"
-            )),
+            Some(match queue {
+                Queue::Inbox => {
+                    "mend what made it fail and requeue it: `mainstay inbox requeue SOURCE ID`".to_owned()
+                }
+                _ => format!(
+                    "mend what made it fail and run `mainstay outbox requeue {by}`, or go on without it: `mainstay outbox release-key {}`",
+                    quoted(key)
+                ),
+            }),
         ),
         Why::KeyBehind { key, first, ahead } => (
             format!("{ahead} of its ordering key {key:?} come first, the first of them {first}"),
@@ -247,16 +296,13 @@ fn in_words(queue: Queue, item: &OutboxMessage, why: &Why, now: Timestamp) -> (S
             let topic = &item.topic;
             (
                 format!("its topic {topic:?} was paused by {by} {} ago{told}", between(*since, now)),
-                Some(format!("when it may go on: `mainstay {} resume {topic}`", queue.as_str())),
+                // Nothing else has a command for it, nor is it paused by one.
+                matches!(queue, Queue::Outbox | Queue::Inbox).then(|| {
+                    format!("when it may go on: `mainstay {} resume {}`", queue.as_str(), quoted(topic))
+                }),
             )
         }
-        Why::NoHandler { claims } => (
-            format!(
-                "it was claimed {claims} times and given back untouched: whoever claims it has no handler for {:?}, or was stopped",
-                item.topic
-            ),
-            Some(format!("start {worker}")),
-        ),
+        Why::GivenBack { claims, until } => given_back(item, (*claims, *until), now, &worker),
         Why::Expired { at } => (
             format!("it expired {} ago; the next claim fails it", between(*at, now)),
             Some(format!("nobody claims from this queue; start {worker}")),
@@ -294,5 +340,62 @@ fn in_words(queue: Queue, item: &OutboxMessage, why: &Why, now: Timestamp) -> (S
             (format!("{text}{}{last}", at(when)), advice)
         }
         Why::Done { at: when } => (format!("it is done{}", at(when)), None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::MessageId;
+
+    fn explained(change: impl FnOnce(&mut OutboxMessage, Timestamp)) -> Explanation {
+        let now: Timestamp = "2026-11-18T00:00:00Z".parse().unwrap();
+        let mut item = OutboxMessage::new(WorkItemId::new(), MessageId::new(), "mail.send".to_owned(), now);
+        item.next_attempt_at = now;
+        change(&mut item, now);
+        Explanation::new(Queue::Outbox, item, LaneSeen::default(), None, now)
+    }
+
+    #[test]
+    fn what_was_given_back_says_what_is_known_of_it() {
+        let minute = Duration::from_secs(60);
+        let told = explained(|item, _| item.generation = 2);
+        assert_eq!(told.why, Why::GivenBack { claims: 2, until: None });
+        let says = "2 times and given back without an attempt, and nobody has claimed it since";
+        assert!(told.summary.ends_with(says), "{}", told.summary);
+        let put_off = explained(|item, now| (item.generation, item.next_attempt_at) = (1, now + minute));
+        for says in ["once and", "1 min more", "its handler asked for that", "no handler for \"mail.send\""] {
+            assert!(put_off.summary.contains(says), "{says}: {}", put_off.summary);
+        }
+        let said = explained(|item, now| {
+            (item.generation, item.next_attempt_at) = (1, now + minute);
+            item.last_error = Some("the receiver is left alone".to_owned());
+        });
+        assert!(said.summary.ends_with("more: the receiver is left alone"), "{}", said.summary);
+        assert_eq!(said.advice, None);
+        // One that was requeued was tried.
+        let requeued = explained(|item, _| {
+            item.generation = 1;
+            item.last_error = Some("no stock".to_owned());
+        });
+        assert!(matches!(requeued.why, Why::Unclaimed { .. }), "{requeued:?}");
+    }
+
+    #[test]
+    fn what_is_advised_can_be_pasted_into_a_shell() {
+        let (now, topic) = (Timestamp::UNIX_EPOCH, "it's; rm -rf $HOME");
+        let item = OutboxMessage::new(WorkItemId::new(), MessageId::new(), topic.to_owned(), now);
+        let paused = |queue| {
+            let paused = PausedTopic::new(topic, now, "alice", None);
+            Explanation::new(queue, item.clone(), LaneSeen::default(), Some(paused), now).advice
+        };
+        let advice = paused(Queue::Inbox).unwrap();
+        assert!(advice.ends_with(r"`mainstay inbox resume 'it'\''s; rm -rf $HOME'`"), "{advice}");
+        assert_eq!(paused(Queue::Timers), None, "there is no such command");
+        let lane = LaneSeen { held_by: Some(item.id), ..LaneSeen::default() };
+        let mut item = item.clone();
+        item.ordering_key = Some("a 'b c".to_owned());
+        let advice = Explanation::new(Queue::Outbox, item, lane, None, now).advice.unwrap();
+        assert!(advice.ends_with(r"`mainstay outbox release-key 'a '\''b c'`"), "{advice}");
     }
 }

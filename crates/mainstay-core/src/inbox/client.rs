@@ -276,7 +276,14 @@ impl Inbox {
     /// Messages of the ledger that match, newest first.
     pub async fn list(&self, filter: &InboxFilter, page: &InboxPage) -> Result<Vec<InboxEntry>> {
         page.validate()?;
-        self.store.list(filter, page).await
+        let found = self.store.list(filter, page).await?;
+        if let Some(last) = &page.after
+            && found.is_empty()
+            && self.store.get(last).await?.is_none()
+        {
+            return Err(Error::page_lost("inbox.list", "after"));
+        }
+        Ok(found)
     }
 
     /// Makes dead messages live again, with all their attempts: ready in the queue if they were there, otherwise free for the next

@@ -228,7 +228,14 @@ impl Jobs {
     /// Runs that match, newest nominal time first, under way or over.
     pub async fn runs(&self, filter: &RunFilter, page: Page) -> Result<Vec<JobRun>> {
         page.validate()?;
-        self.store.runs(filter, page).await
+        let found = self.store.runs(filter, page).await?;
+        if let Some(last) = page.before
+            && found.is_empty()
+            && self.store.run(last).await?.is_none()
+        {
+            return Err(Error::page_lost("job.runs", "before"));
+        }
+        Ok(found)
     }
 
     /// One run.

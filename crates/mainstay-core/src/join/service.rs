@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use crate::error::{ErrorKind, Result};
-use crate::runtime::{LastDone, Lifecycle, Pause, Service, TROUBLE, every};
+use crate::runtime::{LastDone, Lifecycle, Pause, Service, TROUBLE, every, to_the_end};
 use crate::telemetry;
 
 use super::{JoinOptions, JoinRetention, Joins};
@@ -131,6 +131,10 @@ impl Service for JoinGauges {
             telemetry::join_gauges(store, &self.joins.stats().await?);
             Ok(())
         };
-        every((self.interval, &self.last), store, "stats", lifecycle, chore).await
+        to_the_end((self.interval, &self.last), store, "stats", lifecycle, chore).await
+    }
+
+    fn retire(&self) {
+        telemetry::join_gauges(self.joins.store().identifier(), &Default::default());
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use crate::error::Result;
-use crate::runtime::{LastDone, Lifecycle, Service, every};
+use crate::runtime::{LastDone, Lifecycle, Service, to_the_end};
 use crate::telemetry;
 
 use super::Leases;
@@ -37,6 +37,10 @@ impl Service for LeaseGauges {
             telemetry::active_leases(store, self.leases.active().await?);
             Ok(())
         };
-        every((self.interval, &self.last), store, "lease stats", lifecycle, chore).await
+        to_the_end((self.interval, &self.last), store, "lease stats", lifecycle, chore).await
+    }
+
+    fn retire(&self) {
+        telemetry::active_leases(self.leases.store().identifier(), 0);
     }
 }

@@ -201,7 +201,14 @@ impl Operations {
         const LIST: &str = "operation.list";
         validate_limit(LIST, page.limit)?;
         filter.validate(LIST)?;
-        self.store.list(filter, page).await
+        let found = self.store.list(filter, page).await?;
+        if let Some(last) = page.before
+            && found.is_empty()
+            && self.store.get(last).await?.is_none()
+        {
+            return Err(Error::page_lost(LIST, "before"));
+        }
+        Ok(found)
     }
 
     /// The parts of an operation, newest first.

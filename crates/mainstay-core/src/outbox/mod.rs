@@ -12,7 +12,7 @@ mod stats;
 
 pub use client::{EnqueueIn, EnqueueInBlocking, Outbox};
 pub use enqueued::Enqueued;
-pub use export::{ExportPace, ExportedMessage, MessageExport};
+pub use export::{ExportedMessage, MessageExport};
 pub use filter::{MessageFilter, Page};
 pub use message::{Headers, Limits, Message, OnFailure, PreparedMessage, Priority, RESERVED_HEADER, When};
 pub use pause::PausedTopic;

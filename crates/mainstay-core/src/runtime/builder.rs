@@ -8,7 +8,7 @@ use crate::audit::{Audit, AuditRetention};
 use crate::bell::Bell;
 use crate::error::{Error, Result};
 use crate::fanout::Fanout;
-use crate::health::{Health, Watchdog, WatchdogOptions};
+use crate::health::{FailedKept, Health, Watchdog, WatchdogOptions};
 use crate::inbox::Inbox;
 use crate::job::{JobDefinition, Jobs};
 use crate::join::Joins;
@@ -191,7 +191,10 @@ impl MainstayBuilder {
         options.validate()?;
         let operations = Operations::new(self.provider.operations()).with_options(options);
 
-        let failed_kept = self.outbox.retention.and_then(|retention| retention.failed);
+        let failed_kept = FailedKept {
+            outbox: self.outbox.retention.and_then(|retention| retention.failed),
+            inbox: self.inbox.retention.and_then(|retention| retention.dead),
+        };
         let lease_gauges = positive("gauge interval", self.outbox.gauge_interval)?;
         let ends = |name, queue: &Outbox| {
             let (queue, outbox, jobs) = (queue.clone(), outbox.clone(), jobs.clone());

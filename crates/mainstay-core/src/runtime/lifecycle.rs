@@ -20,6 +20,10 @@ pub trait Service: Send + Sync + 'static {
 
     /// Runs until `lifecycle.stopping()` and returns once everything begun is finished.
     async fn run(&self, lifecycle: Lifecycle) -> Result<()>;
+
+    /// This process has nothing more to do with the database: it has left the fleet, or is another's. What is told of it all the time is to be
+    /// taken back.
+    fn retire(&self) {}
 }
 
 /// A service's side of the contract.

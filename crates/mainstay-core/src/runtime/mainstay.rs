@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use crate::audit::Audit;
 use crate::error::Result;
 use crate::fanout::{Fanout, FanoutService};
-use crate::health::{Health, Startup, StartupGuard, StartupState};
+use crate::health::{FailedKept, Health, Startup, StartupGuard, StartupState};
 use crate::inbox::Inbox;
 use crate::job::{JobDefinition, Jobs};
 use crate::join::Joins;
@@ -64,8 +64,8 @@ pub(super) struct Inner {
     pub(super) deploy_schema: bool,
     /// Where it stands, for health.
     pub(super) startup: Arc<StartupState>,
-    /// For how long failed messages are kept, if not for ever.
-    pub(super) failed_kept: Option<Duration>,
+    /// For how long failed messages are kept.
+    pub(super) failed_kept: FailedKept,
 }
 
 impl Mainstay {
@@ -143,8 +143,8 @@ impl Mainstay {
         self.0.startup.get()
     }
 
-    /// For how long failed messages are kept, if not for ever.
-    pub(crate) fn failed_kept(&self) -> Option<Duration> {
+    /// For how long failed messages are kept.
+    pub(crate) fn failed_kept(&self) -> FailedKept {
         self.0.failed_kept
     }
 
@@ -162,6 +162,11 @@ impl Mainstay {
         let dispatchers = [&self.0.outbox_dispatcher, &self.0.inbox_dispatcher];
         let dispatchers = dispatchers.into_iter().flatten().map(|one| Arc::clone(one) as Arc<dyn Service>);
         dispatchers.chain(self.0.services.iter().cloned())
+    }
+
+    /// Takes back what is told of the database all the time: somebody else tells it now, or nobody.
+    pub(crate) fn retire(&self) {
+        self.0.services.iter().for_each(|service| service.retire());
     }
 
     /// What hands messages of the outbox or the inbox to handlers; none without a handler, and for other queues.

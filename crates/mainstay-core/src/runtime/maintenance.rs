@@ -67,6 +67,25 @@ where
     }
 }
 
+/// As [`every`], and once more at the end when there is time for that: what was told last stays told while a database of a fleet rests.
+pub(crate) async fn to_the_end<F, Fut>(
+    timing: (Duration, &LastDone),
+    store: &str,
+    name: &'static str,
+    lifecycle: Lifecycle,
+    chore: F,
+) -> Result<()>
+where
+    F: Fn() -> Fut,
+    Fut: Future<Output = Result<()>>,
+{
+    let hurry = lifecycle.hurrying().clone();
+    every(timing, store, name, lifecycle, &chore).await?;
+    // It is told again with the next turn at the latest.
+    let _untold = hurry.run_until_cancelled(chore()).await;
+    Ok(())
+}
+
 /// Frees messages whose lease has lapsed (OBX-053). Claims take them anyway; this makes them visible as ready.
 #[derive(Debug)]
 pub struct Reaper {
@@ -320,7 +339,11 @@ impl Service for Gauges {
             (self.publish)(store, self.outbox.backlog().await?);
             Ok(())
         };
-        every((self.interval, &self.last), store, "stats", lifecycle, chore).await
+        to_the_end((self.interval, &self.last), store, "stats", lifecycle, chore).await
+    }
+
+    fn retire(&self) {
+        (self.publish)(self.outbox.store().identifier(), OutboxStats::default());
     }
 }
 
@@ -381,6 +404,38 @@ mod tests {
         chore.go.add_permits(1);
         running.ended().await.unwrap();
         assert!(chore.done.load(std::sync::atomic::Ordering::SeqCst));
+    }
+
+    /// Counts how often it publishes.
+    #[derive(Default)]
+    struct Counting(LastDone, std::sync::atomic::AtomicU32);
+
+    #[async_trait::async_trait]
+    impl Service for Counting {
+        fn name(&self) -> &'static str {
+            "counting"
+        }
+
+        async fn run(&self, lifecycle: Lifecycle) -> Result<()> {
+            let publish = || async {
+                self.1.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+                Ok(())
+            };
+            to_the_end((Duration::from_secs(3_600), &self.0), "test", "publish", lifecycle, publish).await
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_published_is_so_once_more_at_the_end() {
+        let counting = Arc::new(Counting::default());
+        let turn = async || {
+            let mut running = crate::runtime::start(Arc::clone(&counting) as Arc<dyn Service>);
+            running.request_finish();
+            running.ended().await.unwrap();
+            counting.1.load(std::sync::atomic::Ordering::SeqCst)
+        };
+        assert_eq!(turn().await, 2, "when it was due, and at the end");
+        assert_eq!(turn().await, 3, "at the end, although it was not due");
     }
 
     #[tokio::test]

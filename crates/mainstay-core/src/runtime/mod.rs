@@ -23,7 +23,7 @@ pub use mainstay::{Mainstay, RunningMainstay};
 pub use maintenance::{
     AuditSweep, Gauges, InboxSweep, OperationSweep, Reaper, RetentionSweep, RunRetention, StalledOperations,
 };
-pub(crate) use maintenance::{LastDone, every};
+pub(crate) use maintenance::{LastDone, every, to_the_end};
 pub use pause::Pause;
 pub(crate) use pause::TROUBLE;
 pub use queue::{InboxBuilder, OutboxBuilder, QueueBuilder};

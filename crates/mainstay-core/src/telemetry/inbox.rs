@@ -5,6 +5,7 @@ use metrics::counter;
 use crate::error::Error;
 use crate::inbox::{BeginAnswer, InboxKey, PreparedIncoming, Received, ReservationEnd, Seen};
 
+use super::labels::SOURCES;
 use super::names;
 
 pub(crate) fn received(store: &str, messages: &[PreparedIncoming], results: &[Received]) {
@@ -20,7 +21,7 @@ pub(crate) fn received(store: &str, messages: &[PreparedIncoming], results: &[Re
             %outcome,
             "received"
         );
-        let source = || key.source().to_owned();
+        let source = || SOURCES.value(key.source());
         counter!(names::RECEIVED, "store" => store.to_owned(), "source" => source(), "outcome" => outcome.as_str())
             .increment(1);
         duplicate(store, key, outcome.is_duplicate(), received.hash_mismatch);
@@ -28,7 +29,7 @@ pub(crate) fn received(store: &str, messages: &[PreparedIncoming], results: &[Re
 }
 
 fn duplicate(store: &str, key: &InboxKey, is_duplicate: bool, hash_mismatch: bool) {
-    let source = || key.source().to_owned();
+    let source = || SOURCES.value(key.source());
     if is_duplicate {
         counter!(names::DUPLICATES, "store" => store.to_owned(), "source" => source()).increment(1);
     }

@@ -10,6 +10,7 @@ mod health;
 mod inbox;
 mod jobs;
 mod joins;
+mod labels;
 mod leases;
 pub mod names;
 #[cfg_attr(not(feature = "otel"), path = "no_otel.rs")]
@@ -23,6 +24,10 @@ mod webhooks;
 /// The upper bounds of all histograms, in seconds: from a millisecond to ten minutes, as handlers and waits take.
 pub const BUCKETS: [f64; 14] =
     [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 120.0, 600.0];
+
+/// What the trace state of a span's parent has when nothing came of what the span stands for, as of a claim that found no work: name and value. A sampler that
+/// does not heed whether a parent is sampled can drop it by that, with what begins within it.
+pub const DISCARDED: (&str, &str) = ("mainstay", "discarded");
 
 pub(crate) use fanout::{
     fanout_administered, fanout_completed, fanout_dispatched, fanout_failed, fanout_known,

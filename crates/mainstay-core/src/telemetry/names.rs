@@ -32,11 +32,11 @@ pub const FAILED: &str = "outbox_failed_messages";
 pub const OLDEST_SECONDS: &str = "mainstay_outbox_oldest_ready_seconds";
 /// Counter, by `action` (cancel, requeue, release-key, pause, resume): what an operator changed.
 pub const ADMINISTERED: &str = "mainstay_outbox_administered_total";
-/// Counter, by `name` and `outcome`: records that the application has written into the audit trail.
+/// Counter, by `outcome`: records that the application has written into the audit trail.
 pub const AUDITED: &str = "mainstay_audit_written_total";
 /// Counter: records of the audit trail that were deleted past their retention.
 pub const AUDIT_PURGED: &str = "mainstay_audit_purged_total";
-/// Counter, by `name`: operations started.
+/// Counter: operations started.
 pub const OPERATIONS_STARTED: &str = "mainstay_operations_started_total";
 /// Counter, by `state` (succeeded, failed, cancelled, stalled): operations ended.
 pub const OPERATIONS_ENDED: &str = "mainstay_operations_ended_total";
@@ -170,7 +170,7 @@ pub const FANOUT_ADMINISTERED: &str = "mainstay_fanout_administered_total";
 pub const WEBHOOK_DELIVERIES: &str = "mainstay_webhook_deliveries_total";
 /// Histogram in seconds, by `route` and `outcome`: how long deliveries to HTTP handlers took.
 pub const WEBHOOK_SECONDS: &str = "mainstay_webhook_delivery_seconds";
-/// Counter, by `route`: messages put off because their receiver is left alone.
+/// Counter, by `route`: messages put off because their receiver is left alone, or has as many deliveries under way as it may have.
 pub const WEBHOOK_PUT_OFF: &str = "mainstay_webhook_put_off_total";
 /// Gauge, by `route`, with `webhooks` as its `store`: whether a receiver is left alone: 0 no, 1 one delivery tries it, 2 yes.
 pub const WEBHOOK_BREAKER: &str = "mainstay_webhook_breaker_state";

@@ -8,6 +8,8 @@ use tracing_opentelemetry::OpenTelemetrySpanExt;
 
 use crate::trace::TraceContext;
 
+use super::DISCARDED;
+
 /// Where OpenTelemetry says that this code stands.
 pub(crate) fn current_context() -> Option<TraceContext> {
     Context::map_current(from_context)
@@ -45,9 +47,11 @@ pub(super) fn failed(span: &Span, why: String) {
 }
 
 /// Nothing happened that is worth a span that has not begun yet. A span can't be taken back; one whose parent is not sampled is dropped by every sampler that heeds its parent.
+/// For those that don't, the parent's state says it.
 pub(super) fn discard(span: &Span) {
     let (trace_id, span_id, _) = TraceContext::root().to_parts();
-    set_parent(span, TraceContext::from_parts(trace_id, span_id, false), None);
+    let state = format!("{}={}", DISCARDED.0, DISCARDED.1);
+    set_parent(span, TraceContext::from_parts(trace_id, span_id, false), Some(&state));
 }
 
 fn from_context(context: &Context) -> Option<TraceContext> {

@@ -10,6 +10,7 @@ use crate::id::{MessageId, OwnerToken, WorkItemId};
 use crate::outbox::{Enqueued, OutboxStats, PreparedMessage};
 use crate::queue::{ClaimBatch, FailureReason, Outcome, Settled, Settlement};
 
+use super::labels::TOPICS;
 use super::names;
 
 pub(crate) fn enqueued(store: &str, messages: &[PreparedMessage], results: &[Enqueued]) {
@@ -41,7 +42,7 @@ pub(super) fn count_added(
         while added.next_if(|(next, _)| next.topic() == topic).is_some() {
             count += 1;
         }
-        counter!(name, "store" => store.to_owned(), "topic" => topic.to_owned()).increment(count);
+        counter!(name, "store" => store.to_owned(), "topic" => TOPICS.value(topic)).increment(count);
     }
 }
 
@@ -149,7 +150,7 @@ fn publish(names: [&'static str; 4], store: &str, stats: &OutboxStats) {
 
 pub(crate) fn no_handler(store: &str, topic: &str, id: WorkItemId, delay: Duration) {
     tracing::warn!(store, topic, work_item = %id, ?delay, "no handler for this topic; put back without counting");
-    counter!(names::NO_HANDLER, "store" => store.to_owned(), "topic" => topic.to_owned()).increment(1);
+    counter!(names::NO_HANDLER, "store" => store.to_owned(), "topic" => TOPICS.value(topic)).increment(1);
 }
 
 /// Where a delivery happens: shared texts, because every message needs them as labels.
@@ -161,7 +162,7 @@ pub(crate) struct Scene {
 
 impl Scene {
     fn labels(&self) -> (SharedString, SharedString) {
-        (Arc::clone(&self.store).into(), Arc::clone(&self.topic).into())
+        (Arc::clone(&self.store).into(), TOPICS.value(&self.topic))
     }
 }
 
@@ -193,7 +194,7 @@ pub(crate) fn handler_ended(scene: &Scene, message: MessageId, outcome: &Outcome
 
 pub(crate) fn claim_lost(store: &str, topic: &str, id: WorkItemId) {
     tracing::warn!(store, topic, work_item = %id, "the claim was lost; its handler is cancelled");
-    counter!(names::CLAIM_LOST, "store" => store.to_owned(), "topic" => topic.to_owned()).increment(1);
+    counter!(names::CLAIM_LOST, "store" => store.to_owned(), "topic" => TOPICS.value(topic)).increment(1);
 }
 
 /// Counted when it is settled, as any other failure.

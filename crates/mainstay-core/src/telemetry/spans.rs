@@ -87,9 +87,10 @@ impl Adding {
         Self(span)
     }
 
-    /// Does a part of it that waits for nothing. Messages that are made ready here and have no trace of their own continue this span's.
-    pub(crate) fn within<T>(&self, part: impl FnOnce() -> T) -> T {
-        self.0.in_scope(part)
+    /// Does a part of it that waits for nothing. Messages that are made ready here and have no trace of their own continue this span's. A part
+    /// that fails is the failure of the whole: one that is refused is never sent.
+    pub(crate) fn within<T>(&self, part: impl FnOnce() -> Result<T>) -> Result<T> {
+        self.0.in_scope(part).inspect_err(|error| failed(&self.0, error))
     }
 
     /// Adds them.

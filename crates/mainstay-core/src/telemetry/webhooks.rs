@@ -53,7 +53,7 @@ pub fn webhook_delivered(store: &str, route: &str, outcome: Delivered, took: Dur
     tracing::debug!(store, route, outcome = outcome.as_str(), ?took, "a delivery has ended");
 }
 
-/// A message was put off, because its receiver is left alone.
+/// A message was put off, because its receiver is left alone, or has no room.
 pub fn webhook_put_off(store: &str, route: &str) {
     counter!(names::WEBHOOK_PUT_OFF, "store" => store.to_owned(), "route" => route.to_owned()).increment(1);
 }

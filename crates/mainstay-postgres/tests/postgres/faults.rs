@@ -14,7 +14,7 @@ use mainstay_core::{ErrorKind, OwnerToken, WorkItemId};
 use mainstay_postgres::{Postgres, PostgresTransaction};
 use mainstay_tests::{FaultProxy, OwnCluster, eventually};
 
-use crate::support::{DEADLINE, Fixture, database};
+use crate::support::{DEADLINE, Fixture, database, somebody_waits};
 
 /// What the workers of a test know.
 #[derive(Default)]
@@ -256,9 +256,7 @@ async fn obx_082_a_deadlock_is_tried_again() {
     rival.query(lock, &[&ids[1]]).await.unwrap();
     let (outbox, handles) = (fixture.outbox.clone(), batch.handles());
     let acks = tokio::spawn(async move { outbox.ack(owner, &handles).await });
-    let waits =
-        "select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
-    eventually(DEADLINE, "the ack waits", async || !admin.query(waits, &[]).await.unwrap().is_empty()).await;
+    eventually(DEADLINE, "the ack waits", async || somebody_waits(&admin).await).await;
     // Now each waits for the other, until the server ends the ack.
     rival.query(lock, &[&ids[0]]).await.unwrap();
     rival.batch_execute("commit").await.unwrap();

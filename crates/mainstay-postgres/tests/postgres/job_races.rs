@@ -11,19 +11,13 @@ use mainstay_core::store::Provider;
 use mainstay_tests::eventually;
 use tokio_postgres::Client;
 
-use crate::support::{DEADLINE, Fixture};
+use crate::support::{DEADLINE, Fixture, somebody_waits};
 
 /// A job that fires every minute and is due since an hour.
 async fn due(client: &Client, jobs: &Jobs, name: &str) {
     jobs.create_or_update(JobDefinition::new(name, "t", "* * * * *")).await.unwrap();
     let back = "update infra.jobs set next_nominal_at = next_nominal_at - interval '1 hour' where name = $1";
     assert_eq!(client.execute(back, &[&name]).await.unwrap(), 1);
-}
-
-/// Whether somebody waits for a lock, in this database.
-async fn somebody_waits(client: &Client) -> bool {
-    let waits = "select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock')";
-    client.query_one(waits, &[]).await.unwrap().get(0)
 }
 
 /// Notes the end of a run in a transaction that is still open while its message is requeued.

@@ -7,8 +7,9 @@ use mainstay_core::outbox::{Message, MessageFilter, Page, Retention};
 use mainstay_core::queue::{ClaimRequest, FailureReason, Outcome, Settlement, Status};
 use mainstay_core::store::{Provider, WaitRequest};
 use mainstay_core::{ErrorKind, OwnerToken};
+use mainstay_tests::eventually;
 
-use crate::support::Fixture;
+use crate::support::{DEADLINE, Fixture, somebody_waits};
 
 #[tokio::test]
 async fn a_message_goes_all_the_way() {
@@ -241,6 +242,45 @@ async fn an_ack_finds_rows_that_have_moved() {
     assert_eq!((stale.changed.len(), stale.stale.len()), (0, 10));
     assert_eq!(fixture.outbox.ack(owner, &claims[10..]).await.unwrap().changed.len(), 10);
     assert_eq!(fixture.open().await, 0);
+}
+
+#[tokio::test]
+async fn an_ack_that_meets_others_ends_each_message_once() {
+    let fixture = Fixture::new().await;
+    let owner = OwnerToken::new();
+    // What somebody else does with the first claim while the ack of all waits for it, and whether the ack has it after that.
+    for (other, had) in [
+        ("select infra.outbox_ack('{owner}', array['{id}']::uuid[])", false),
+        ("select infra.outbox_fail('{owner}', array['{id}']::uuid[])", false),
+        ("select infra.outbox_abandon('{owner}', array['{id}']::uuid[])", false),
+        ("select infra.outbox_renew('{owner}', array['{id}']::uuid[])", true),
+        ("select from infra.outbox where id = '{id}' for update", true),
+    ] {
+        let messages = (0..20).map(|n| Message::new("t", n.to_string())).collect();
+        fixture.outbox.enqueue_many(messages).await.unwrap();
+        let claims = fixture.outbox.claim(&ClaimRequest::new(owner)).await.unwrap().handles();
+        assert_eq!(claims.len(), 20);
+        let client = fixture.database.client().await;
+        let id = claims[0].id().as_uuid();
+        let call = other.replace("{owner}", &owner.as_uuid().to_string()).replace("{id}", &id.to_string());
+        client.batch_execute(&format!("begin; {call}")).await.unwrap();
+        let (outbox, asked) = (fixture.outbox.clone(), claims.clone());
+        let ack = tokio::spawn(async move { outbox.ack(owner, &asked).await.unwrap() });
+        let watcher = fixture.database.client().await;
+        eventually(DEADLINE, "the ack waits", async || somebody_waits(&watcher).await).await;
+        client.batch_execute("commit").await.unwrap();
+        let settled = ack.await.unwrap();
+        assert_eq!(settled.changed.len(), if had { 20 } else { 19 }, "{other}");
+        assert_eq!(settled.changed.contains(&claims[0].id()), had, "{other}");
+        let counts = "select count(*), count(distinct id), count(*) filter (where exists (select from infra.outbox o where o.id = h.id))
+                        from infra.outbox_history h";
+        let row = client.query_one(counts, &[]).await.unwrap();
+        let (rows, ids, both): (i64, i64, i64) = (row.get(0), row.get(1), row.get(2));
+        let abandoned = i64::from(other.contains("abandon"));
+        assert_eq!((rows, ids, both), (20 - abandoned, 20 - abandoned, 0), "{other}");
+        client.batch_execute("truncate infra.outbox, infra.outbox_history").await.unwrap();
+    }
+    fixture.end().await;
 }
 
 #[tokio::test]

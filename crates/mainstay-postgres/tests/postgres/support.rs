@@ -9,6 +9,7 @@ use mainstay_core::queue::{ClaimBatch, ClaimRequest};
 use mainstay_core::store::{OutboxStore, Provider};
 use mainstay_postgres::Postgres;
 use mainstay_tests::{TestDatabase, template_database};
+use tokio_postgres::Client;
 
 /// Long enough for a loaded machine; a condition that holds is seen at once.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
@@ -65,4 +66,10 @@ impl Fixture {
     pub(crate) async fn open(&self) -> u64 {
         self.outbox.stats().await.unwrap().open()
     }
+}
+
+/// Whether somebody waits for a lock, in this database.
+pub(crate) async fn somebody_waits(client: &Client) -> bool {
+    let waits = "select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock')";
+    client.query_one(waits, &[]).await.unwrap().get(0)
 }

@@ -320,7 +320,7 @@ fn ledger_endpoints(all: &mut Endpoints) {
             "getReceived",
             "Look at a received message",
         )
-        .etag()
+        .etag_of_payload()
         .answer::<EntryView>(200, "The message."),
         get,
     );

@@ -22,6 +22,9 @@ use crate::request::{Body, Call, Named, Query};
 const LIST: &str = "jobs";
 const RUNS: &str = "runs";
 
+/// Jobs that are read at once, with their payloads.
+const AT_ONCE: usize = 20;
+
 /// A job to be registered.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -301,7 +304,9 @@ pub(super) fn endpoints(all: &mut Endpoints) {
         list,
     );
     all.add(
-        Endpoint::get("/v1/jobs/{name}", "getJob", "Look at a job").etag().answer::<JobView>(200, "The job."),
+        Endpoint::get("/v1/jobs/{name}", "getJob", "Look at a job")
+            .etag_of_payload()
+            .answer::<JobView>(200, "The job."),
         get,
     );
     all.add(
@@ -342,7 +347,9 @@ pub(super) fn endpoints(all: &mut Endpoints) {
         runs,
     );
     all.add(
-        Endpoint::get("/v1/runs/{id}", "getRun", "Look at a run").etag().answer::<RunView>(200, "The run."),
+        Endpoint::get("/v1/runs/{id}", "getRun", "Look at a run")
+            .etag_of_payload()
+            .answer::<RunView>(200, "The run."),
         run,
     );
     all.add(
@@ -353,15 +360,31 @@ pub(super) fn endpoints(all: &mut Endpoints) {
     );
 }
 
+/// As many as there are, as were asked for, or as fit into one answer with their payloads; and whether there may be more.
+async fn fitting(call: &Call, mut after: Option<String>, limit: u32) -> Result<(Vec<Job>, bool), Problem> {
+    let (mut found, mut bytes): (Vec<Job>, usize) = (Vec::new(), 0);
+    loop {
+        let asked = (limit as usize - found.len()).min(AT_ONCE);
+        let some = call.mainstay.jobs().list(after.as_deref(), asked as u32).await?;
+        let last = some.len() < asked;
+        bytes = some.iter().fold(bytes, |sum, job| sum.saturating_add(job.payload.len()));
+        after = some.last().map(|job| job.name.clone());
+        found.extend(some);
+        if last || found.len() >= limit as usize || bytes > call.shared.limits.answer_bytes() {
+            return Ok((found, !last));
+        }
+    }
+}
+
 async fn list(call: Call, Query(query): Query<JobsQuery>) -> Result<Json<Page<JobView>>, Problem> {
     let limit = query.limit.unwrap_or(page::LIMIT);
     if !(1..=1_000).contains(&limit) {
         return Err(Problem::invalid("limit", format_args!("must be 1 to 1,000, got {limit}")));
     }
     let after = page::read::<String>(LIST, query.cursor.as_deref())?;
-    let found = call.mainstay.jobs().list(after.as_deref(), limit).await?;
+    let (found, more) = fitting(&call, after, limit).await?;
     let shows = call.shows();
-    Ok(Json(Page::of(LIST, limit, found, |one| one.name.clone(), |one| JobView::new(one, shows))))
+    Ok(Json(Page::so_far(LIST, more, found, |one| one.name.clone(), |one| JobView::new(one, shows))))
 }
 
 fn unknown(name: &str) -> Problem {

@@ -266,7 +266,7 @@ pub(super) fn endpoints(all: &mut Endpoints) {
     );
     all.add(
         Endpoint::get("/v1/joins/{id}", "getJoin", "Look at a join")
-            .etag()
+            .etag_of_payload()
             .answer::<JoinView>(200, "The join."),
         get,
     );

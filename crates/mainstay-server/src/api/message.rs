@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use mainstay_core::outbox::{Enqueued, Message, OnFailure, OutboxMessage, When};
 use mainstay_core::{JoinId, MessageId, WorkItemId};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -22,8 +22,9 @@ pub(super) struct NewMessage {
     pub(super) topic: String,
     /// The payload, a text that is kept to the byte. Empty if there is neither this nor `payload_json`.
     payload: Option<String>,
-    /// The payload as any JSON value instead, kept as it was written.
-    #[schema(value_type = Option<Object>)]
+    /// The payload as any JSON value instead, `null` included, kept as it was written.
+    #[serde(default, deserialize_with = "given")]
+    #[schema(value_type = serde_json::Value, required = false)]
     payload_json: Option<Box<RawValue>>,
     /// Where it comes from.
     #[schema(max_length = 255)]
@@ -57,6 +58,11 @@ pub(super) struct NewMessage {
     /// The joins it is a step of.
     #[serde(default)]
     joins: Vec<Uuid>,
+}
+
+/// A value that is there, also when it is `null`: serde would take that for none.
+fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<RawValue>>, D::Error> {
+    Box::<RawValue>::deserialize(deserializer).map(Some)
 }
 
 /// What a failed message does to the rest of its ordering key.
@@ -224,4 +230,22 @@ pub(super) fn ids(items: &[WorkItemId]) -> Vec<Uuid> {
 /// Items.
 pub(super) fn items(ids: &[Uuid]) -> Vec<WorkItemId> {
     ids.iter().copied().map(WorkItemId::from_uuid).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_payload_of_json_is_any_value_as_it_was_written() {
+        let payload = |text: &str| {
+            let message: NewMessage = serde_json::from_str(&format!("{{\"topic\":\"t\"{text}}}")).unwrap();
+            message.into_message().ok().unwrap().prepare(&Default::default()).unwrap().payload().to_owned()
+        };
+        assert_eq!(payload(""), "");
+        assert_eq!(payload(",\"payload_json\":null"), "null");
+        assert_eq!(payload(",\"payload_json\":[ 1,  2 ]"), "[ 1,  2 ]");
+        assert_eq!(payload(",\"payload_json\":7"), "7");
+        assert_eq!(payload(",\"payload\":null"), "");
+    }
 }

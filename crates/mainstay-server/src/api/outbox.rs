@@ -179,7 +179,7 @@ pub(super) fn endpoints(all: &mut Endpoints) {
     );
     all.add(
         Endpoint::get("/v1/outbox/messages/{id}", "getMessage", "Look at a message")
-            .etag()
+            .etag_of_payload()
             .answer::<MessageView>(200, "The message."),
         get,
     );

@@ -213,7 +213,7 @@ async fn stats(call: Call) -> Result<Response, Problem> {
     Ok(Json(&*counts).into_response())
 }
 
-async fn count(mainstay: &Mainstay) -> Result<StatsView, Problem> {
+async fn count(mainstay: &Mainstay) -> mainstay_core::Result<StatsView> {
     let inbox = mainstay.inbox().stats().await?;
     let joins = mainstay.joins().stats().await?;
     Ok(StatsView {

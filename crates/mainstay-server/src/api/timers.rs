@@ -60,7 +60,7 @@ pub(super) fn endpoints(all: &mut Endpoints) {
     );
     all.add(
         Endpoint::get("/v1/timers/{id}", "getTimer", "Look at a timer")
-            .etag()
+            .etag_of_payload()
             .answer::<MessageView>(200, "The timer."),
         get,
     );

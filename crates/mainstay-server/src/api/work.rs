@@ -45,7 +45,7 @@ pub(super) struct ClaimBody {
     /// Not these topics.
     #[serde(default)]
     except_topics: Vec<String>,
-    /// Items at most. Defaults to 10.
+    /// Items at most. Defaults to 10. There are fewer where they would be too much for one answer: four times the largest body of a request.
     #[schema(minimum = 1, maximum = 1000)]
     batch: Option<u32>,
     /// How long the claims hold unless renewed, above 0 and up to a day. Defaults to 30.
@@ -270,6 +270,7 @@ pub(super) fn wait(call: &Call, number: Option<f64>) -> Result<Duration, Problem
     if wait > most {
         return Err(Problem::invalid("wait_seconds", format_args!("must be at most {}", most.as_secs_f64())));
     }
+    call.patience.waits(wait);
     Ok(wait)
 }
 
@@ -284,7 +285,7 @@ async fn claim_within(
     let (mut waiting, mut blocked, mut poll) = (None, Pause::new(BLOCKED), Pause::new(POLL));
     let mut place = None;
     loop {
-        let mut found = claim_once(queue, request).await?;
+        let mut found = claim_once(queue, request, call.shared.limits.answer_bytes()).await?;
         rejected.append(&mut found.rejected);
         let left = deadline.saturating_duration_since(Instant::now());
         if !found.items.is_empty() || left.is_zero() || stop.is_cancelled() {
@@ -315,15 +316,41 @@ async fn claim_within(
     }
 }
 
-/// What was claimed for a client who has hung up meanwhile is given back, and counts as no delivery.
-async fn claim_once(queue: &Outbox, request: &ClaimRequest) -> Result<ClaimBatch, Problem> {
+/// What was claimed for a client who has hung up meanwhile is given back, and counts as no delivery. So is what would be too much for one answer.
+async fn claim_once(queue: &Outbox, request: &ClaimRequest, most: usize) -> Result<ClaimBatch, Problem> {
     let (outbox, owner) = (queue.clone(), request.owner);
     let (queue, request, trace) = (queue.clone(), request.clone(), TraceContext::current());
-    let claiming = async move { TraceContext::within(trace, queue.claim(&request)).await };
+    let claiming = async move {
+        let mut batch = TraceContext::within(trace, queue.claim(&request)).await?;
+        let kept = fitting(batch.items.iter().map(bytes), most);
+        let rest: Vec<_> = batch.items.split_off(kept).iter().map(|item| item.handle).collect();
+        if !rest.is_empty() {
+            let _lapses = queue.release(owner, &rest, None).await;
+        }
+        Ok(batch)
+    };
     let give_back = move |batch: ClaimBatch| async move {
         let _lapses = outbox.release(owner, &batch.handles(), None).await;
     };
     take(claiming, give_back).await
+}
+
+/// How much of an answer an item is, about.
+fn bytes(item: &Claimed) -> usize {
+    let headers: usize = item.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
+    item.payload.len() + item.topic.len() + headers + item.last_error.as_ref().map_or(0, String::len)
+}
+
+/// How many of these fit into so many bytes: one at least, or nobody would ever get it.
+pub(super) fn fitting(sizes: impl Iterator<Item = usize>, most: usize) -> usize {
+    let mut sum = 0_usize;
+    let fits = sizes.take_while(|size| {
+        let first = sum == 0;
+        // An empty one counts, too.
+        sum = sum.saturating_add(size.saturating_add(1));
+        first || sum <= most
+    });
+    fits.count()
 }
 
 /// Somebody who waits, and is no longer waited for once this is dropped.
@@ -495,4 +522,19 @@ fn told(settled: Settled) -> Result<SettledView, Problem> {
         return Err(Problem::new(Kind::ClaimLost, text).with("stale", ids(&settled.stale)));
     }
     Ok(SettledView { changed: ids(&settled.changed), stale: ids(&settled.stale) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fitting;
+
+    #[test]
+    fn an_answer_has_a_bound_and_one_item_at_least() {
+        assert_eq!(fitting([10, 10, 10].into_iter(), 22), 2);
+        assert_eq!(fitting([10, 10, 10].into_iter(), 1_000), 3);
+        assert_eq!(fitting([100, 1].into_iter(), 22), 1, "the first is handed out whatever it is");
+        assert_eq!(fitting([0, 0, 0].into_iter(), 2), 2);
+        assert_eq!(fitting([usize::MAX, usize::MAX].into_iter(), 22), 1);
+        assert_eq!(fitting([].into_iter(), 22), 0);
+    }
 }

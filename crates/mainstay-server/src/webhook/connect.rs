@@ -56,18 +56,23 @@ impl Allowed {
     }
 }
 
-/// Connects, and agrees on TLS where the URL asks for it.
+/// The addresses of a name, as the system knows them.
+pub(super) async fn look_up(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+    Ok(tokio::net::lookup_host((host, port)).await?.collect())
+}
+
+/// Connects, and agrees on TLS where the URL asks for it. The name is looked up once.
 pub(super) async fn connect(
     target: &Target,
     allowed: &Allowed,
     tls: &Arc<ClientConfig>,
     within: Duration,
+    look_up: impl AsyncFnOnce(&str, u16) -> io::Result<Vec<SocketAddr>>,
 ) -> Result<Box<dyn Connection>, NoWay> {
     let began = Instant::now();
-    let mut addresses: Vec<SocketAddr> = tokio::net::lookup_host((target.host.as_str(), target.port))
+    let mut addresses = look_up(&target.host, target.port)
         .await
-        .map_err(|error| unreachable("can't be looked up", &error))?
-        .collect();
+        .map_err(|error| unreachable("can't be looked up", &error))?;
     let mut forbidden = None;
     addresses.retain(|address| {
         let refused = allowed.refuses(address.ip(), target.secure);
@@ -144,36 +149,64 @@ mod tests {
         assert_eq!(refuses(&allowed(&["10.0.0.0/8"], true), "10.1.1.1", false), None);
     }
 
+    fn target(host: &str, port: u16) -> Target {
+        let (host, path) = (host.to_owned(), "/".to_owned());
+        Target { secure: false, authority: host.clone(), host, port, path }
+    }
+
     #[tokio::test]
     async fn the_address_that_a_name_has_is_what_counts() {
-        let tls = client_tls(None).unwrap();
-        let within = Duration::from_secs(5);
-        // A system looks these up as this machine's own; no URL of a route may have them, but a name may lead to them.
-        for host in [
-            "localhost",
-            "127.0.0.1",
-            "127.1",
-            "2130706433",
-            "0x7f000001",
-            "0177.0.0.1",
-            "::1",
-            "::ffff:127.0.0.1",
-        ] {
-            let target = Target {
-                secure: false,
-                host: host.to_owned(),
-                port: 9,
-                authority: host.to_owned(),
-                path: "/".to_owned(),
-            };
-            match connect(&target, &allowed(&[], true), &tls, within).await {
-                Err(NoWay::Forbidden(text)) => assert!(text.contains("loopback"), "{host}: {text}"),
-                // A system need not know all these spellings.
-                Err(NoWay::Unreachable(text)) => {
-                    assert!(text.starts_with("can't be looked up"), "{host}: {text}")
-                }
-                Ok(_) => panic!("{host} was connected to"),
+        let (tls, within) = (client_tls(None).unwrap(), Duration::from_secs(5));
+        for address in ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1", "64:ff9b::7f00:1"] {
+            let answer = SocketAddr::new(address.parse().unwrap(), 9);
+            let name = target("innocent.example", 9);
+            match connect(&name, &allowed(&[], true), &tls, within, async |_, _| Ok(vec![answer])).await {
+                Err(NoWay::Forbidden(text)) => assert!(text.contains("loopback"), "{address}: {text}"),
+                Err(NoWay::Unreachable(text)) => panic!("{address}: {text}"),
+                Ok(_) => panic!("{address} was connected to"),
             }
         }
+        // And as the system has it.
+        let local = connect(&target("localhost", 9), &allowed(&[], true), &tls, within, look_up).await;
+        assert!(matches!(local, Err(NoWay::Forbidden(_))));
+    }
+
+    #[tokio::test]
+    async fn of_several_addresses_only_those_that_are_allowed_are_connected_to() {
+        let (tls, within) = (client_tls(None).unwrap(), Duration::from_secs(5));
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let here = listener.local_addr().unwrap();
+        // First one that is forbidden, at which somebody listens, too: another address of this machine, at the same port.
+        let other = tokio::net::TcpListener::bind(("127.0.0.2", here.port())).await.unwrap();
+        let mixed = vec![other.local_addr().unwrap(), here];
+        let allowed_here = allowed(&["127.0.0.1"], true);
+        let name = target("mixed.example", here.port());
+        let connected = connect(&name, &allowed_here, &tls, within, async |_, _| Ok(mixed)).await;
+        assert!(connected.is_ok());
+        listener.accept().await.unwrap();
+        let reached = tokio::time::timeout(Duration::ZERO, other.accept()).await;
+        assert!(reached.is_err(), "nobody came to the one that is forbidden");
+    }
+
+    #[tokio::test]
+    async fn a_name_that_answers_otherwise_the_next_time_gains_nothing() {
+        let (tls, within) = (client_tls(None).unwrap(), Duration::from_secs(5));
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let here = listener.local_addr().unwrap();
+        let forbidden = SocketAddr::new("127.0.0.2".parse().unwrap(), here.port());
+        let answers = std::sync::Mutex::new(vec![forbidden, here]);
+        let looked_up = async |_: &str, _: u16| Ok(answers.lock().unwrap().pop().into_iter().collect());
+        let (name, allowed) = (target("changing.example", here.port()), allowed(&["127.0.0.1"], true));
+        let first = connect(&name, &allowed, &tls, within, &looked_up).await;
+        assert!(first.is_ok());
+        assert_eq!(
+            answers.lock().unwrap().len(),
+            1,
+            "what was checked is connected to: it is looked up once"
+        );
+        let second = connect(&name, &allowed, &tls, within, &looked_up).await;
+        assert!(matches!(second, Err(NoWay::Forbidden(_))), "each delivery looks anew");
+        let nowhere = connect(&name, &allowed, &tls, within, &looked_up).await;
+        assert!(matches!(nowhere, Err(NoWay::Unreachable(_))), "a name without an address");
     }
 }

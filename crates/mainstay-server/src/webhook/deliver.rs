@@ -13,7 +13,7 @@ use super::route::Route;
 /// Delivers a message. The handler of a route.
 pub(super) async fn deliver(route: &Route, context: Context) -> HandlerResult {
     let store = context.queue().store().identifier();
-    let pass = match route.gate.pass().await {
+    let pass = match route.gate.pass() {
         Ok(pass) => pass,
         Err(pause) => {
             telemetry::webhook_put_off(store, &route.name);

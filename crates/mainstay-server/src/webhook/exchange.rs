@@ -15,7 +15,7 @@ use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::connect::{Allowed, Connection, NoWay, connect};
+use super::connect::{Allowed, Connection, NoWay, connect, look_up};
 use super::retry_after;
 use super::target::Target;
 
@@ -63,7 +63,7 @@ impl Way {
 
     async fn exchange(&self, request: Request<Full<Bytes>>) -> Result<Answer, Trouble> {
         let within = self.connect_timeout.min(self.timeout);
-        let connecting = connect(&self.target, &self.allowed, &self.tls, within);
+        let connecting = connect(&self.target, &self.allowed, &self.tls, within, look_up);
         let connection = match tokio::time::timeout(within, connecting).await {
             Ok(Ok(connection)) => connection,
             Ok(Err(NoWay::Forbidden(text))) => return Err(Trouble::Forbidden(text)),

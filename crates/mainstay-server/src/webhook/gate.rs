@@ -7,62 +7,108 @@ use mainstay_core::breaker::{Breaker, BreakerOptions, BreakerState};
 use mainstay_core::{Error, ErrorKind, telemetry};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// How long a message is put off while another one tries whether the receiver is well again, at least.
-const TRIAL: Duration = Duration::from_millis(100);
+/// How long a message is put off at least: claiming it again and giving it back is work, too.
+const LEAST: Duration = Duration::from_millis(100);
+
+/// How long a delivery takes, as far as is known before there was one.
+const USUALLY: Duration = Duration::from_secs(1);
 
 /// The gate of one route.
 pub(super) struct Gate {
     route: Arc<str>,
     room: Arc<Semaphore>,
-    breaker: Mutex<Breaker>,
-    pause: Duration,
+    concurrency: u32,
+    /// How long a delivery may take.
+    timeout: Duration,
+    state: Mutex<State>,
+}
+
+struct State {
+    breaker: Breaker,
+    /// For how long the receiver was left alone the last time.
+    left_alone: Duration,
+    /// Since when one tries it, if one does.
+    tried_since: Instant,
+    /// How long deliveries take, the latest ones above all.
+    took: Duration,
+    /// When those that were put off for want of room should all have had their turn.
+    turn_at: Instant,
 }
 
 impl Gate {
-    pub(super) fn new(route: Arc<str>, concurrency: usize, failures: u32, options: BreakerOptions) -> Self {
-        let breaker = Breaker::new(options).opening_after(failures);
-        let pause = options.min.max(TRIAL);
-        Self { route, room: Arc::new(Semaphore::new(concurrency)), breaker: Mutex::new(breaker), pause }
+    pub(super) fn new(
+        route: Arc<str>,
+        concurrency: usize,
+        failures: u32,
+        timeout: Duration,
+        options: BreakerOptions,
+    ) -> Self {
+        let now = Instant::now();
+        let state = State {
+            breaker: Breaker::new(options).opening_after(failures),
+            left_alone: options.min,
+            tried_since: now,
+            took: USUALLY.min(timeout),
+            turn_at: now,
+        };
+        let room = Arc::new(Semaphore::new(concurrency));
+        let concurrency = u32::try_from(concurrency).unwrap_or(u32::MAX).max(1);
+        Self { route, room, concurrency, timeout, state: Mutex::new(state) }
     }
 
     /// Tells how it stands, before anything has passed.
     pub(super) fn publish(&self) {
-        telemetry::webhook_breaker(&self.route, self.breaker().state());
+        telemetry::webhook_breaker(&self.route, self.state().breaker.state());
     }
 
-    fn breaker(&self) -> MutexGuard<'_, Breaker> {
-        self.breaker.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for room, and lets a delivery begin. The error says for how long it is to be put off.
+    /// Lets a delivery begin. The error says for how long it is to be put off.
     ///
-    /// A dispatcher begins no more at once than there is room for; those of several databases wait for each other here.
-    pub(super) async fn pass(&self) -> Result<Pass<'_>, Duration> {
-        if let Some(pause) = self.breaker_says(&self.breaker()) {
+    /// A dispatcher begins no more at once than there is room for; those of several databases meet here. Nobody waits: who does keeps a place in
+    /// which another route's message could be delivered.
+    pub(super) fn pass(&self) -> Result<Pass<'_>, Duration> {
+        let mut state = self.state();
+        if let Some(pause) = self.closed_for(&state) {
             return Err(pause);
         }
         // Closed by nobody.
-        let room = Arc::clone(&self.room).acquire_owned().await.ok();
-        let mut breaker = self.breaker();
-        if let Some(pause) = self.breaker_says(&breaker) {
-            return Err(pause);
+        let Ok(room) = Arc::clone(&self.room).try_acquire_owned() else {
+            return Err(self.line_up(&mut state));
+        };
+        let trial = state.breaker.state() == BreakerState::Open;
+        if trial {
+            state.tried_since = Instant::now();
         }
-        let trial = breaker.state() == BreakerState::Open;
-        breaker.tries();
-        telemetry::webhook_breaker(&self.route, breaker.state());
-        Ok(Pass { gate: self, trial, told: false, _room: room })
+        state.breaker.tries();
+        telemetry::webhook_breaker(&self.route, state.breaker.state());
+        Ok(Pass { gate: self, trial, told: false, began: Instant::now(), _room: room })
     }
 
     /// For how long nothing may pass; none if something may.
-    fn breaker_says(&self, breaker: &Breaker) -> Option<Duration> {
-        match breaker.state() {
+    fn closed_for(&self, state: &State) -> Option<Duration> {
+        match state.breaker.state() {
             BreakerState::Closed => None,
-            BreakerState::HalfOpen => Some(self.pause),
+            // Until it is known what comes of the trial, and looked at no more often than while nobody tried.
+            BreakerState::HalfOpen => {
+                let left = self.timeout.saturating_sub(state.tried_since.elapsed());
+                Some(left.min(state.left_alone).max(LEAST))
+            }
             BreakerState::Open => {
-                let left = breaker.retry_at()?.saturating_duration_since(Instant::now());
+                let left = state.breaker.retry_at()?.saturating_duration_since(Instant::now());
                 Some(left).filter(|left| !left.is_zero())
             }
         }
+    }
+
+    /// Until about when it has its turn, behind all others that there was no room for: were all to come back at once, most of them would come in vain.
+    fn line_up(&self, state: &mut State) -> Duration {
+        let now = Instant::now();
+        let turn = state.turn_at.max(now) + state.took / self.concurrency;
+        state.turn_at = turn.min(now + self.timeout);
+        state.turn_at.saturating_duration_since(now).max(LEAST)
     }
 }
 
@@ -72,107 +118,129 @@ pub(super) struct Pass<'a> {
     /// Whether it tries, alone, if the receiver is well again.
     trial: bool,
     told: bool,
-    _room: Option<OwnedSemaphorePermit>,
+    began: Instant,
+    _room: OwnedSemaphorePermit,
 }
 
-impl Pass<'_> {
+impl<'a> Pass<'a> {
+    /// What it tells is about to be noted.
+    fn tells(&mut self) -> MutexGuard<'a, State> {
+        self.told = true;
+        let mut state = self.gate.state();
+        state.took = (3 * state.took + self.began.elapsed()) / 4;
+        state
+    }
+
     /// The receiver works.
     pub(super) fn succeeded(mut self) {
-        self.told = true;
-        let mut breaker = self.gate.breaker();
-        if breaker.succeeded() {
+        let mut state = self.tells();
+        if state.breaker.succeeded() {
             telemetry::webhook_recovered(&self.gate.route);
         }
-        telemetry::webhook_breaker(&self.gate.route, breaker.state());
+        telemetry::webhook_breaker(&self.gate.route, state.breaker.state());
     }
 
     /// The receiver does not work.
     pub(super) fn failed(mut self, why: &str) {
-        self.told = true;
-        let mut breaker = self.gate.breaker();
+        let mut state = self.tells();
         // What began before it opened says nothing new.
-        if breaker.state() != BreakerState::Closed && !self.trial {
+        if state.breaker.state() != BreakerState::Closed && !self.trial {
             return;
         }
-        let (pause, opened) = breaker.failed(&Error::new(ErrorKind::Unavailable, "webhook.deliver", why));
+        let error = Error::new(ErrorKind::Unavailable, "webhook.deliver", why);
+        let (pause, opened) = state.breaker.failed(&error);
+        state.left_alone = pause;
         if opened {
-            telemetry::webhook_left_alone(&self.gate.route, breaker.failures(), pause, why);
+            telemetry::webhook_left_alone(&self.gate.route, state.breaker.failures(), pause, why);
         }
-        telemetry::webhook_breaker(&self.gate.route, breaker.state());
+        telemetry::webhook_breaker(&self.gate.route, state.breaker.state());
     }
 }
 
 impl Drop for Pass<'_> {
     fn drop(&mut self) {
         if self.trial && !self.told {
-            let mut breaker = self.gate.breaker();
-            breaker.tried_in_vain();
-            telemetry::webhook_breaker(&self.gate.route, breaker.state());
+            let mut state = self.gate.state();
+            state.breaker.tried_in_vain();
+            telemetry::webhook_breaker(&self.gate.route, state.breaker.state());
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use futures_util::FutureExt;
-
     use super::*;
 
     fn gate(pause: Duration) -> Gate {
         let mut options = BreakerOptions::default();
         (options.min, options.max) = (pause, pause);
-        Gate::new("r".into(), 2, 3, options)
+        Gate::new("r".into(), 2, 3, Duration::from_secs(30), options)
     }
 
-    async fn open(gate: &Gate) {
+    fn open(gate: &Gate) {
         for _ in 0..3 {
-            gate.pass().await.unwrap_or_else(|_| panic!("it is closed")).failed("down");
+            gate.pass().unwrap_or_else(|_| panic!("it is closed")).failed("down");
         }
     }
 
-    #[tokio::test]
-    async fn after_some_failures_in_a_row_nothing_passes() {
+    #[test]
+    fn after_some_failures_in_a_row_nothing_passes() {
         let gate = gate(Duration::from_secs(60));
-        gate.pass().await.unwrap_or_else(|_| panic!("it is closed")).failed("down");
-        gate.pass().await.unwrap_or_else(|_| panic!("it is closed")).succeeded();
-        open(&gate).await;
-        let pause = gate.pass().await.err().unwrap();
+        gate.pass().unwrap_or_else(|_| panic!("it is closed")).failed("down");
+        gate.pass().unwrap_or_else(|_| panic!("it is closed")).succeeded();
+        open(&gate);
+        let pause = gate.pass().err().unwrap();
         assert!(pause <= Duration::from_secs(60) && pause > Duration::from_secs(20), "{pause:?}");
     }
 
-    #[tokio::test]
-    async fn one_alone_tries_and_its_word_counts() {
+    #[test]
+    fn one_alone_tries_and_its_word_counts() {
         let gate = gate(Duration::from_nanos(1));
-        open(&gate).await;
-        let trial = gate.pass().await.unwrap_or_else(|_| panic!("the pause is over"));
-        assert_eq!(gate.pass().await.err(), Some(TRIAL), "the others wait for what it says");
+        open(&gate);
+        let trial = gate.pass().unwrap_or_else(|_| panic!("the pause is over"));
+        assert_eq!(gate.pass().err(), Some(LEAST), "the others wait for what it says");
         drop(trial);
         // Dropped without a word: the next one tries.
-        gate.pass().await.unwrap_or_else(|_| panic!("nobody tries")).failed("still down");
-        assert_eq!(gate.breaker().failures(), 4);
-        gate.pass().await.unwrap_or_else(|_| panic!("the pause is over")).succeeded();
-        assert_eq!(gate.breaker().state(), BreakerState::Closed);
-        let (one, other) = (gate.pass().await, gate.pass().await);
+        gate.pass().unwrap_or_else(|_| panic!("nobody tries")).failed("still down");
+        assert_eq!(gate.state().breaker.failures(), 4);
+        gate.pass().unwrap_or_else(|_| panic!("the pause is over")).succeeded();
+        assert_eq!(gate.state().breaker.state(), BreakerState::Closed);
+        let (one, other) = (gate.pass(), gate.pass());
         assert!(one.is_ok() && other.is_ok());
     }
 
-    #[tokio::test]
-    async fn what_began_before_it_opened_does_not_prolong_the_pause() {
+    #[test]
+    fn what_began_before_it_opened_does_not_prolong_the_pause() {
         let gate = gate(Duration::from_secs(60));
-        let early = gate.pass().await.unwrap_or_else(|_| panic!("it is closed"));
-        open(&gate).await;
+        let early = gate.pass().unwrap_or_else(|_| panic!("it is closed"));
+        open(&gate);
         early.failed("down");
-        assert_eq!(gate.breaker().failures(), 3);
+        assert_eq!(gate.state().breaker.failures(), 3);
     }
 
-    #[tokio::test]
-    async fn no_more_than_there_is_room_for_pass_at_once() {
+    #[test]
+    fn while_one_tries_the_others_are_put_off_for_as_long_as_it_may_take() {
+        let mut options = BreakerOptions::default();
+        (options.min, options.max) = (Duration::from_nanos(1), Duration::from_secs(3_600));
+        let gate = Gate::new("r".into(), 2, 1, Duration::from_secs(30), options);
+        gate.pass().unwrap_or_else(|_| panic!("it is closed")).failed("down");
+        // As after a long time of trouble.
+        gate.state().left_alone = Duration::from_secs(600);
+        let _trial = gate.pass().unwrap_or_else(|_| panic!("the pause is over"));
+        let pause = gate.pass().err().unwrap();
+        assert!(pause <= Duration::from_secs(30) && pause > Duration::from_secs(10), "{pause:?}");
+    }
+
+    #[test]
+    fn who_finds_no_room_is_put_off_behind_those_before_him() {
         let gate = gate(Duration::from_secs(60));
-        let _one = gate.pass().await;
-        let other = gate.pass().await;
-        let mut third = std::pin::pin!(gate.pass());
-        assert!(third.as_mut().now_or_never().is_none());
+        let (_one, other) = (gate.pass(), gate.pass());
+        let pauses: Vec<_> = (0..1_000).map(|_| gate.pass().err().unwrap()).collect();
+        assert!(pauses.is_sorted() && pauses[0] >= LEAST, "{:?}", pauses[0]);
+        // A second each, two at once.
+        assert!(pauses[9] >= Duration::from_secs(3), "{:?}", pauses[9]);
+        assert!(pauses[999] <= Duration::from_secs(30), "{:?}", pauses[999]);
         drop(other);
-        assert!(third.await.is_ok());
+        assert!(gate.pass().is_ok());
     }
 }

@@ -82,6 +82,13 @@ impl Webhooks {
         self.routes.is_empty()
     }
 
+    /// Handlers that all routes together can keep busy, with some to spare for Mainstay's own topics. A fleet should have as many at least: the handlers of
+    /// its databases are counted together, and routes whose receivers are slow would leave none for the others.
+    pub fn handlers_at_once(&self) -> usize {
+        let most: usize = self.routes.iter().map(|route| route.concurrency).sum();
+        (most + OTHERS).min(100_000)
+    }
+
     /// Makes the routes handlers of a Mainstay. Topics without a handler there are left to others. At a stop, deliveries may go on for
     /// `grace`.
     pub fn register(&self, mainstay: MainstayBuilder, grace: Duration) -> MainstayBuilder {

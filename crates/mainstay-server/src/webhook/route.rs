@@ -212,6 +212,7 @@ impl Route {
                 Arc::clone(&name),
                 options.concurrency,
                 options.breaker_failures,
+                options.timeout,
                 options.breaker,
             ),
             name,

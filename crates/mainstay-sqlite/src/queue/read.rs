@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use mainstay_core::outbox::{MessageFilter, OutboxMessage, OutboxStats, Page, TopicStats};
-use mainstay_core::queue::{FailureReason, Status};
+use mainstay_core::queue::Status;
 use mainstay_core::{MessageId, OwnerToken, WorkItemId};
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::types::Value;
+use rusqlite::{Connection, OptionalExtension, Row, params_from_iter};
 
 use crate::error::Fault;
 use crate::statements::Statements;
@@ -34,21 +35,22 @@ pub(crate) fn list(
     // A blob longer than any id, and so above all of them.
     let before = page.before.map_or_else(|| vec![0xff; 17], |id| id.as_uuid().as_bytes().to_vec());
     let mut statement = connection.prepare_cached(&sql.list)?;
-    let found = statement.query_map(
-        params![
-            before,
-            filter.topic,
-            filter.status.map(Status::code),
-            filter.reason.map(FailureReason::as_str),
-            filter.correlation_id,
-            filter.settled_after.map(micros),
-            filter.settled_before.map(micros),
-            page.limit,
-            filter.without_payloads,
-        ],
-        message_from,
-    )?;
+    let page_of = [page.limit.into(), filter.without_payloads.into()];
+    let arguments = [before.into()].into_iter().chain(conditions(filter)).chain(page_of);
+    let found = statement.query_map(params_from_iter(arguments), message_from)?;
     Ok(found.collect::<Result<_, _>>()?)
+}
+
+/// What a filter asks for, in the order in which every statement that takes one has it.
+pub(super) fn conditions(filter: &MessageFilter) -> [Value; 6] {
+    [
+        filter.topic.clone().into(),
+        filter.status.map(Status::code).into(),
+        filter.reason.map(|reason| reason.as_str().to_owned()).into(),
+        filter.correlation_id.clone().into(),
+        filter.settled_after.map(micros).into(),
+        filter.settled_before.map(micros).into(),
+    ]
 }
 
 pub(super) fn message_from(row: &Row<'_>) -> rusqlite::Result<OutboxMessage> {
@@ -106,7 +108,10 @@ pub(crate) fn backlog(connection: &Connection, sql: &Statements) -> Result<Outbo
         stats.lapsed += count(row, 4)?;
         let since: Option<i64> = row.get(5)?;
         topic.oldest_ready = since.map(age);
-        oldest = oldest.into_iter().chain(since).min();
+        // What somebody has paused is not late.
+        let paused: bool = row.get(6)?;
+        let late = since.filter(|_| !paused);
+        oldest = oldest.into_iter().chain(late).min();
     }
     let mut failed = connection.prepare_cached(&sql.stats_failed)?;
     let mut rows = failed.query([])?;

@@ -95,8 +95,13 @@ pub(super) fn fill(template: &str, names: &Names) -> String {
     render(&template.replace("{{schema:nested}}", &schema), names)
 }
 
-/// What a procedure says that does more than its caller may do by itself with the tables it names. Babelfish takes no such clause, and asks for no such right.
-const AS_OWNER: &str = "WITH EXECUTE AS OWNER";
+/// What procedures say that Babelfish does not take, and what they say there. To act as the owner is for what its caller may not do with the tables it names; Babelfish asks for no
+/// such right. A time with an offset can't be given there as a text, or as a time without one.
+const ELSEWHERE: [(&str, &str); 2] =
+    [("WITH EXECUTE AS OWNER", ""), ("DATETIMEOFFSET(6) = NULL", "DATETIME2(6) = NULL")];
+
+/// What holds on Babelfish alone.
+pub(super) const ON_BABELFISH: &str = "SERVERPROPERTY(N'BabelfishVersion') IS NOT NULL";
 
 /// A procedure: its name with quotes, and the statement that makes it.
 pub(super) struct Procedure {
@@ -105,9 +110,16 @@ pub(super) struct Procedure {
 }
 
 impl Procedure {
-    /// One that takes a table, or has an apostrophe in its name, can't be altered on every engine, so it is made anew.
+    /// One that takes a table, or has an apostrophe in its name, can't be altered on Babelfish, so it is made anew there. Elsewhere it is altered like all others, and whoever may
+    /// execute it may do so still.
     fn is_made_anew(&self) -> bool {
         self.text.contains(" READONLY") || self.name.contains('\'')
+    }
+
+    /// Whether it is for other procedures alone: nobody needs a right to execute it.
+    pub(super) fn is_internal(&self) -> bool {
+        let comment = self.text.split("ALTER PROCEDURE").next().unwrap_or_default();
+        comment.contains("-- Internal:")
     }
 
     /// Its name as the catalog has it, in lower case.
@@ -116,11 +128,22 @@ impl Procedure {
         name.replace("\"\"", "\"").to_lowercase()
     }
 
+    /// The batches that make it, where it is there or not.
+    pub(super) fn making(&self, is_there: bool, on_babelfish: bool) -> Vec<String> {
+        match is_there {
+            false => vec![self.creation()],
+            true if on_babelfish && self.is_made_anew() => vec![self.preparation(), self.creation()],
+            true => vec![self.preparation(), self.definition()],
+        }
+    }
+
     /// What makes sure that it is there to be altered, or not there to be made.
     pub(super) fn preparation(&self) -> String {
         let name = nested(&self.name);
         match self.is_made_anew() {
-            true => format!("IF OBJECT_ID(N'{name}', N'P') IS NOT NULL EXEC(N'DROP PROCEDURE {name}');"),
+            true => format!(
+                "IF {ON_BABELFISH} AND OBJECT_ID(N'{name}', N'P') IS NOT NULL EXEC(N'DROP PROCEDURE {name}');"
+            ),
             false => format!(
                 "IF OBJECT_ID(N'{name}', N'P') IS NULL EXEC(N'CREATE PROCEDURE {name} AS BEGIN SET NOCOUNT ON; END');"
             ),
@@ -130,26 +153,43 @@ impl Procedure {
     /// What makes it after its preparation.
     pub(super) fn definition(&self) -> String {
         match self.is_made_anew() {
-            true => self.creation(),
-            false => as_owner(self.text.clone()),
+            true => {
+                let absent = format!("OBJECT_ID(N'{}', N'P') IS NULL", nested(&self.name));
+                let create = format!(
+                    "IF {absent} SET @Text = STUFF(@Text, CHARINDEX(N'ALTER PROCEDURE', @Text), 5, N'CREATE');"
+                );
+                composed(&self.text, &[create])
+            }
+            false => as_taken(&self.text),
         }
     }
 
     /// What makes it where it is not there.
     pub(super) fn creation(&self) -> String {
-        as_owner(self.text.replacen("ALTER PROCEDURE", "CREATE PROCEDURE", 1))
+        as_taken(&self.text.replacen("ALTER PROCEDURE", "CREATE PROCEDURE", 1))
     }
 }
 
-/// The statement that makes a procedure, as far as the server takes it.
-fn as_owner(text: String) -> String {
-    if !text.contains(AS_OWNER) {
-        return text;
+/// The statement that makes a procedure, as the server takes it.
+fn as_taken(text: &str) -> String {
+    match ELSEWHERE.iter().any(|(words, _)| text.contains(words)) {
+        true => composed(text, &[]),
+        false => text.to_owned(),
     }
-    format!(
-        "DECLARE @Text NVARCHAR(MAX) = N'{}';\nIF SERVERPROPERTY(N'BabelfishVersion') IS NOT NULL SET @Text = REPLACE(@Text, N'{AS_OWNER}', N'');\nEXEC(@Text);",
-        nested(&text)
-    )
+}
+
+/// The same, put together by the server with these changes.
+fn composed(text: &str, changes: &[String]) -> String {
+    let mut batch = format!("DECLARE @Text NVARCHAR(MAX) = N'{}';\n", nested(text));
+    for (words, instead) in ELSEWHERE.iter().filter(|(words, _)| text.contains(words)) {
+        batch.push_str(&format!("IF {ON_BABELFISH} SET @Text = REPLACE(@Text, N'{words}', N'{instead}');\n"));
+    }
+    for change in changes {
+        batch.push_str(change);
+        batch.push('\n');
+    }
+    batch.push_str("EXEC(@Text);");
+    batch
 }
 
 pub(super) fn procedures(names: &Names) -> Vec<Procedure> {

@@ -3,3 +3,4 @@
 mod pool;
 mod server;
 mod tls;
+mod transaction;

@@ -143,3 +143,30 @@ async fn so_can_one_that_a_handler_holds_on_to() {
     server.ended.wait_for(|ended| *ended == 1).await.unwrap();
     assert_eq!(lease.query("test", &step()).await.unwrap_err().kind(), ErrorKind::Unavailable);
 }
+
+#[tokio::test]
+async fn a_statement_that_a_busy_server_did_not_begin_with_is_asked_again_on_another_connection() {
+    let busy = vec![Reply::Error(40501), Reply::Error(10928), Reply::Number(5)];
+    let server = Server::start(busy).await;
+    assert_eq!(read(&server.pool(1).run("test", &step()).await.unwrap()), 5);
+    assert_eq!(server.opened(), 3);
+    let busier = Server::start(vec![Reply::Error(40613); 9]).await;
+    let error = busier.pool(1).run("test", &step()).await.unwrap_err();
+    assert_eq!((error.kind(), error.is_retryable(), busier.opened()), (ErrorKind::Unavailable, true, 3));
+    // Whether this was done, nobody knows.
+    let unclear = Server::start(vec![Reply::Error(40197), Reply::Number(6)]).await;
+    assert_eq!(unclear.pool(1).run("test", &step()).await.unwrap_err().kind(), ErrorKind::Unavailable);
+}
+
+#[tokio::test]
+async fn no_connection_waits_for_locks_without_end() {
+    let mut server = Server::start(vec![Reply::Number(1)]).await;
+    let pool = server.pool(2);
+    pool.run("test", &step()).await.unwrap();
+    let sent = server.settings.recv().await.unwrap();
+    assert!(sent.ends_with(&wide("SET LOCK_TIMEOUT 30000")));
+    // The application's own client waits as long as the application wants.
+    pool.open_one("test").await.unwrap();
+    server.settings.recv().await.unwrap();
+    assert!(server.settings.recv().await.unwrap().ends_with(&wide("SET LOCK_TIMEOUT -1")));
+}

@@ -15,6 +15,9 @@ use crate::pool::{Connections, PoolOptions};
 use crate::rows::{Reader, Row};
 use crate::url::Target;
 
+/// What a batch that sets something for its connection begins with.
+const SETTING: &str = "SET LOCK_TIMEOUT";
+
 /// What is said to a login.
 #[derive(Debug, Clone)]
 pub(super) enum Welcome {
@@ -47,6 +50,8 @@ pub(super) struct Server {
     /// Logins, as they were sent.
     pub(super) logins: mpsc::UnboundedReceiver<Vec<u8>>,
     pub(super) queries: mpsc::UnboundedReceiver<Vec<u8>>,
+    /// What connections set for themselves.
+    pub(super) settings: mpsc::UnboundedReceiver<Vec<u8>>,
 }
 
 /// What a connection of the server goes by.
@@ -57,6 +62,7 @@ struct Script {
     tls: Option<Arc<ServerConfig>>,
     logins: mpsc::UnboundedSender<Vec<u8>>,
     queries: mpsc::UnboundedSender<Vec<u8>>,
+    settings: mpsc::UnboundedSender<Vec<u8>>,
 }
 
 impl Server {
@@ -76,12 +82,14 @@ impl Server {
         let (opened, (ended, watched)) = (Arc::new(AtomicUsize::new(0)), watch::channel(0));
         let (login_sent, logins) = mpsc::unbounded_channel();
         let (query_sent, queries) = mpsc::unbounded_channel();
+        let (setting_sent, settings) = mpsc::unbounded_channel();
         let script = Script {
             welcomes: Arc::new(std::sync::Mutex::new(welcomes.into_iter())),
             replies: Arc::new(std::sync::Mutex::new(replies.into_iter())),
             tls,
             logins: login_sent,
             queries: query_sent,
+            settings: setting_sent,
         };
         let count = Arc::clone(&opened);
         tokio::spawn(async move {
@@ -95,7 +103,7 @@ impl Server {
                 });
             }
         });
-        Self { port, opened, ended: watched, logins, queries }
+        Self { port, opened, ended: watched, logins, queries, settings }
     }
 
     /// A pool of connections without encryption.
@@ -262,6 +270,11 @@ async fn converse(mut line: Line, script: Script) -> std::io::Result<()> {
                     Welcome::Error(number) => line.answer(&error(number)).await?,
                     Welcome::Silence => {}
                 }
+            }
+            // A setting: none of the test's queries.
+            _ if body.windows(SETTING.len() * 2).any(|part| part == wide(SETTING)) => {
+                let _ = script.settings.send(body);
+                line.answer(&done(0)).await?;
             }
             _ => {
                 let _ = script.queries.send(body);

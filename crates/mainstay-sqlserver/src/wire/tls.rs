@@ -100,3 +100,32 @@ async fn a_token_goes_in_place_of_a_password_and_over_an_encrypted_connection() 
     let has = |part: Vec<u8>| login.windows(part.len()).any(|window| window == part);
     assert!(has(wide("a-token-of-a-directory")) && !has(wide("user")));
 }
+
+#[tokio::test]
+async fn every_connection_has_a_token_of_its_own() {
+    let (config, pem) = certificate();
+    let mut server = Server::start_with(Vec::new(), vec![Reply::NumberAndEnd(1)], Some(config)).await;
+    let mut holder = target(&server, "localhost", "");
+    holder.trust = Trust::Pem(pem);
+    let asked = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let ask = move || {
+        let place = asked.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        async move {
+            match place {
+                2 => Err(mainstay_core::Error::new(ErrorKind::Unavailable, "token", "nobody is in")),
+                place => Ok(format!("token-{place}")),
+            }
+        }
+    };
+    holder.login = Some(Login::Tokens(crate::token::Tokens::new(ask)));
+    let connections = pool(&holder, 1, None);
+    connections.run("test", &step()).await.unwrap();
+    server.ended.wait_for(|ended| *ended == 1).await.unwrap();
+    connections.open_one("test").await.unwrap();
+    for token in ["token-0", "token-1"] {
+        let (login, token) = (server.logins.recv().await.unwrap(), wide(token));
+        assert!(login.windows(token.len()).any(|part| part == token));
+    }
+    let error = connections.open_one("test").await.err().unwrap();
+    assert!(error.is_retryable() && error.message().contains("nobody is in"), "{error}");
+}

@@ -22,8 +22,10 @@ Examples:
   mainstay config check --config /etc/mainstay/mainstay.toml
   mainstay config check --json | jq -r '.settings[] | \"\\(.name)=\\(.value) (\\(.from))\"'
 
-Reads everything as the program would, tells all that is wrong with it at once, and prints the settings that count with where each comes
-from. No password and no token is shown, and no database is asked; `mainstay health` does that. The exit code is 2 if something is wrong.";
+Reads everything as the program would, tells all that is wrong with it at once, and prints the
+settings that count with where each comes from, [serve] and [telemetry] included. No password and
+no token is shown, and no database is asked; `mainstay health` does that. The exit code is 2 if
+something is wrong.";
 
 /// The variables that the program reads, beside those of tests and builds.
 const VARIABLES: [&str; 11] = [
@@ -60,7 +62,10 @@ impl Problem {
     }
 
     fn of(place: &str, failure: &Failure) -> Self {
-        let problem = Self::new(place, redact(&failure.in_words()));
+        let told = redact(&failure.in_words());
+        // Which part it is about is said by the place.
+        let told = told.strip_prefix(&format!("{place} is not valid: ")).unwrap_or(&told).to_owned();
+        let problem = Self::new(place, told);
         match failure.advice() {
             Some(hint) => problem.hint(redact(hint)),
             None => problem,
@@ -86,17 +91,23 @@ pub(super) fn run(flags: Flags) -> anyhow::Result<ExitCode> {
         Some(text) => mending::read::<File>(text, &shown),
         None => (Some(File::default()), Vec::new()),
     };
+    let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    let mut notes: Vec<_> = unknown_variables(names).collect();
     // What could not be read at all says nothing of what counts.
     let mut found = Vec::new();
     if let Some(file) = file {
         found = effective::collect(&flags, &file, &shown);
         match Settings::of(flags, file) {
-            Ok(settings) => problems.extend(values(&settings)),
+            Ok(settings) => {
+                // What a pool or a timer of a provider needs to be there; nothing in it is asked.
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+                let (wrong, told) = runtime.block_on(values(&settings));
+                problems.extend(wrong);
+                notes.extend(told);
+            }
             Err(failure) => problems.push(Problem::of("settings", &failure)),
         }
     }
-    let notes: Vec<_> =
-        unknown_variables(std::env::vars_os().filter_map(|(name, _)| name.into_string().ok())).collect();
     let file = text.is_some().then_some(&shown);
     if json {
         output::json(&json!({ "file": file, "problems": problems, "notes": notes, "settings": found }))?;
@@ -106,22 +117,34 @@ pub(super) fn run(flags: Flags) -> anyhow::Result<ExitCode> {
     Ok(if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(failure::USAGE) })
 }
 
-/// What is wrong with values that could be read.
-fn values(settings: &Settings) -> Vec<Problem> {
-    let mut problems = Vec::new();
+/// What is wrong with values that could be read, and what else there is to tell of them.
+async fn values(settings: &Settings) -> (Vec<Problem>, Vec<String>) {
+    let (mut problems, mut notes) = (Vec::new(), Vec::new());
     let mut check = |place: &str, checked: Result<(), Failure>| {
         if let Err(failure) = checked {
             problems.push(Problem::of(place, &failure));
         }
     };
     check("log", crate::log::check(settings.log_filter(true)));
+    let names = settings.names();
     check("database", settings.database().map(drop));
-    let names = settings.names().map(drop);
-    check("schema, outbox_table", names.map_err(|error| Failure::usage(error.message())));
+    check("schema, outbox_table", names.as_ref().map(drop).map_err(|error| Failure::usage(error.message())));
     check("[serve]", crate::commands::serve::settings::check(&settings.serve));
+    match crate::otlp::check(settings.telemetry.clone()) {
+        Ok(unheeded) => notes.extend(unheeded),
+        Err(failure) => check("[telemetry]", Err(failure)),
+    }
+    if let (Ok(Some(database)), Ok(names)) = (settings.database(), names)
+        && let Err(error) = database.check(names).await
+    {
+        match error.downcast_ref::<Failure>() {
+            Some(failure) => problems.push(Problem::of("database", failure)),
+            None => problems.push(Problem::new("database", failure::in_a_line(&error).1)),
+        }
+    }
     let fleet = settings.fleet(None);
     match fleet {
-        Ok(Some(path)) => match crate::commands::stores::troubles(&path, settings) {
+        Ok(Some(path)) => match crate::commands::stores::troubles(&path, settings).await {
             Ok(troubles) => problems.extend(
                 troubles
                     .into_iter()
@@ -135,7 +158,7 @@ fn values(settings: &Settings) -> Vec<Problem> {
         Ok(None) => {}
         Err(failure) => problems.push(Problem::of("fleet", &failure)),
     }
-    problems
+    (problems, notes)
 }
 
 /// Variables that look as if they were meant for the program, and that it does not read. They do no harm, so they are only told.

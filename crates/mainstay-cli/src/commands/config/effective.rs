@@ -1,9 +1,13 @@
 //! The settings that count, and where each comes from. Nothing secret: a database without its password, tokens by their names.
 
+use std::collections::BTreeMap;
+
+use mainstay::otlp::OtlpOptions;
 use serde::Serialize;
 
 use crate::cli::Flags;
 use crate::database::Database;
+use crate::redact::redact;
 use crate::settings::File;
 use crate::user;
 
@@ -54,7 +58,55 @@ pub(super) fn collect(flags: &Flags, file: &File, shown: &str) -> Vec<Effective>
         }
     }
     found.extend(serve(file, shown));
+    found.extend(telemetry(file, shown));
     found
+}
+
+/// What stands in `[telemetry]`, and what the environment says instead. Of headers and attributes only the names: the values may be secret.
+fn telemetry(file: &File, shown: &str) -> Vec<Effective> {
+    let of_file = file.telemetry.clone().unwrap_or_default();
+    let in_file = told(&of_file);
+    let Ok((options, _)) = of_file.with_environment() else {
+        // What is wrong is told as that.
+        return in_file
+            .into_iter()
+            .map(|(name, value)| Effective { name, value, from: shown.to_owned() })
+            .collect();
+    };
+    let from =
+        |name: &str, value: &str| match in_file.iter().any(|(known, said)| known == name && said == value) {
+            true => shown.to_owned(),
+            false => "OTEL_…".to_owned(),
+        };
+    let counts = told(&options);
+    counts.into_iter().map(|(name, value)| Effective { from: from(&name, &value), name, value }).collect()
+}
+
+fn told(options: &OtlpOptions) -> Vec<(String, String)> {
+    let names = |map: &BTreeMap<String, String>| {
+        let names: Vec<_> = map.keys().map(String::as_str).collect();
+        (!names.is_empty()).then(|| names.join(", "))
+    };
+    let number = |number: Option<f64>| number.map(|number| number.to_string());
+    let flag = |flag: Option<bool>| flag.map(|on| on.to_string());
+    let all = [
+        ("endpoint", options.endpoint.clone()),
+        ("traces_endpoint", options.traces_endpoint.clone()),
+        ("metrics_endpoint", options.metrics_endpoint.clone()),
+        ("headers", names(&options.headers)),
+        ("certificate", options.certificate.as_ref().map(|path| path.display().to_string())),
+        ("timeout_seconds", number(options.timeout_seconds)),
+        ("service_name", options.service_name.clone()),
+        ("resource_attributes", names(&options.resource_attributes)),
+        ("sampler", options.sampler.clone()),
+        ("sampler_argument", number(options.sampler_argument)),
+        ("traces", flag(options.traces)),
+        ("metrics", flag(options.metrics)),
+        ("metric_interval_seconds", number(options.metric_interval_seconds)),
+    ];
+    // An endpoint may have a password in it, where none belongs.
+    let shown = all.into_iter().filter_map(|(name, value)| Some((name, redact(&value?))));
+    shown.map(|(name, value)| (format!("telemetry.{name}"), value)).collect()
 }
 
 /// What stands in `[serve]`, and what the environment says instead. The default of each is in the reference.

@@ -33,20 +33,24 @@ pub(super) fn read<T: DeserializeOwned>(text: &str, place: &str) -> (Option<T>, 
 }
 
 /// The message without a value in it.
-fn told(message: &str) -> String {
+pub(crate) fn told(message: &str) -> String {
     let first = message.lines().next().unwrap_or_default();
-    match first.split_once(", expected") {
-        // "unknown field `x`": the name is the key's, and what is expected is told by the nearest of them.
-        Some((unknown, _)) if unknown.starts_with("unknown field") => unknown.replace("field", "key"),
-        Some((_, expected)) if first.starts_with("invalid") => {
+    // "unknown field `x`": the name is the key's, and what is expected is told by the nearest of them.
+    if let Some(rest) = first.strip_prefix("unknown field ") {
+        return format!("unknown key {}", rest.split(", ").next().unwrap_or_default());
+    }
+    // The last one: the value that is quoted before it may say the same words.
+    match first.rsplit_once(", expected") {
+        Some((_, expected)) if ["invalid", "unknown"].iter().any(|wrong| first.starts_with(wrong)) => {
             format!("a value of another kind: expected{expected}")
         }
+        None if first.starts_with("unknown variant") => "a value that is not known".to_owned(),
         _ => first.to_owned(),
     }
 }
 
 /// The known key that is nearest to one that is not, if one is near.
-fn nearest(message: &str) -> Option<&str> {
+pub(crate) fn nearest(message: &str) -> Option<&str> {
     let (unknown, expected) = message.strip_prefix("unknown field `")?.split_once('`')?;
     closest(unknown, expected.split('`').skip(1).step_by(2))
 }
@@ -120,6 +124,24 @@ mod tests {
         assert_eq!(told[2], "f, line 6: unknown key `max_bach`; did you mean `max_batch`?");
         assert_eq!(told[3], "f, line 9: unknown key `serf`; did you mean `serve`?");
         assert!(!told.iter().any(|one| one.contains("s3cret")));
+    }
+
+    #[test]
+    fn no_value_is_quoted_whatever_it_says() {
+        for message in [
+            "invalid type: string \"Bearer s3cret\", expected a map",
+            "invalid type: string \"a, expected s3cret\", expected a map",
+            "unknown variant `s3cret`, expected `outbox` or `inbox`",
+            "unknown variant `s3cret`, there are no variants",
+            "invalid value: integer `5`, expected s3cret-free text",
+        ] {
+            let told = told(message);
+            assert!(
+                !told.contains("s3cret\"") && !told.contains("`s3cret`") && !told.contains("Bearer"),
+                "{told}"
+            );
+        }
+        assert_eq!(told("unknown field `databse`, expected one of `a`, `b`"), "unknown key `databse`");
     }
 
     #[test]

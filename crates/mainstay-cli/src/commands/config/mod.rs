@@ -2,7 +2,7 @@
 
 mod check;
 mod effective;
-mod mending;
+pub(crate) mod mending;
 
 use std::process::ExitCode;
 

@@ -28,6 +28,7 @@ Examples:
   mainstay health --fleet fleet.toml              All databases of a fleet, the worst first
   mainstay health --fleet fleet.toml --store acme
   mainstay health live --url http://127.0.0.1:7417
+  mainstay health --url https://mainstay.internal:7417 --ca-file /etc/ssl/company.pem
   mainstay health --json | jq -r '.checks[] | select(.status != \"healthy\") | .name'
 
 Without a word after it, everything is checked: whether the database answers, its schema, whether workers are seen,
@@ -71,6 +72,9 @@ pub(crate) struct HealthArgs {
     /// A server that runs (`mainstay serve`), instead of a database; with MAINSTAY_TOKEN it says more
     #[arg(long, value_name = "URL", conflicts_with_all = ["fleet", "store"])]
     url: Option<String>,
+    /// Certificates, in PEM, that the server's may be signed by, beside those the system trusts
+    #[arg(long, value_name = "FILE", requires = "url")]
+    ca_file: Option<PathBuf>,
     #[command(flatten)]
     of: AskedOf,
 }
@@ -109,7 +113,8 @@ pub(crate) async fn run(arguments: HealthArgs, settings: &Settings) -> anyhow::R
     let options = HealthOptions::default().timeout(arguments.of.timeout);
     options.validate()?;
     if let Some(url) = &arguments.url {
-        return remote::run(url, probe, arguments.of.timeout, settings).await;
+        let ca_file = arguments.ca_file.as_deref();
+        return remote::run(url, ca_file, probe, arguments.of.timeout, settings).await;
     }
     check(probe, arguments.of, options, settings).await
 }

@@ -1,5 +1,6 @@
 //! Asking a server that runs (`--url`): what `mainstay serve` says of itself.
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -26,15 +27,20 @@ const ANSWER_MAX: usize = 16 << 20;
 /// Asks, and tells what was answered. The exit codes are those of a database that is asked directly.
 pub(super) async fn run(
     url: &str,
+    ca_file: Option<&Path>,
     probe: Probe,
     timeout: Duration,
     settings: &Settings,
 ) -> anyhow::Result<ExitCode> {
     let uri = parse(url, probe)?;
     let token = first(None, "MAINSTAY_TOKEN", None)?;
+    let tls = match uri.scheme_str() {
+        Some("https") => Some(TlsConnector::from(client_tls(ca_file)?)),
+        _ => None,
+    };
     let shown =
         format!("{}://{}", uri.scheme_str().unwrap_or("http"), uri.authority().map_or("", |at| at.as_str()));
-    let report = match tokio::time::timeout(timeout, ask(&uri, token.as_deref())).await {
+    let report = match tokio::time::timeout(timeout, ask(&uri, tls, token.as_deref())).await {
         Ok(report) => report.map_err(|error| {
             Failure::unreachable(format!("{shown} can't be asked")).because(format_args!("{error:#}"))
         })?,
@@ -66,16 +72,13 @@ fn parse(url: &str, probe: Probe) -> Result<Uri, Failure> {
     if known && plain { Ok(uri) } else { Err(wrong()) }
 }
 
-async fn ask(uri: &Uri, token: Option<&str>) -> anyhow::Result<Value> {
-    let secure = uri.scheme_str() == Some("https");
+async fn ask(uri: &Uri, tls: Option<TlsConnector>, token: Option<&str>) -> anyhow::Result<Value> {
     let host = uri.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
-    let port = uri.port_u16().unwrap_or(if secure { 443 } else { 80 });
+    let port = uri.port_u16().unwrap_or(if tls.is_some() { 443 } else { 80 });
     let stream = TcpStream::connect((host.as_str(), port)).await?;
-    if !secure {
-        return exchange(stream, uri, token).await;
-    }
+    let Some(tls) = tls else { return exchange(stream, uri, token).await };
     let name = ServerName::try_from(host)?;
-    exchange(TlsConnector::from(client_tls(None)?).connect(name, stream).await?, uri, token).await
+    exchange(tls.connect(name, stream).await?, uri, token).await
 }
 
 async fn exchange(

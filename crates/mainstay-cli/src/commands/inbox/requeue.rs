@@ -11,6 +11,7 @@ use serde_json::json;
 use crate::attempt::Attempt;
 use crate::failure::Failure;
 use crate::output;
+use crate::progress::Progress;
 use crate::settings::Settings;
 use crate::text::counted;
 
@@ -22,6 +23,9 @@ Examples:
 
 A requeued message has all its attempts again. One that was in the queue is ready there; one that was only
 marked is free for the next that asks for it.";
+
+/// The messages of one step when there are many.
+const BATCH: u64 = 1_000;
 
 /// Make dead messages live again
 #[derive(Debug, Args)]
@@ -71,7 +75,22 @@ pub(super) async fn run(
     let mut filter = InboxFilter::all();
     filter.source = arguments.from;
     filter.topic = arguments.topic;
-    let revived = inbox.revive_where(&filter, arguments.limit.unwrap_or(u32::MAX)).await.context(doing)?;
+    let dead = inbox.stats().await.context(doing)?.ledger.dead;
+    // No more than have died by now: one that dies again meanwhile must not be requeued without end.
+    let most = dead.min(arguments.limit.map_or(u64::MAX, u64::from));
+    let mut revived = Vec::new();
+    let mut progress = Progress::new("requeueing", Some(most), settings);
+    while (revived.len() as u64) < most {
+        let batch = (most - revived.len() as u64).min(BATCH) as u32;
+        let changed = inbox.revive_where(&filter, batch).await.context(doing)?;
+        progress.add(changed.len() as u64);
+        let full = changed.len() == batch as usize;
+        revived.extend(changed);
+        if !full {
+            break;
+        }
+    }
+    drop(progress);
     if settings.json {
         output::json(&json!({ "requeued": revived.len(), "messages": revived }))?;
     } else {

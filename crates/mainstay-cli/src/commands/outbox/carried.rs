@@ -59,6 +59,15 @@ pub(super) struct Carried {
     seq: Option<i64>,
 }
 
+/// What is not carried of messages that are enqueued again.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) struct LeftBehind {
+    /// Those that Mainstay keeps to itself: they belong to a timer or a job of the database that the message comes from.
+    pub(super) headers: u64,
+    /// Those that had passed, of messages that were begun or have ended.
+    pub(super) expiries: u64,
+}
+
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
@@ -99,9 +108,8 @@ impl Carried {
         Ok(status.map_err(|error| format!("status: {}", error.message()))?.unwrap_or(Status::Ready))
     }
 
-    /// The message to be enqueued, with all its attempts, and how many of its headers are left behind: those that Mainstay keeps to itself
-    /// belong to a timer or a job of the database that it comes from.
-    pub(super) fn into_message(self) -> Result<(Message, u64), String> {
+    /// The message to be enqueued now, with all its attempts, and what of it is left behind.
+    pub(super) fn into_message(self, now: Timestamp) -> Result<(Message, LeftBehind), String> {
         if self.id.is_none() && self.idempotency_key.is_none() {
             return Err("id must be given, or idempotency_key: without either it would be enqueued again with every run".to_owned());
         }
@@ -146,13 +154,16 @@ impl Carried {
         if let Some(due) = due {
             message = message.due_at(due);
         }
-        if let Some(expiry) = self.expires_at {
-            message = message.expires_at(expiry);
+        let mut left = LeftBehind::default();
+        match self.expires_at {
+            // As a requeue does: whoever asks for what was begun or has ended wants it to run, and it would only expire again.
+            Some(expiry) if expiry <= now && status != Status::Ready => left.expiries += 1,
+            Some(expiry) => message = message.expires_at(expiry),
+            None => {}
         }
-        let mut left = 0;
         for (name, value) in self.headers {
             match name.starts_with(RESERVED_HEADER) {
-                true => left += 1,
+                true => left.headers += 1,
                 false => message = message.header(name, value),
             }
         }

@@ -12,18 +12,22 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::Args;
 use futures_util::{StreamExt, TryStreamExt};
+use jiff::Timestamp;
+use mainstay::audit::{Audit, AuditEvent};
 use mainstay::outbox::{Message, PreparedMessage};
 use mainstay::queue::Status;
 use mainstay::{ErrorKind, MessageId, Outbox, WorkItemId};
 use serde_json::json;
 
+use crate::attempt::Attempt;
 use crate::failure::Failure;
 use crate::output;
 use crate::progress::Progress;
 use crate::settings::Settings;
 use crate::text::{count, counted};
 
-use super::carried::Carried;
+use super::Opened;
+use super::carried::{Carried, LeftBehind};
 use super::list::parse_status;
 
 const EXAMPLES: &str = "\
@@ -33,11 +37,18 @@ Examples:
   mainstay outbox import --status failed failed.ndjson
   mainstay outbox export --status ready | mainstay --database new.db outbox import
 
-Enqueues messages from lines of JSON, as `outbox export` writes them, in their order and under the same ids. One that is there
-already, whatever became of it, is passed over: after an interruption, or a line that had to be mended, run it again. Messages begin
-with all their attempts. Those that are done or have failed are left out unless --status asks for them.
-A line needs a topic, a payload, and an id or an idempotency_key. The first line that is wrong ends it, named by its number; with
---dry-run all of them are told, and nothing is written.";
+Enqueues messages from lines of JSON, as `outbox export` writes them, in their order and under the
+same ids. One that is there already, whatever became of it, is passed over: after an interruption,
+or a line that had to be mended, run it again. Messages begin with all their attempts. Those that
+are done or have failed are left out unless --status asks for them. An expiry that has passed is
+kept only by what is ready. What an export does not have is not there either: steps of joins, held
+ordering keys, paused topics. Nor are the idempotency keys of messages that are left out: the same
+key is taken for new again. A line needs a topic, a payload, and an id or an idempotency_key. The
+first line that is wrong ends it, named by its number; with --dry-run all of them are told, and
+nothing is written. Each batch that is imported leaves a record in the audit trail.";
+
+/// What the audit trail calls it.
+const NAME: &str = "outbox.import";
 
 /// Messages of one transaction, and the bytes of payload from which on there are fewer.
 const BATCH: usize = 500;
@@ -61,6 +72,13 @@ pub(crate) struct ImportArgs {
     dry_run: bool,
 }
 
+impl ImportArgs {
+    /// What is recorded if it fails; a rehearsal is not.
+    pub(super) fn attempt(&self) -> Option<Attempt> {
+        (!self.dry_run).then(|| Attempt::new(NAME))
+    }
+}
+
 /// A message and the line it is from.
 struct Line {
     number: u64,
@@ -75,12 +93,15 @@ struct Counts {
     imported: u64,
     known: u64,
     left_out: u64,
-    headers: u64,
+    left_behind: LeftBehind,
     wrong: u64,
 }
 
 struct Import<'a> {
     outbox: &'a Outbox,
+    audit: Audit,
+    /// By the database's clock, when it began.
+    now: Timestamp,
     dry_run: bool,
     batch: Vec<Line>,
     bytes: usize,
@@ -89,7 +110,7 @@ struct Import<'a> {
 
 pub(super) async fn run(
     arguments: ImportArgs,
-    outbox: &Outbox,
+    store: &Opened,
     settings: &Settings,
 ) -> anyhow::Result<ExitCode> {
     let (mut reader, size): (Box<dyn BufRead + Send>, _) = match &arguments.file {
@@ -106,8 +127,15 @@ pub(super) async fn run(
         [] => vec![Status::Ready, Status::InProgress],
         named => named.to_vec(),
     };
-    let mut import =
-        Import { outbox, dry_run: arguments.dry_run, batch: Vec::new(), bytes: 0, counts: Counts::default() };
+    let mut import = Import {
+        outbox: &store.outbox,
+        audit: Audit::new(store.provider.audit()).by(&settings.actor),
+        now: store.provider.now().await.context("the database does not tell the time")?,
+        dry_run: arguments.dry_run,
+        batch: Vec::new(),
+        bytes: 0,
+        counts: Counts::default(),
+    };
     let mut progress = Progress::new("bytes read", size, settings);
     let (mut text, mut number) = (Vec::new(), 0);
     loop {
@@ -162,10 +190,11 @@ impl Import<'_> {
             return Ok(());
         }
         let message_id = carried.message_id;
-        let (message, headers) = carried.into_message()?;
+        let (message, left) = carried.into_message(self.now)?;
         let prepared =
             message.clone().prepare(self.outbox.limits()).map_err(|error| error.message().to_owned())?;
-        self.counts.headers += headers;
+        self.counts.left_behind.headers += left.headers;
+        self.counts.left_behind.expiries += left.expiries;
         self.bytes += prepared.payload().len();
         self.batch.push(Line { number, message_id, message, prepared });
         Ok(())
@@ -193,9 +222,10 @@ impl Import<'_> {
             match self.outbox.enqueue_many(messages).await {
                 Ok(enqueued) => {
                     let added = enqueued.iter().filter(|message| message.added).count();
+                    let (from, to) = (first.number, last.number);
                     self.counts.imported += added as u64;
                     self.counts.known += (enqueued.len() - added) as u64;
-                    return Ok(());
+                    return self.record(added, from, to).await;
                 }
                 // Somebody else brings the same ones at this moment.
                 Err(error) if error.kind() == ErrorKind::Conflict && attempt < 5 => {}
@@ -204,6 +234,18 @@ impl Import<'_> {
                         .context(format!("lines {} to {} were not imported", first.number, last.number)));
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// Leaves a record of a batch that was imported. Not in the transaction that enqueues it: whoever is killed between the two leaves one
+    /// batch without.
+    async fn record(&self, imported: usize, from: u64, to: u64) -> anyhow::Result<()> {
+        if imported > 0 {
+            let data = json!({ "imported": imported, "from_line": from, "to_line": to });
+            let written = self.audit.write(AuditEvent::new(NAME).data(data)).await;
+            written
+                .context("the messages were imported, and that could not be recorded in the audit trail")?;
         }
         Ok(())
     }
@@ -272,10 +314,18 @@ impl Counts {
             }
             output::line(told)?;
         }
-        if self.headers > 0 {
+        let LeftBehind { headers, expiries } = self.left_behind;
+        if headers > 0 {
             output::note(format_args!(
                 "{} of timers and jobs left behind: they are of the database that the messages come from",
-                counted(self.headers, "header")
+                counted(headers, "header")
+            ));
+        }
+        if expiries > 0 {
+            let without = if dry_run { "would be" } else { "were" };
+            output::note(format_args!(
+                "{} that had expired {without} imported without an expiry",
+                counted(expiries, "message")
             ));
         }
         Ok(if self.wrong > 0 { ExitCode::from(crate::failure::FAILED) } else { ExitCode::SUCCESS })

@@ -72,6 +72,7 @@ pub(crate) async fn run(command: OutboxCommand, settings: &Settings) -> anyhow::
         OutboxCommand::ReleaseKey(arguments) => {
             Some(Attempt::new("outbox.release_key").about("ordering_key", [arguments.key()]))
         }
+        OutboxCommand::Import(arguments) => arguments.attempt(),
         OutboxCommand::Pause(arguments) => Some(arguments.attempt("outbox.pause")),
         OutboxCommand::Resume(arguments) => Some(arguments.attempt("outbox.resume")),
         _ => None,
@@ -82,7 +83,7 @@ pub(crate) async fn run(command: OutboxCommand, settings: &Settings) -> anyhow::
         OutboxCommand::List(arguments) => list::run(arguments, &store.outbox, settings).await,
         OutboxCommand::Show(arguments) => show::run(arguments, &store.outbox, settings).await,
         OutboxCommand::Export(arguments) => export::run(arguments, &store.outbox, settings).await,
-        OutboxCommand::Import(arguments) => import::run(arguments, &store.outbox, settings).await,
+        OutboxCommand::Import(arguments) => import::run(arguments, &store, settings).await,
         OutboxCommand::Requeue(arguments) => match store.provider.now().await {
             Ok(now) => requeue::run(arguments, &store.outbox, now, settings).await,
             Err(error) => Err(error.into()),

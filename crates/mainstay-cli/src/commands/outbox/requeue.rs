@@ -73,7 +73,12 @@ pub(super) async fn run(
     filter.settled_before = Some(now);
     let mut left = arguments.limit.unwrap_or(u32::MAX);
     let mut ids = Vec::new();
-    let mut progress = Progress::new("requeueing", arguments.limit.map(u64::from), settings);
+    let there = failed(&filter, outbox).await;
+    let total = match (arguments.limit.map(u64::from), there) {
+        (Some(limit), Some(there)) => Some(limit.min(there)),
+        (limit, there) => limit.or(there),
+    };
+    let mut progress = Progress::new("requeueing", total, settings);
     while left > 0 {
         let batch = left.min(BATCH);
         let changed = outbox.requeue_where(&filter, batch).await.context(doing)?;
@@ -92,4 +97,16 @@ pub(super) async fn run(
         output::line(format_args!("{} requeued", counted(ids.len() as u64, "message")))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// How many there are, where the counts tell. They know no reasons, and a bar is no reason to fail.
+async fn failed(filter: &MessageFilter, outbox: &Outbox) -> Option<u64> {
+    if filter.reason.is_some() {
+        return None;
+    }
+    let stats = outbox.stats().await.ok()?;
+    match &filter.topic {
+        None => Some(stats.failed),
+        Some(topic) => stats.topics.iter().find(|one| one.topic == *topic).map(|one| one.failed),
+    }
 }

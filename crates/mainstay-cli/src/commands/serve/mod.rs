@@ -17,9 +17,7 @@ use std::time::Duration;
 use clap::Args;
 use mainstay::fleet::{DatabaseFile, Fleet, UrlConnector};
 use mainstay::health::{Startup, WatchdogOptions};
-use mainstay::operation::OperationOptions;
 use mainstay::otlp::Otlp;
-use mainstay::runtime::MainstayBuilder;
 use mainstay::server::{Interface, Listener, metrics};
 use mainstay::{ErrorKind, Mainstay};
 use tokio_util::sync::CancellationToken;
@@ -65,7 +63,8 @@ pub(crate) struct ServeArgs {
     /// Bring the schema up to date at the start; on SQLite that is always done
     #[arg(long)]
     deploy: bool,
-    /// Coordinate the fan-outs of the database, with the shards it knows; done by default where no database is named
+    /// Coordinate the fan-outs of the database, with the shards it knows; done by default where no database is named. Not those of a
+    /// fleet: applications coordinate them
     #[arg(long)]
     coordinate_fanouts: bool,
     /// The databases that this fleet file names, instead of one; also MAINSTAY_FLEET or `fleet = "…"` where no database is named
@@ -93,7 +92,8 @@ pub(crate) async fn run(arguments: ServeArgs, settings: &Settings) -> anyhow::Re
             let serving = Arc::new(serving);
             let each = Arc::clone(&serving);
             let fleet = Fleet::builder(DatabaseFile::new(file), UrlConnector::new())
-                .each(move |_, mainstay| each.delivering(background(mainstay)).deploy_schema(deploy))
+                .each(move |_, mainstay| each.background(mainstay).deploy_schema(deploy))
+                .options(|options| options.handlers = options.handlers.max(serving.handlers_at_once()))
                 .build()?;
             let stop = CancellationToken::new();
             let interface = serving.interface(fleet.clone(), metrics, stop.clone())?;
@@ -110,7 +110,7 @@ pub(crate) async fn run(arguments: ServeArgs, settings: &Settings) -> anyhow::Re
             let embedded = matches!(database, Database::SqliteFile(_) | Database::SqliteMemory);
             let provider = database.open_with(settings.names()?, IfMissing::Create, POOL).await?;
             let mainstay = serving
-                .delivering(background(Mainstay::builder_over(provider)))
+                .background(Mainstay::builder_over(provider))
                 .watchdog(WatchdogOptions::default())
                 .deploy_schema(embedded || arguments.deploy)
                 .build()?;
@@ -120,15 +120,6 @@ pub(crate) async fn run(arguments: ServeArgs, settings: &Settings) -> anyhow::Re
             serve_one(mainstay, coordinates, interface, listener, stop, settings).await
         }
     }
-}
-
-/// What runs beside the interface. Messages are handed out over HTTP, but for those that webhooks deliver.
-fn background(mainstay: MainstayBuilder) -> MainstayBuilder {
-    mainstay
-        .timers(|timers| timers)
-        .jobs(|jobs| jobs)
-        .joins(|joins| joins)
-        .operations(OperationOptions::default())
 }
 
 async fn serve_one(
@@ -172,7 +163,7 @@ async fn serve_one(
         None => work.await,
     };
     mainstay.provider().close().await;
-    ended.map_err(|error| advised(error, settings))?;
+    ended.map_err(advised)?;
     listening::told_stopped(settings)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -201,15 +192,14 @@ async fn serve_fleet(
     }
     listening.stop().await;
     if let Some(running) = running {
-        running.map_err(|error| advised(error, settings))?.stop().await;
+        running.map_err(advised)?.stop().await;
     }
     listening::told_stopped(settings)?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn advised(error: mainstay::Error, settings: &Settings) -> anyhow::Error {
+fn advised(error: mainstay::Error) -> anyhow::Error {
     if error.kind() == ErrorKind::Schema {
-        let _ = settings;
         return Failure::new("the schema is not the right one")
             .because(error.message())
             .hint("run `mainstay migrate`, or start with --deploy")

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use mainstay::operation::OperationOptions;
 use mainstay::runtime::MainstayBuilder;
 use mainstay::server::webhook::Webhooks;
 use mainstay::server::{
@@ -18,10 +19,14 @@ use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 
 use crate::failure::Failure;
+use crate::retention::{Policy, RetentionFile};
+use crate::text::parse_positive_duration;
 
 use super::webhooks::{WebhookFile, webhooks};
 
 const LISTEN: &str = "127.0.0.1:7417";
+/// After how long without a sign of life an operation is marked as stalled, unless told otherwise.
+const STALLED_AFTER: Duration = Duration::from_secs(3_600);
 const TOKENS: &str = "MAINSTAY_TOKENS";
 
 /// Where and how it listens.
@@ -55,6 +60,9 @@ pub(crate) struct ServeFile {
     body_timeout_seconds: Option<u64>,
     stop_grace_seconds: Option<u64>,
     coordinate_fanouts: Option<bool>,
+    operations_stalled_after: Option<String>,
+    #[serde(default)]
+    pub(crate) retention: RetentionFile,
     #[serde(default, rename = "token")]
     tokens: Vec<TokenFile>,
     proxy: Option<ProxyFile>,
@@ -100,11 +108,12 @@ impl ServeFile {
             ("body_timeout_seconds", number(self.body_timeout_seconds)),
             ("stop_grace_seconds", number(self.stop_grace_seconds)),
             ("coordinate_fanouts", self.coordinate_fanouts.map(|on| on.to_string())),
+            ("operations_stalled_after", self.operations_stalled_after.clone()),
             ("proxy", self.proxy.as_ref().map(|proxy| format!("trusts {}", proxy.header))),
         ];
         let plain = plain.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
         let tokens = self.tokens.iter().map(|token| (format!("token.{}", token.name), token.role.clone()));
-        plain.chain(tokens).collect()
+        plain.chain(self.retention.told()).chain(tokens).collect()
     }
 }
 
@@ -120,6 +129,8 @@ pub(super) struct Serving {
     limits: Limits,
     options: ListenOptions,
     coordinate_fanouts: bool,
+    retention: Policy,
+    operations_stalled_after: Option<Duration>,
     webhooks: Webhooks,
 }
 
@@ -152,6 +163,7 @@ impl Serving {
         options.header_timeout =
             file.header_timeout_seconds.map_or(options.header_timeout, Duration::from_secs);
         options.grace = file.stop_grace_seconds.map_or(options.grace, Duration::from_secs);
+        within_bounds(&options)?;
         let certificate = path(flags.tls_certificate, "MAINSTAY_TLS_CERTIFICATE", file.tls_certificate)?;
         let key = path(flags.tls_key, "MAINSTAY_TLS_KEY", file.tls_key)?;
         options.tls = match (certificate, key) {
@@ -165,13 +177,34 @@ impl Serving {
             }
         };
         let coordinate_fanouts = file.coordinate_fanouts.unwrap_or(false);
+        let retention = Policy::collect(&file.retention)?;
+        let operations_stalled_after = stalled_after(file.operations_stalled_after.as_deref())?;
         let webhooks = webhooks(file.webhooks)?;
-        Ok(Self { address, access, limits, options, coordinate_fanouts, webhooks })
+        Ok(Self {
+            address,
+            access,
+            limits,
+            options,
+            coordinate_fanouts,
+            retention,
+            operations_stalled_after,
+            webhooks,
+        })
+    }
+
+    /// What runs beside the interface. Messages are handed out over HTTP, but for those that webhooks deliver.
+    pub(super) fn background(&self, mainstay: MainstayBuilder) -> MainstayBuilder {
+        self.delivering(self.retention.apply(mainstay, self.operations_stalled_after))
     }
 
     /// Makes the routes of webhooks handlers. What is under way at a stop has as long as answers have.
-    pub(super) fn delivering(&self, mainstay: MainstayBuilder) -> MainstayBuilder {
+    fn delivering(&self, mainstay: MainstayBuilder) -> MainstayBuilder {
         self.webhooks.register(mainstay, self.options.grace)
+    }
+
+    /// Handlers that the routes of webhooks keep busy at most, in all databases together.
+    pub(super) fn handlers_at_once(&self) -> usize {
+        self.webhooks.handlers_at_once()
     }
 
     pub(super) fn coordinates_fanouts(&self) -> bool {
@@ -201,6 +234,39 @@ impl Serving {
             ),
         })
     }
+}
+
+/// Refuses what could not listen, before anything is opened.
+fn within_bounds(options: &ListenOptions) -> Result<(), Failure> {
+    options.validate().map_err(|error| {
+        let field = error.field().unwrap_or_default();
+        let key = match field {
+            "connections" => "max_connections",
+            "per_address" => "max_connections_per_address",
+            "header_timeout" => "header_timeout_seconds",
+            "grace" => "stop_grace_seconds",
+            other => other,
+        };
+        let reason = error.message().strip_prefix(field).unwrap_or(error.message());
+        Failure::usage("[serve] is not valid").because(format!("{key}{reason}"))
+    })
+}
+
+/// Whoever works on an operation shows a sign of life more often than that, or has died.
+fn stalled_after(given: Option<&str>) -> Result<Option<Duration>, Failure> {
+    let wrong = |why: String| {
+        Failure::usage("[serve] is not valid").because(format!("operations_stalled_after: {why}"))
+    };
+    let silence = match given {
+        None => Some(STALLED_AFTER),
+        Some("never") => None,
+        Some(text) => {
+            Some(parse_positive_duration(text).map_err(|why| wrong(format!("{why}; or \"never\"")))?)
+        }
+    };
+    let checked = OperationOptions::default().stalled_after(silence).validate();
+    checked.map_err(|error| wrong(error.message().to_owned()))?;
+    Ok(silence)
 }
 
 fn access(tokens: Vec<TokenFile>, proxy: Option<ProxyFile>) -> Result<Access, Failure> {
@@ -303,15 +369,15 @@ mod tests {
         assert!(collect(&token).is_ok());
     }
 
-    #[tokio::test]
-    async fn what_is_wrong_with_a_number_is_not_blamed_on_the_address() {
+    #[test]
+    fn what_is_wrong_with_a_number_is_not_blamed_on_the_address() {
         for (toml, part) in [
             ("max_connections = 0", "max_connections must be"),
+            ("max_connections = 9000000000000000000", "max_connections must be 1 to 1,000,000"),
             ("max_connections_per_address = 0", "max_connections_per_address must be"),
             ("header_timeout_seconds = 0", "header_timeout_seconds must be"),
         ] {
-            let serving = collect(&format!("listen = '127.0.0.1:0'\n{toml}")).unwrap();
-            let told = serving.listen().await.unwrap_err().to_string();
+            let told = refused(&format!("listen = '127.0.0.1:0'\n{toml}"));
             assert!(told.contains(part) && !told.contains("another process"), "{toml}: {told}");
         }
     }
@@ -325,6 +391,9 @@ mod tests {
             ("max_batch = 0", "max_batch must be"),
             ("max_wait_seconds = 601", "max_wait_seconds must be"),
             ("body_timeout_seconds = 0", "body_timeout_seconds must be"),
+            ("operations_stalled_after = '1s'", "operations_stalled_after: stalled_after must be at least"),
+            ("operations_stalled_after = 's3cret'", "or \"never\""),
+            ("[retention]\ninbox_done = '1h'", "[serve.retention]"),
             ("[[token]]\nname = 'ci'\nrole = 'root'\nhash = 'x'", "role"),
             ("[[token]]\nname = 'ci'\nrole = 'admin'\nhash = 'mst_s3cret'", "hash"),
             ("[proxy]\naddresses = []\nheader = 'x-user'", "addresses"),

@@ -190,14 +190,21 @@ pub(super) fn read(arguments: FleetArgs, settings: &Settings) -> anyhow::Result<
     entries.into_iter().map(|entry| Store::new(entry, outbox)).collect()
 }
 
-/// The databases of a fleet file whose URLs can't be read, and what is wrong with each.
-pub(in crate::commands) fn troubles(
+/// The databases of a fleet file whose URLs can't be used, and what is wrong with each. None of them is asked.
+pub(in crate::commands) async fn troubles(
     path: &Path,
     settings: &Settings,
 ) -> anyhow::Result<Vec<(String, String)>> {
     let arguments = FleetArgs { ids: Vec::new(), fleet: Some(path.to_owned()) };
-    let stores = read(arguments, settings)?;
-    Ok(stores.into_iter().filter_map(|store| Some((store.id, store.database.err()?.text))).collect())
+    let mut troubles = Vec::new();
+    for Store { id, names, database } in read(arguments, settings)? {
+        let checked = match database {
+            Ok(database) => database.check(names).await.map_err(|error| Trouble::of(&error)),
+            Err(trouble) => Err(trouble),
+        };
+        troubles.extend(checked.err().map(|trouble| (id, trouble.text)));
+    }
+    Ok(troubles)
 }
 
 /// The exit code of a visit to several databases.

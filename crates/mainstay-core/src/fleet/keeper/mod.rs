@@ -113,6 +113,7 @@ impl Keeper {
             }
         }
         self.store.provider.close().await;
+        self.store.retire();
         self.held = None;
     }
 
@@ -136,6 +137,7 @@ impl Keeper {
             if !is_owned {
                 // Who works on it finds out how it is. Calls from here are let through as to any other.
                 self.store.view().breaker.forget();
+                self.store.retire();
             }
             if is_owned && !was_owned {
                 // Whoever had it last may have left anything.
@@ -370,18 +372,21 @@ impl Keeper {
     // ---- trouble
 
     fn succeeded(&self) {
+        self.store.view().known = true;
         if self.store.view().breaker.succeeded() {
             telemetry::store_recovered(self.store.id());
         }
     }
 
     fn failed(&self, error: &Error) {
+        self.store.view().known = true;
         let (pause, news) = self.store.view().breaker.failed(error);
         telemetry::store_failed(self.store.id(), error, pause, news);
     }
 
     /// It answers, and can't be worked on.
     fn failed_at_work(&self, error: &Error) {
+        self.store.view().known = true;
         let (pause, news) = self.store.view().breaker.failed_at_work(error);
         telemetry::store_failed(self.store.id(), error, pause, news);
     }

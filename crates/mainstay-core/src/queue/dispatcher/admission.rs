@@ -61,7 +61,7 @@ impl Admission {
     /// Remembers the topic of a message that came, where a claim can't say beforehand which are wanted.
     pub(super) fn note(&self, topic: &str) {
         if self.registry.has_prefixes() && !self.registry.has_topic(topic) {
-            self.seen.note(topic);
+            self.seen.note(topic, self.registry.get(topic).is_some());
         }
     }
 

@@ -101,7 +101,7 @@ impl Engine {
             claim_trouble: trouble(),
             woken_for_due: false,
             left_out: Set::default(),
-            settling: Settling::new(trouble()),
+            settling: Settling::new(trouble(), options.lease),
             renewing: Renewing::new(options.lease),
             stopping: None,
         }
@@ -267,12 +267,19 @@ impl Engine {
 
     fn on_only_claim(&mut self, answer: Result<ClaimAnswer, JoinError>) {
         let claimed = match answer {
-            Ok((asked_at, _, answer)) => answer.map(|batch| {
+            Ok((asked_at, _, Ok(batch))) => {
                 let count = batch.items.len();
                 let kept = self.take_in(batch.items, asked_at);
                 // What is left to others is no work that was done.
-                batch.rejected.len() + if self.options.own_topics_only { kept } else { count }
-            }),
+                let done = batch.rejected.len() + if self.options.own_topics_only { kept } else { count };
+                let learnt = self.admission.left_out(&self.in_flight).len() > self.left_out.len();
+                if done == 0 && count > 0 && learnt && self.stopping.is_none() {
+                    // All of it was for others. Their topics are known now, and what is ours may lie behind them: once more.
+                    return;
+                }
+                Ok(done)
+            }
+            Ok((_, _, Err(error))) => Err(error),
             Err(panic) => Err(provider_panicked("dispatcher.claim", panic)),
         };
         self.single = Some(Some(claimed));

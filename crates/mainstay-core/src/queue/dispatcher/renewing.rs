@@ -13,6 +13,7 @@ use crate::hash::Set;
 use crate::id::OwnerToken;
 use crate::outbox::Outbox;
 use crate::queue::{ClaimHandle, Settled};
+use crate::renewing::attempt;
 use crate::telemetry;
 
 use super::in_flight::InFlight;
@@ -54,7 +55,10 @@ impl Renewing {
         let claims = Arc::new(claims);
         let (outbox, asked, lease) = (outbox.clone(), Arc::clone(&claims), self.lease);
         let asked_at = Instant::now();
-        let task = tokio::spawn(async move { outbox.renew(owner, &asked, lease).await });
+        // Renewals begin with two fifths of the lease left or so: time for a second attempt.
+        let task = tokio::spawn(async move {
+            attempt("dispatcher.renew", lease / 5, outbox.renew(owner, &asked, lease)).await
+        });
         self.under_way = Some(UnderWay { claims, asked_at, task: AbortOnDropHandle::new(task) });
     }
 

@@ -14,7 +14,14 @@ const MOST: usize = 1_000;
 
 /// Topics that have come. Cheap to clone; all clones are the same.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Seen(Arc<Mutex<Topics>>);
+pub(super) struct Seen(Arc<Mutex<Both>>);
+
+/// Apart, so that many topics of one's own don't make the others forgotten: those would be claimed and given back again.
+#[derive(Debug, Default)]
+struct Both {
+    own: Topics,
+    foreign: Topics,
+}
 
 #[derive(Debug, Default)]
 struct Topics {
@@ -23,30 +30,38 @@ struct Topics {
     order: VecDeque<Arc<str>>,
 }
 
+impl Topics {
+    fn note(&mut self, topic: &str) {
+        if self.known.contains(topic) {
+            return;
+        }
+        if self.order.len() >= MOST
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.known.remove(&oldest);
+        }
+        let topic: Arc<str> = topic.into();
+        self.known.insert(Arc::clone(&topic));
+        self.order.push_back(topic);
+    }
+}
+
 impl Seen {
-    fn topics(&self) -> MutexGuard<'_, Topics> {
+    fn both(&self) -> MutexGuard<'_, Both> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn note(&self, topic: &str) {
-        let mut topics = self.topics();
-        if topics.known.contains(topic) {
-            return;
-        }
-        if topics.order.len() >= MOST
-            && let Some(oldest) = topics.order.pop_front()
-        {
-            topics.known.remove(&oldest);
-        }
-        let topic: Arc<str> = topic.into();
-        topics.known.insert(Arc::clone(&topic));
-        topics.order.push_back(topic);
+    /// Remembers a topic; `own` when there is a handler for it.
+    pub(super) fn note(&self, topic: &str, own: bool) {
+        let mut both = self.both();
+        if own { both.own.note(topic) } else { both.foreign.note(topic) }
     }
 
     /// Adds those that fit.
     pub(super) fn collect(&self, into: &mut Set<String>, fits: impl Fn(&str) -> bool) {
-        let topics = self.topics();
-        into.extend(topics.order.iter().filter(|topic| fits(topic)).map(|topic| topic.to_string()));
+        let both = self.both();
+        let all = both.own.order.iter().chain(&both.foreign.order);
+        into.extend(all.filter(|topic| fits(topic)).map(|topic| topic.to_string()));
     }
 }
 
@@ -55,16 +70,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_are_forgotten() {
+    fn the_oldest_are_forgotten_but_never_others_for_ones_own() {
         let seen = Seen::default();
+        seen.note("others'", false);
         for n in 0..MOST + 10 {
-            seen.note(&format!("t{n}"));
-            seen.note("t5");
+            seen.note(&format!("t{n}"), true);
+            seen.note("t5", true);
         }
         let mut all = Set::default();
         seen.collect(&mut all, |_| true);
-        assert_eq!(all.len(), MOST);
-        assert!(all.contains(&format!("t{}", MOST + 9)) && !all.contains("t0"));
+        assert_eq!(all.len(), MOST + 1);
+        assert!(all.contains(&format!("t{}", MOST + 9)) && !all.contains("t0") && all.contains("others'"));
         let mut none = Set::default();
         seen.collect(&mut none, |topic| topic == "no such topic");
         assert!(none.is_empty());

@@ -4,7 +4,7 @@
 //! away while trying again can help; one that the store refuses harms none of the others.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::task::{JoinError, JoinHandle};
 
@@ -12,6 +12,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::id::OwnerToken;
 use crate::outbox::Outbox;
 use crate::queue::{ClaimHandle, Outcome, Settled, Settlement};
+use crate::renewing::attempt;
 use crate::runtime::pause::Pause;
 use crate::telemetry;
 
@@ -19,6 +20,9 @@ use super::in_flight::InFlight;
 
 /// Settlements per call. More gain nothing and hold the rows' locks longer.
 const SETTLE_BATCH: usize = 1_000;
+
+/// A call is not given up sooner, however short the leases are: it may have to wait for a handler's own transaction, and the next one would too.
+const PATIENCE_MIN: Duration = Duration::from_secs(5);
 
 /// A settle under way. The settlements stay here, so that they are known even if the provider panics.
 struct UnderWay {
@@ -34,11 +38,14 @@ pub(super) struct Settling {
     singly: usize,
     trouble: Pause,
     not_before: Option<Instant>,
+    /// How long one call may take.
+    patience: Duration,
 }
 
 impl Settling {
-    pub(super) fn new(trouble: Pause) -> Self {
-        Self { waiting: Vec::new(), under_way: None, singly: 0, trouble, not_before: None }
+    pub(super) fn new(trouble: Pause, lease: Duration) -> Self {
+        let patience = (lease / 2).max(PATIENCE_MIN);
+        Self { waiting: Vec::new(), under_way: None, singly: 0, trouble, not_before: None, patience }
     }
 
     /// Settles `claim` with the next call.
@@ -73,7 +80,10 @@ impl Settling {
         let batch = Arc::new(std::mem::replace(&mut self.waiting, rest));
         let (outbox, settlements) = (outbox.clone(), Arc::clone(&batch));
         let handled = in_flight.handled(&batch);
-        let task = tokio::spawn(async move { outbox.settle_handled(owner, &settlements, &handled).await });
+        let patience = self.patience;
+        let task = tokio::spawn(async move {
+            attempt("dispatcher.settle", patience, outbox.settle_handled(owner, &settlements, &handled)).await
+        });
         self.under_way = Some(UnderWay { batch, task });
     }
 

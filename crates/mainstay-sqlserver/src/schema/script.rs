@@ -1,0 +1,80 @@
+//! The scripts that are printed: the whole schema for whoever runs it by hand, and the rights of an application.
+
+use mainstay_core::store::{Names, Routines as Procedures, checksum};
+
+use super::procedure::{batches, fill, nested, procedures, procedures_checksum};
+use super::{
+    CREATE_LEDGER, CREATE_SCHEMA, LOCK, MIGRATIONS, PROCEDURES_NAME, SETTINGS, SqlServerSchema, recording,
+    template,
+};
+
+/// Everything, in batches with `GO` between them.
+pub(super) fn whole(names: &Names) -> String {
+    let mut script = format!(
+        "-- Mainstay's tables and procedures. Run it with sqlcmd as often as you like: what is there stays, procedures are brought up to date.\n-- It is one transaction: where it fails, nothing of it is left.\n:on error exit\n{SETTINGS}\nSET XACT_ABORT ON;\nGO\nBEGIN TRANSACTION;\n{LOCK}\nIF @Got < 0 THROW 50004, N'another deployment is still under way; try again when it has ended', 1;\nGO\n"
+    );
+    let mut add = |batch: &str| {
+        script.push_str(batch.trim());
+        script.push_str("\nGO\n");
+    };
+    add(&fill(CREATE_SCHEMA, names));
+    let ledger = fill("IF OBJECT_ID(N'\"{{schema:nested}}\".\"mainstay_migration\"', N'U') IS NULL", names);
+    add(&format!("{ledger}\nEXEC(N'{}');", nested(&fill(CREATE_LEDGER, names))));
+    add(&refusals(names));
+    for step in MIGRATIONS {
+        let taken = fill(
+            "SELECT 1 FROM \"{{schema}}\".\"mainstay_migration\" WHERE \"outbox\" = N'{{outbox:literal}}'",
+            names,
+        );
+        let guard = format!("IF NOT EXISTS ({taken} AND \"version\" = {})", step.version);
+        for queue in step.over {
+            for batch in batches(&template(step, *queue, names)) {
+                add(&format!("{guard}\nEXEC(N'{}');", nested(batch)));
+            }
+        }
+        add(&recording(names, step.version, step.name, &checksum(step.sql)));
+    }
+    for procedure in procedures(names) {
+        add(&procedure.preparation());
+        add(&procedure.definition());
+    }
+    add(&recording(names, Procedures::VERSION, PROCEDURES_NAME, &procedures_checksum()));
+    add("COMMIT TRANSACTION;");
+    script
+}
+
+/// What the printed script refuses: a schema that a newer version has made, and a step that was taken with another text. Neither is known when it is printed.
+fn refusals(names: &Names) -> String {
+    let recorded =
+        "SELECT 1 FROM \"{{schema}}\".\"mainstay_migration\" WHERE \"outbox\" = N'{{outbox:literal}}' AND";
+    let newest = SqlServerSchema::VERSION;
+    let mut sql = format!(
+        "IF EXISTS ({recorded} \"version\" > {newest}) THROW 50009, N'the schema is of a newer version than this script, which makes version {newest}: print it with the newer program', 1;"
+    );
+    for step in MIGRATIONS {
+        let (version, name, checksum) = (step.version, step.name, checksum(step.sql));
+        sql.push_str(&format!(
+            "\nIF EXISTS ({recorded} \"version\" = {version} AND \"checksum\" <> N'{checksum}') THROW 50009, N'step {version} ({name}) was taken with another text than that of this script: the database was made by another build, or the record was changed', 1;"
+        ));
+    }
+    fill(&sql, names)
+}
+
+/// The script that gives a user what an application needs and no more: to execute the procedures.
+pub(crate) fn grants_script(names: &Names, user: &str) -> String {
+    let schema = names.schema().replace('"', "\"\"");
+    let user = user.replace('"', "\"\"");
+    let mut script = String::from("-- To be run by the owner of the schema.\n");
+    // What only procedures call needs no right of its own: all belong to one owner.
+    for procedure in procedures(names).iter().filter(|procedure| !procedure.is_internal()) {
+        script.push_str(&format!("GRANT EXECUTE ON {} TO \"{user}\";\n", procedure.name));
+    }
+    // Types of parameters.
+    for name in MIGRATIONS.iter().flat_map(|step| step.made(&["type"], names)) {
+        script.push_str(&format!(
+            "GRANT EXECUTE ON TYPE::\"{schema}\".\"{}\" TO \"{user}\";\n",
+            name.replace('"', "\"\"")
+        ));
+    }
+    script
+}
