@@ -80,85 +80,24 @@ macro_rules! cases {
 }
 pub(crate) use cases;
 
-/// Makes one test of every case, each under its own name: `suite!(MyFixture::new)`. The argument is an async
-/// function without arguments that makes a fixture.
-#[macro_export]
-macro_rules! suite {
-    ($fixture:expr) => {
-        $crate::abandon_cases!($fixture);
-        $crate::ack_cases!($fixture);
-        $crate::assignment_cases!($fixture);
-        $crate::administration_cases!($fixture);
-        $crate::recording_cases!($fixture);
-        $crate::audit_cases!($fixture);
-        $crate::claim_cases!($fixture);
-        $crate::concurrency_cases!($fixture);
-        $crate::crash_cases!($fixture);
-        $crate::dedupe_cases!($fixture);
-        $crate::delivery_cases!($fixture);
-        $crate::effects_cases!($fixture);
-        $crate::elsewhere_cases!($fixture);
-        $crate::enqueue_cases!($fixture);
-        $crate::fail_cases!($fixture);
-        $crate::fanout_cases!($fixture);
-        $crate::fanout_planners_cases!($fixture);
-        $crate::fanout_policy_cases!($fixture);
-        $crate::fanout_clock_cases!($fixture);
-        $crate::fanout_cursors_cases!($fixture);
-        $crate::fanout_runs_cases!($fixture);
-        $crate::fanout_service_cases!($fixture);
-        $crate::fleet_cases!($fixture);
-        $crate::fleet_due_cases!($fixture);
-        $crate::fleet_selection_cases!($fixture);
-        $crate::fleet_sharing_cases!($fixture);
-        $crate::fleet_shares_cases!($fixture);
-        $crate::fleet_trouble_cases!($fixture);
-        $crate::fleet_watch_cases!($fixture);
-        $crate::forget_cases!($fixture);
-        $crate::fuzz_cases!($fixture);
-        $crate::guard_cases!($fixture);
-        $crate::handlers_cases!($fixture);
-        $crate::doctor_cases!($fixture);
-        $crate::watchdog_cases!($fixture);
-        $crate::health_cases!($fixture);
-        $crate::inbox_engine_cases!($fixture);
-        $crate::inbox_service_cases!($fixture);
-        $crate::input_cases!($fixture);
-        $crate::job_runs_cases!($fixture);
-        $crate::job_waits_cases!($fixture);
-        $crate::jobs_cases!($fixture);
-        $crate::join_ends_cases!($fixture);
-        $crate::job_races_cases!($fixture);
-        $crate::join_races_cases!($fixture);
-        $crate::join_wait_cases!($fixture);
-        $crate::joins_cases!($fixture);
-        $crate::join_counting_cases!($fixture);
-        $crate::lease_cases!($fixture);
-        $crate::lease_guard_cases!($fixture);
-        $crate::lease_keeping_cases!($fixture);
-        $crate::lease_many_cases!($fixture);
-        $crate::limits_cases!($fixture);
-        $crate::mishaps_cases!($fixture);
-        $crate::observability_cases!($fixture);
-        $crate::operation_scope_cases!($fixture);
-        $crate::operations_cases!($fixture);
-        $crate::ordering_cases!($fixture);
-        $crate::reap_cases!($fixture);
-        $crate::receive_cases!($fixture);
-        $crate::receive_again_cases!($fixture);
-        $crate::replay_cases!($fixture);
-        $crate::retention_cases!($fixture);
-        $crate::retry_cases!($fixture);
-        $crate::scheduling_cases!($fixture);
-        $crate::schema_cases!($fixture);
-        $crate::security_cases!($fixture);
-        $crate::service_cases!($fixture);
-        $crate::timer_claims_cases!($fixture);
-        $crate::timer_firing_cases!($fixture);
-        $crate::timers_cases!($fixture);
-        $crate::wait_cases!($fixture);
+/// The register of all files: names each module and the macro its own register makes, once. It makes [`crate::all`] and
+/// [`suite!`](crate::suite), so no file can be in the one and not in the other, and listed without ever being run.
+macro_rules! suite_of {
+    ($d:tt $($file:ident: $group:ident),+ $(,)?) => {
+        /// Every case of the contract.
+        pub fn all() -> Vec<$crate::case::Case> {
+            [$($file::CASES),+].concat()
+        }
+
+        /// Makes one test of every case, each under its own name: `suite!(MyFixture::new)`. The argument is an async
+        /// function without arguments that makes a fixture.
+        #[macro_export]
+        macro_rules! suite {
+            ($d fixture:expr) => { $($crate::$group!($d fixture);)+ };
+        }
     };
 }
+pub(crate) use suite_of;
 
 #[doc(hidden)]
 #[macro_export]

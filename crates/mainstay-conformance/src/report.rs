@@ -7,6 +7,7 @@ use std::fmt::Write;
 use std::io;
 use std::path::Path;
 
+use crate::case::Case;
 use crate::requirements::{self, Requirement};
 use crate::results::{self, CaseResult, Outcome};
 
@@ -28,6 +29,20 @@ pub fn render(directory: &Path, list: &str) -> io::Result<String> {
 pub fn failures(directory: &Path) -> io::Result<Vec<String>> {
     let failed = results::read(directory)?.into_iter().filter(|result| result.outcome == Outcome::Failed);
     Ok(failed.map(|result| format!("{}: {}", result.provider, result.case)).collect())
+}
+
+/// The cases of the suite that left no result where others did, as `provider: case`: nobody ran them, and that must not look like "needs a server".
+pub fn forgotten(directory: &Path) -> io::Result<Vec<String>> {
+    let results = results::read(directory)?;
+    let providers: BTreeSet<&str> = results.iter().map(|result| result.provider.as_str()).collect();
+    let left: BTreeSet<(&str, &str)> =
+        results.iter().map(|result| (result.provider.as_str(), result.case.as_str())).collect();
+    let missing = |provider: &str| {
+        let lacks = |case: &Case| !left.contains(&(provider, case.name));
+        let told = |case: Case| format!("{provider}: {}", case.name);
+        crate::all().into_iter().filter(lacks).map(told).collect::<Vec<_>>()
+    };
+    Ok(providers.into_iter().flat_map(missing).collect())
 }
 
 fn cases(results: Vec<CaseResult>) -> Cases {
@@ -193,6 +208,17 @@ mod tests {
             row(&results, "X-001"),
             "| X-001 | It works | `x_001_one`<br>`x_001_two` | pass | **fail** | not run | not applicable: roles |"
         );
+    }
+
+    #[test]
+    fn a_case_that_nobody_ran_is_told() {
+        let directory = tempfile::tempdir().unwrap();
+        assert_eq!(forgotten(directory.path()).unwrap(), Vec::<String>::new());
+        let suite = crate::all();
+        for case in &suite[1..] {
+            result("a", case.name, Outcome::Passed).write(directory.path()).unwrap();
+        }
+        assert_eq!(forgotten(directory.path()).unwrap(), [format!("a: {}", suite[0].name)]);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Writes the conformance page, or checks the committed one.
 //!
 //! `conformance-report --write [FILE]` makes it anew; `conformance-report --check [FILE]` compares it and fails if
-//! it differs or a case failed. FILE defaults to `docs/reference/conformance.md` of the workspace.
+//! it differs, a case failed or one was not run at all. FILE defaults to `docs/reference/conformance.md` of the workspace.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -55,9 +55,14 @@ fn write(file: &Path) -> Result<(), String> {
 }
 
 fn compare(file: &Path) -> Result<(), String> {
-    let failed = report::failures(&results::directory()).map_err(|error| error.to_string())?;
+    let directory = results::directory();
+    let failed = report::failures(&directory).map_err(|error| error.to_string())?;
     if !failed.is_empty() {
         return Err(format!("{} cases failed:\n  {}", failed.len(), failed.join("\n  ")));
+    }
+    let forgotten = report::forgotten(&directory).map_err(|error| error.to_string())?;
+    if !forgotten.is_empty() {
+        return Err(format!("{} cases left no result:\n  {}", forgotten.len(), forgotten.join("\n  ")));
     }
     let wanted = render()?;
     let found = std::fs::read_to_string(file).unwrap_or_default();
