@@ -196,7 +196,7 @@ impl Caller {
 /// Finds out who asks. Those who prove nothing go on, to what needs no proof.
 pub(crate) async fn authenticate(State(shared): State<Shared>, mut request: Request, next: Next) -> Response {
     let from = request.extensions().get::<PeerAddress>().map(|peer| peer.0);
-    match shared.access.identify(request.headers(), from) {
+    match shared.access.get().identify(request.headers(), from) {
         Claimed::Known(caller) => {
             request.extensions_mut().insert(caller);
         }

@@ -26,7 +26,7 @@ pub(super) async fn deliver(route: &Route, context: Context) -> HandlerResult {
         }
     };
     let began = Instant::now();
-    let request = request(&context, &route.way.target, &route.secrets, route.content_type.as_ref());
+    let request = request(&context, &route.way.target, &route.secrets.get(), route.content_type.as_ref());
     let answered = route.way.send(request).await;
     let Verdict { outcome, result, receiver } = judge(route, answered);
     telemetry::webhook_delivered(store, &route.name, outcome, began.elapsed());

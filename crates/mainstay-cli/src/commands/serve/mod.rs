@@ -6,6 +6,7 @@
 mod coordinators;
 mod listening;
 mod notify;
+mod reload;
 pub(crate) mod settings;
 mod webhooks;
 
@@ -28,6 +29,7 @@ use crate::output;
 use crate::settings::Settings;
 use crate::signals::Signals;
 
+use reload::Reload;
 use settings::{ListenArgs, Serving};
 
 /// The database where none is named: a file in the working directory.
@@ -73,7 +75,7 @@ pub(crate) struct ServeArgs {
 }
 
 pub(crate) async fn run(arguments: ServeArgs, settings: &Settings) -> anyhow::Result<ExitCode> {
-    let serving = Serving::collect(arguments.listening, settings.serve.clone())?;
+    let serving = Serving::collect(arguments.listening.clone(), settings.serve.clone())?;
     let named = settings.database()?;
     let fleet = match &named {
         Some(_) if arguments.fleet.is_none() => None,
@@ -98,7 +100,8 @@ pub(crate) async fn run(arguments: ServeArgs, settings: &Settings) -> anyhow::Re
             let stop = CancellationToken::new();
             let interface = serving.interface(fleet.clone(), metrics, stop.clone())?;
             let listener = serving.listen().await?;
-            serve_fleet(fleet, interface, listener, stop, settings).await
+            let reload = Reload::of(arguments.listening, &interface, &listener, &serving);
+            serve_fleet(fleet, interface, listener, reload, stop, settings).await
         }
         None => {
             let coordinates =
@@ -117,7 +120,8 @@ pub(crate) async fn run(arguments: ServeArgs, settings: &Settings) -> anyhow::Re
             let stop = CancellationToken::new();
             let interface = serving.interface(mainstay.clone(), metrics, stop.clone())?;
             let listener = serving.listen().await?;
-            serve_one(mainstay, coordinates, interface, listener, stop, settings).await
+            let reload = Reload::of(arguments.listening, &interface, &listener, &serving);
+            serve_one(mainstay, coordinates, interface, listener, reload, stop, settings).await
         }
     }
 }
@@ -127,6 +131,7 @@ async fn serve_one(
     coordinates: bool,
     interface: Interface,
     listener: Listener,
+    mut reload: Reload,
     stop: CancellationToken,
     settings: &Settings,
 ) -> anyhow::Result<ExitCode> {
@@ -139,6 +144,7 @@ async fn serve_one(
     let ended = tokio::select! {
         ended = work.as_mut() => Some(ended),
         () = signals.stop() => None,
+        () = reload.follow(settings) => None,
         () = async {
             while mainstay.startup() != Startup::Running {
                 tokio::time::sleep(LOOK).await;
@@ -172,6 +178,7 @@ async fn serve_fleet(
     fleet: Fleet,
     interface: Interface,
     listener: Listener,
+    mut reload: Reload,
     stop: CancellationToken,
     settings: &Settings,
 ) -> anyhow::Result<ExitCode> {
@@ -187,6 +194,7 @@ async fn serve_fleet(
         let watching = fleet.watchdog(WatchdogOptions::default().interval(WATCH_FLEET));
         tokio::select! {
             () = signals.stop() => {}
+            () = reload.follow(settings) => {}
             _refused = watching => signals.stop().await,
         }
     }
