@@ -32,6 +32,8 @@ pub(crate) struct File {
 
 /// The settings every command shares.
 pub(crate) struct Settings {
+    /// The configuration file, if one is named.
+    config: Option<PathBuf>,
     database: Option<String>,
     /// The schema named on the command line itself, which alone moves what otherwise keeps to a schema of its own.
     pub(crate) schema_flag: Option<String>,
@@ -76,6 +78,7 @@ impl Settings {
             Failure::usage(format!("the {field} is not valid")).because(error.message())
         })?;
         Ok(Self {
+            config: flags.config,
             actor,
             database: first(flags.database, "MAINSTAY_DATABASE", file.database)?,
             schema_flag: flags.schema.clone(),
@@ -89,6 +92,11 @@ impl Settings {
             json: flags.json,
             quiet: flags.quiet,
         })
+    }
+
+    /// The section `[serve]` as it is now.
+    pub(crate) fn read_serve_again(&self) -> Result<ServeFile, Failure> {
+        Ok(read_file(self.config.as_deref())?.serve.unwrap_or_default())
     }
 
     /// Which log lines are shown, for a command whose own trouble is (or is not) worth telling unasked.

@@ -5,6 +5,7 @@
 mod program;
 mod served;
 
+use mainstay_tests::TestDatabase;
 use program::Program;
 use serde_json::{Value, json};
 use served::Served;
@@ -68,10 +69,24 @@ fn each_role_may_do_its_own() {
 
 #[test]
 fn wrong_tokens_are_refused_and_after_many_told_to_wait() {
-    let program = Program::new();
-    let (right, line) = token(&program, "viewer");
+    wrong_tokens(&Program::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn wrong_tokens_are_refused_on_postgres_too() {
+    let database = TestDatabase::create(None).await;
+    let program = Program::new().with_variable("MAINSTAY_DATABASE", database.url());
+    let checked = tokio::task::spawn_blocking(move || {
+        program.run(&["migrate"]).succeeded();
+        wrong_tokens(&program);
+    });
+    checked.await.unwrap();
+}
+
+fn wrong_tokens(program: &Program) {
+    let (right, line) = token(program, "viewer");
     program.write("mainstay.toml", &line);
-    let mut served = Served::start(&program, &[]);
+    let mut served = Served::start(program, &[]);
     served.use_token(Some("mst_wrong"));
     for _ in 0..10 {
         served.get("/v1/stats").problem(401, "unauthenticated");

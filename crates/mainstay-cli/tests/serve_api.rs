@@ -281,6 +281,32 @@ fn a_fan_out_that_is_registered_here_is_coordinated_here() {
 }
 
 #[test]
+fn the_fan_outs_of_each_database_of_a_fleet_are_coordinated() {
+    let program = Program::new();
+    program.write("fleet.toml", "[[databases]]\nid = \"acme\"\nurl = \"sqlite:acme.db\"\n\n[[databases]]\nid = \"globex\"\nurl = \"sqlite:globex.db\"\n");
+    let served = Served::start(&program, &["--fleet=fleet.toml", "--deploy", "--coordinate-fanouts"]);
+    for store in ["acme", "globex"] {
+        served.ask("POST", &format!("/v1/stores/{store}/deploy"), &[], None).json(200);
+        let path = format!("/v1/fanouts/etl/{store}");
+        put(&served, &format!("{path}?store={store}"), json!({"every_seconds": 600})).json(200);
+        let shards = format!("{path}/shards?store={store}");
+        served.post(&shards, json!({"shards": ["a"]})).json(200);
+    }
+    for store in ["acme", "globex"] {
+        let asked = json!({"topics": [format!("fanout:etl:{store}")], "wait_seconds": 30});
+        let claimed = served.post(&format!("/v1/outbox/claims?store={store}"), asked).json(200);
+        assert_eq!(claimed["items"].as_array().unwrap().len(), 1, "{claimed}");
+    }
+    // One that comes later, in a database that may rest by then.
+    put(&served, "/v1/fanouts/etl/late?store=acme", json!({"every_seconds": 600})).json(200);
+    served.post("/v1/fanouts/etl/late/shards?store=acme", json!({"shards": ["a"]})).json(200);
+    let asked = json!({"topics": ["fanout:etl:late"], "wait_seconds": 30});
+    let claimed = served.post("/v1/outbox/claims?store=acme", asked).json(200);
+    assert_eq!(claimed["items"].as_array().unwrap().len(), 1, "{claimed}");
+    served.stop();
+}
+
+#[test]
 fn the_six_gauges_are_published_for_each_store() {
     let program = Program::new();
     let served = Served::start(&program, &[]);

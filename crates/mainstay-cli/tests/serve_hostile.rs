@@ -7,11 +7,23 @@ mod served;
 
 use std::io::{ErrorKind, Read, Write};
 
+use mainstay_tests::TestDatabase;
 use program::Program;
 use serde_json::json;
 use served::{Answer, Served};
 
 const MESSAGES: &str = "/v1/outbox/messages";
+
+/// What holds on SQLite, on a database of a server.
+async fn on_postgres(check: fn(&Program)) {
+    let database = TestDatabase::create(None).await;
+    let program = Program::new().with_variable("MAINSTAY_DATABASE", database.url());
+    let checked = tokio::task::spawn_blocking(move || {
+        program.run(&["migrate"]).succeeded();
+        check(&program);
+    });
+    checked.await.unwrap();
+}
 
 fn send(served: &Served, body: &str) -> Answer {
     served.ask("POST", MESSAGES, &[], Some(body))
@@ -19,8 +31,16 @@ fn send(served: &Served, body: &str) -> Answer {
 
 #[test]
 fn a_body_that_can_not_be_read_is_told_by_its_field() {
-    let program = Program::new();
-    let served = Served::start(&program, &[]);
+    unreadable_bodies(&Program::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_that_can_not_be_read_is_told_by_its_field_on_postgres() {
+    on_postgres(unreadable_bodies).await;
+}
+
+fn unreadable_bodies(program: &Program) {
+    let served = Served::start(program, &[]);
     for body in ["", "{", "nonsense", "{\"topic\":\"t\"} x", "\u{feff}{}"] {
         send(&served, body).problem(400, "malformed");
     }
@@ -68,8 +88,16 @@ fn a_body_that_can_not_be_read_is_told_by_its_field() {
 
 #[test]
 fn http_itself_can_be_wrong_too() {
-    let program = Program::new();
-    let served = Served::start(&program, &[]);
+    wrong_http(&Program::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn http_itself_can_be_wrong_too_on_postgres() {
+    on_postgres(wrong_http).await;
+}
+
+fn wrong_http(program: &Program) {
+    let served = Served::start(program, &[]);
     served.get("/v1/nothing").problem(404, "not-found");
     let wrong = served.ask("DELETE", MESSAGES, &[], None);
     wrong.problem(405, "method-not-allowed");
@@ -98,8 +126,16 @@ fn http_itself_can_be_wrong_too() {
 /// Those who hang up midway leave nothing behind, and nobody has to wait for those who are slow.
 #[test]
 fn slow_clients_and_those_that_hang_up_harm_nobody() {
-    let program = Program::new();
-    let served = Served::start(&program, &[]);
+    slow_clients(&Program::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn slow_clients_and_those_that_hang_up_harm_nobody_on_postgres() {
+    on_postgres(slow_clients).await;
+}
+
+fn slow_clients(program: &Program) {
+    let served = Served::start(program, &[]);
     let head = b"POST /v1/outbox/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 20\r\nContent-Type: application/json\r\n\r\n{\"to";
     let slow: Vec<_> = (0..50)
         .map(|index| {
@@ -132,6 +168,17 @@ fn without_authentication_other_hosts_are_not_answered() {
     answer.problem(421, "misdirected");
     let answer = served.raw(b"GET /v1/stats HTTP/1.0\r\n\r\n");
     answer.problem(421, "misdirected");
+    // Whichever of two counts.
+    for two in [
+        "GET /v1/stats HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n",
+        "GET http://evil.example/v1/stats HTTP/1.1\r\nHost: localhost\r\n",
+    ] {
+        served.raw(format!("{two}Connection: close\r\n\r\n").as_bytes()).problem(421, "misdirected");
+    }
+    let keys = [("Idempotency-Key", "a"), ("Idempotency-Key", "b"), ("Content-Type", "application/json")];
+    served.ask("POST", MESSAGES, &keys, Some("{\"topic\":\"t\"}")).problem(422, "invalid-argument");
+    let twice = [("Authorization", "Bearer a"), ("Authorization", "Bearer b")];
+    served.ask("GET", "/v1/stats", &twice, None).problem(401, "unauthenticated");
 }
 
 #[test]

@@ -226,6 +226,16 @@ fn a_receiver_that_fails_is_left_alone() {
     mainstay_tests::eventually_blocking(soon, "one was put off", || {
         metric("mainstay_webhook_put_off_total{").is_some()
     });
+    // Why is told of those that nobody has tried.
+    mainstay_tests::eventually_blocking(soon, "it is told why they wait", || {
+        ids.iter().any(|id| {
+            let found = served.get(&format!("/v1/outbox/messages/{id}")).json(200);
+            let told = found["last_error"].as_str().unwrap_or_default();
+            found["attempts"] == 0
+                && told.contains("leaves its receiver alone")
+                && told.contains("answered 500")
+        })
+    });
     works.store(true, Ordering::SeqCst);
     let attempts = ids.iter().map(|id| until_status(&served, id, "done")["attempts"].as_u64().unwrap());
     assert_eq!(attempts.sum::<u64>(), receiver.count() as u64, "whoever waits spends nothing");

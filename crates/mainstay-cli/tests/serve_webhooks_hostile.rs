@@ -10,6 +10,7 @@ use std::io::Write;
 use std::net::TcpStream;
 use std::time::Duration;
 
+use mainstay_tests::TestDatabase;
 use program::Program;
 use receiver::{Receiver, SECRET, answer, enqueue, start, until};
 use serde_json::{Value, json};
@@ -25,11 +26,21 @@ fn sent(served: &Served, topic: &str) -> Value {
 /// Whatever a receiver does, the attempt ends, counts as failed, and the next one is made.
 #[track_caller]
 fn is_tried_again(told: &str, misbehave: impl Fn(&mut TcpStream) + Send + Sync + 'static) {
+    is_tried_again_on(&Program::new(), told, misbehave);
+}
+
+#[track_caller]
+fn is_tried_again_on(
+    program: &Program,
+    told: &str,
+    misbehave: impl Fn(&mut TcpStream) + Send + Sync + 'static,
+) {
     let receiver = Receiver::start(move |before, _, stream| match before {
         0 => misbehave(stream),
         _ => answer(stream, "200 OK", ""),
     });
-    let (_program, served) = start(&receiver.route("r", "topic = 't'\ntimeout_seconds = 1"));
+    program.write("mainstay.toml", &receiver.route("r", "topic = 't'\ntimeout_seconds = 1"));
+    let served = Served::start(program, &[]);
     let found = sent(&served, "t");
     // It may have been delivered by the second attempt already; what was wrong with the first is kept all the same.
     assert!(found["last_error"].as_str().unwrap_or_default().contains(told), "{told:?} is not in {found}");
@@ -139,6 +150,34 @@ fn who_hangs_keeps_nobody_else_waiting() {
     }
     assert_eq!(hanging.count(), 1);
     served.stop();
+}
+
+/// Those that fail, hang and lie, and one that may not be reached, on a database of a server.
+#[tokio::test(flavor = "multi_thread")]
+async fn bad_receivers_on_postgres() {
+    let database = TestDatabase::create(None).await;
+    let program = Program::new().with_variable("MAINSTAY_DATABASE", database.url());
+    let checked = tokio::task::spawn_blocking(move || {
+        program.run(&["migrate"]).succeeded();
+        is_tried_again_on(&program, "answered 500", |stream| answer(stream, "500 Oops", ""));
+        is_tried_again_on(&program, "no complete answer within 1s", hold);
+        is_tried_again_on(&program, "broke off", |stream| {
+            // Says that more is to come, and ends.
+            let _gone = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nall");
+        });
+        is_tried_again_on(&program, "redirects are not followed", |stream| {
+            answer(stream, "302 Found", "location: http://169.254.169.254/\r\n");
+        });
+        let receiver = Receiver::answering("200 OK");
+        let (port, route) = (receiver.port(), "[[serve.webhook]]\nname = 'r'\ntopic = 't'\nsecrets = ");
+        let route = format!("{route}['{SECRET}']\nurl = 'http://localhost:{port}/'\n");
+        program.write("mainstay.toml", &route);
+        let served = Served::start(&program, &[]);
+        assert!(sent(&served, "t")["last_error"].as_str().unwrap().contains("loopback"));
+        assert_eq!(receiver.count(), 0);
+        served.stop();
+    });
+    checked.await.unwrap();
 }
 
 /// A name that leads to this machine is refused where nobody has allowed it, and no connection is made.

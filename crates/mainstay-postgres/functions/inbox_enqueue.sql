@@ -35,7 +35,7 @@ declare
     was_item uuid;
     was_until timestamptz;
     workable boolean;
-    left_key text;
+    left_row record;
 begin
     perform "{{schema}}"."{{inbox}}_check"('enqueue', $1, $2, $5);
     -- Null counts as valid where the argument is optional: the whole must not be false, and the required ones must be there.
@@ -69,6 +69,9 @@ begin
             outcome := 'added';
             exit;
         end if;
+        -- A worker may still have what was marked as dead: his row first, as everywhere (see follow).
+        perform from "{{schema}}"."{{inbox}}" q
+         where q.id = (select e.work_item_id from "{{schema}}"."{{inbox}}_entry" e where e.source = $1 and e.digest = key and e.state = 3) for update;
         -- Whoever inserted it may have forgotten it again: hence the loop.
         select e.state, e.hash, e.work_item_id, e.locked_until into was_state, was_hash, was_item, was_until
           from "{{schema}}"."{{inbox}}_entry" e where e.source = $1 and e.digest = key for update;
@@ -110,14 +113,22 @@ begin
         end if;
         outcome := case was_state when 3 then 'revived' else 'added' end;
         if was_state = 3 then
-            -- It may have been marked while a worker had it: whoever has it finds that it is gone. Waited for, as he may be settling it just now.
-            delete from "{{schema}}"."{{inbox}}" q where q.id = was_item returning q.ordering_key into left_key;
-            perform "{{schema}}"."{{inbox}}_advance"(array[left_key]) where left_key is not null;
+            -- It may have been marked while a worker had it: whoever has it finds that it is gone, at his next renewal at the latest. Until then
+            -- he may be at it, so neither it nor what stands behind it in its ordering key is claimed before his claim would have lapsed.
+            delete from "{{schema}}"."{{inbox}}" q where q.id = was_item returning q.ordering_key, q.locked_until into left_row;
+            was_until := case when left_row.locked_until > moment then left_row.locked_until end;
+            if left_row.ordering_key is not null then
+                perform "{{schema}}"."{{inbox}}_postpone"(h.id, was_until)
+                   from (select q.id from "{{schema}}"."{{inbox}}" q where q.ordering_key = left_row.ordering_key order by q.seq limit 1) h
+                  where "{{schema}}"."{{inbox}}_grasp"(h.id);
+                perform "{{schema}}"."{{inbox}}_advance"(array[left_row.ordering_key]);
+            end if;
             delete from "{{schema}}"."{{inbox}}_history" h where h.id = was_item;
         end if;
         update "{{schema}}"."{{inbox}}_entry" e
            set last_seen_at = moment, hash = content, work_item_id = item, processed_at = null,
-               state = case e.state when 3 then 0 else e.state end, attempts = case e.state when 3 then 0 else e.attempts end
+               state = case when e.state < 3 then e.state when was_until is null then 0 else 1 end, locked_until = was_until,
+               attempts = case e.state when 3 then 0 else e.attempts end
          where e.source = $1 and e.digest = key;
     end if;
 
@@ -135,7 +146,7 @@ $mainstay$;
 comment on function "{{schema}}"."{{inbox}}_enqueue"(
     text, text, text, text, bytea, text, timestamptz, text, integer, timestamptz, jsonb, boolean, double precision, double precision, uuid, uuid) is
     'Puts a received message into the queue, in the caller''s transaction. outcome added: it is there now. replaced: it was waiting there; topic, payload, hash, due time, expiry, '
-    'correlation id and headers are the new ones. revived: it was dead, and is there as if new; a worker who still had it finds that it is gone. in-progress: a worker has it, done: it is done; nothing but the time it was last seen has changed. '
+    'correlation id and headers are the new ones. revived: it was dead, and is there as if new; a worker who still had it finds that it is gone, and until his claim would have lapsed nobody else gets it. in-progress: a worker has it, done: it is done; nothing but the time it was last seen has changed. '
     'The hash is that of the payload unless given; one that differs from the last is reported.';
 
 create or replace function "{{schema}}"."{{inbox}}_enqueue_many"(
@@ -183,7 +194,13 @@ begin
         raise exception using errcode = '22023', message = '{{inbox:literal}}_enqueue_many: ' || fault.name
             || ' must have as many elements as topics (' || size || '), got ' || case fault.length when -1 then 'null' else fault.length::text end;
     end loop;
-    -- Those that are known, in the order of their keys: two callers with the same messages wait for each other in one order.
+    -- What a worker still has though it was marked as dead, and then those that are known, in the order of their keys: locks go from the queue to the
+    -- ledger, and two callers with the same messages wait for each other in one order.
+    perform from "{{schema}}"."{{inbox}}" q
+     where q.id = any (array(
+           select e.work_item_id from "{{schema}}"."{{inbox}}_entry" e
+            where e.state = 3 and (e.source, e.digest) in (select u.source, "{{schema}}"."{{inbox}}_digest"(u.message_id) from unnest(sources, message_ids) u(source, message_id))))
+     order by q.id for update;
     perform from "{{schema}}"."{{inbox}}_entry" e
      where (e.source, e.digest) in (select u.source, "{{schema}}"."{{inbox}}_digest"(u.message_id) from unnest(sources, message_ids) u(source, message_id))
      order by e.source, e.digest for update;

@@ -55,6 +55,7 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
         sql: include_str!("../migrations/0013_pause.sql"),
         over: &Queue::ALL,
     },
+    Migration::once(14, "inbox_revived", include_str!("../migrations/0014_inbox_revived.sql")),
 ];
 
 /// The functions.

@@ -81,7 +81,12 @@ impl Access {
     }
 
     fn identify(&self, headers: &HeaderMap, from: Option<IpAddr>) -> Claimed {
-        if let Some(value) = headers.get(header::AUTHORIZATION) {
+        let mut given = headers.get_all(header::AUTHORIZATION).iter();
+        if let Some(value) = given.next() {
+            // A proxy in front may have believed the other one.
+            if given.next().is_some() {
+                return Claimed::Wrong;
+            }
             let token = value.to_str().ok().and_then(|text| {
                 let (scheme, token) = text.split_once(' ')?;
                 scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
@@ -196,7 +201,7 @@ impl Caller {
 /// Finds out who asks. Those who prove nothing go on, to what needs no proof.
 pub(crate) async fn authenticate(State(shared): State<Shared>, mut request: Request, next: Next) -> Response {
     let from = request.extensions().get::<PeerAddress>().map(|peer| peer.0);
-    match shared.access.identify(request.headers(), from) {
+    match shared.access.get().identify(request.headers(), from) {
         Claimed::Known(caller) => {
             request.extensions_mut().insert(caller);
         }

@@ -104,7 +104,7 @@ pub(crate) async fn only_loopback(State(shared): State<Shared>, request: Request
     // What a proxy on this machine passes on comes from anywhere.
     let passed_on = ["forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via"];
     let passed_on = passed_on.iter().any(|name| request.headers().contains_key(*name));
-    if !shared.loopback_only || !passed_on && host(&request).is_some_and(is_loopback) {
+    if !shared.loopback_only || !passed_on && is_meant_for_loopback(&request) {
         return next.run(request).await;
     }
     let text = "without authentication only requests of this machine to localhost, 127.0.0.1 or [::1] are answered, and none that a proxy \
@@ -115,6 +115,17 @@ pub(crate) async fn only_loopback(State(shared): State<Shared>, request: Request
 fn host(request: &Request) -> Option<&str> {
     let given = request.headers().get(header::HOST).and_then(|value| value.to_str().ok());
     given.or_else(|| request.uri().authority().map(|authority| authority.as_str()))
+}
+
+/// Whether each host that it names, in its first line and in its one header, is this machine, and it names one.
+fn is_meant_for_loopback(request: &Request) -> bool {
+    let named = request.uri().authority().map(|authority| is_loopback(authority.as_str()));
+    let mut given = request.headers().get_all(header::HOST).iter();
+    let first = given.next().map(|value| value.to_str().is_ok_and(is_loopback));
+    given.next().is_none()
+        && (named.is_some() || first.is_some())
+        && named.unwrap_or(true)
+        && first.unwrap_or(true)
 }
 
 fn is_loopback(host: &str) -> bool {

@@ -7,12 +7,13 @@ use axum::extract::State;
 use axum::http::{HeaderValue, header};
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use mainstay_core::Result;
+use mainstay_core::{Error, ErrorKind, Result};
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::access::{self, Access};
+use crate::changing::Changing;
 use crate::chores;
 use crate::endpoint::{Endpoint, Endpoints};
 use crate::etag::Tag;
@@ -72,7 +73,7 @@ impl InterfaceBuilder {
         let (router, document) = assemble();
         let shared = Shared::new(Inner {
             stores: self.stores,
-            access: self.access,
+            access: Changing::new(self.access),
             limits: self.limits,
             throttle: Throttle::default(),
             reports: Reports::default(),
@@ -105,8 +106,8 @@ impl InterfaceBuilder {
             .layer(from_fn(trace::carry))
             .layer(from_fn(chores::secure))
             .layer(from_fn(request_id::carry))
-            .with_state(shared);
-        Ok(Interface { router })
+            .with_state(shared.clone());
+        Ok(Interface { router, shared })
     }
 }
 
@@ -137,6 +138,7 @@ async fn document(State(shared): State<Shared>) -> Response {
 #[derive(Clone)]
 pub struct Interface {
     router: Router,
+    shared: Shared,
 }
 
 impl Interface {
@@ -155,6 +157,18 @@ impl Interface {
     /// The router, to be mounted or served.
     pub fn router(&self) -> Router {
         self.router.clone()
+    }
+
+    /// From now on these have access, and nobody else: tokens can be exchanged while it runs. Requests under way go on. Whether anybody has to prove
+    /// anything at all stays as it was: much else depends on it.
+    pub fn change_access(&self, access: Access) -> Result<()> {
+        access.validate()?;
+        if access.is_open() != self.shared.access.get().is_open() {
+            let text = "authentication can't be switched on or off while it runs: restart it";
+            return Err(Error::new(ErrorKind::Config, "server.access", text));
+        }
+        self.shared.access.replace(access);
+        Ok(())
     }
 
     /// The OpenAPI document that it serves.

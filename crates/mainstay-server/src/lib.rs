@@ -16,6 +16,7 @@
 
 mod access;
 mod api;
+mod changing;
 mod chores;
 mod endpoint;
 mod etag;
@@ -46,7 +47,7 @@ pub mod webhook;
 pub use access::{Access, PeerAddress, TrustedProxy};
 pub use interface::{Interface, InterfaceBuilder};
 pub use limits::Limits;
-pub use listen::{ListenOptions, Listener};
+pub use listen::{CurrentTls, ListenOptions, Listener};
 pub use problem::Problem;
 pub use role::Role;
 pub use stores::Stores;

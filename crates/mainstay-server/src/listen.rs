@@ -21,6 +21,7 @@ use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
 
 use crate::PeerAddress;
+use crate::changing::Changing;
 use crate::limits::timeout;
 use crate::metrics::{CONNECTIONS, Deferred};
 use crate::throttle::network;
@@ -84,6 +85,28 @@ impl ListenOptions {
 pub struct Listener {
     socket: TcpListener,
     options: ListenOptions,
+    tls: Option<CurrentTls>,
+}
+
+/// The TLS of a listener, to be changed while it runs: another certificate, say.
+#[derive(Clone)]
+pub struct CurrentTls(Arc<Changing<rustls::ServerConfig>>);
+
+impl CurrentTls {
+    /// Connections that come from now on get this. Those that are there keep what they have.
+    pub fn change(&self, tls: Arc<rustls::ServerConfig>) {
+        self.0.replace(tls);
+    }
+
+    fn acceptor(&self) -> TlsAcceptor {
+        self.0.get().into()
+    }
+}
+
+impl std::fmt::Debug for CurrentTls {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CurrentTls").finish_non_exhaustive()
+    }
 }
 
 impl Listener {
@@ -94,12 +117,18 @@ impl Listener {
         };
         options.validate()?;
         let socket = TcpListener::bind(address).await.map_err(failed)?;
-        Ok(Self { socket, options })
+        let tls = options.tls.clone().map(|tls| CurrentTls(Arc::new(Changing::new(tls))));
+        Ok(Self { socket, options, tls })
     }
 
     /// Whether it speaks TLS.
     pub fn is_secure(&self) -> bool {
         self.options.tls.is_some()
+    }
+
+    /// Its TLS, if it has some, to be changed while it runs.
+    pub fn tls(&self) -> Option<CurrentTls> {
+        self.tls.clone()
     }
 
     /// Where it listens.
@@ -115,7 +144,6 @@ impl Listener {
         let most = self.options.per_address.unwrap_or(self.options.connections.div_ceil(4) * 3);
         let guests = Guests::default();
         let tasks = TaskTracker::new();
-        let tls = self.options.tls.clone().map(TlsAcceptor::from);
         // Ends connections, whatever they are doing.
         let end = CancellationToken::new();
         let accepting = async {
@@ -131,7 +159,7 @@ impl Listener {
                         let connection = Connection {
                             from,
                             router: router.clone(),
-                            tls: tls.clone(),
+                            tls: self.tls.as_ref().map(CurrentTls::acceptor),
                             header_timeout: self.options.header_timeout,
                             stop: stop.clone(),
                             _permit: permit,

@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::access::Access;
 use crate::api::Counts;
+use crate::changing::Changing;
 use crate::etag::Tag;
 use crate::health::Reports;
 use crate::limits::Limits;
@@ -22,7 +23,7 @@ pub(crate) struct Shared(Arc<Inner>);
 
 pub(crate) struct Inner {
     pub(crate) stores: Stores,
-    pub(crate) access: Access,
+    pub(crate) access: Changing<Access>,
     pub(crate) limits: Limits,
     pub(crate) throttle: Throttle,
     pub(crate) reports: Reports,

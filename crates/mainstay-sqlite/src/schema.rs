@@ -43,6 +43,7 @@ pub const MIGRATIONS: &[Migration] = &[
         over: &Queue::ALL,
     },
     Migration::once(12, "inbox_claims", include_str!("../migrations/0012_inbox_claims.sql")),
+    Migration::once(13, "inbox_revived", include_str!("../migrations/0013_inbox_revived.sql")),
 ];
 
 /// The steps taken, by outbox, made by the runner and not by a step. Names of tables are not case-sensitive, so the

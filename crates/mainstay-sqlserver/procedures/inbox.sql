@@ -316,7 +316,7 @@ BEGIN
     END
     DECLARE @Now DATETIME2(6) = SYSUTCDATETIME();
     DECLARE @N INT = (SELECT MIN("N") FROM @In);
-    DECLARE @State INT, @Item UNIQUEIDENTIFIER, @Status INT, @Reserved DATETIME2(6), @Known NVARCHAR(64), @Hash NVARCHAR(64), @Due DATETIME2(6), @Requested DATETIME2(6), @Expires DATETIME2(6), @Outcome NVARCHAR(20);
+    DECLARE @State INT, @Item UNIQUEIDENTIFIER, @Status INT, @Reserved DATETIME2(6), @Lane NVARCHAR(510), @Known NVARCHAR(64), @Hash NVARCHAR(64), @Due DATETIME2(6), @Requested DATETIME2(6), @Expires DATETIME2(6), @Outcome NVARCHAR(20);
     WHILE @N IS NOT NULL
     BEGIN
         SELECT @Digest = i."Digest", @Hash = i."Hash", @Requested = COALESCE(i."DueAt", "{{schema}}"."{{outbox}}_after"(@Now, i."DueIn")),
@@ -348,10 +348,17 @@ BEGIN
         END
         IF @Outcome = N'revived'
         BEGIN
-            -- Dead: as if it were new. It may have been marked while a worker had it: whoever has it finds that it is gone.
+            -- Dead: as if it were new. It may have been marked while a worker had it: whoever has it finds that it is gone, at his next renewal at the latest. Until then
+            -- he may be at it, so neither it nor what stands behind it in its ordering key is claimed before his claim would have lapsed.
+            SET @Reserved = NULL; SET @Lane = NULL;
+            SELECT @Reserved = CASE WHEN q."LockedUntil" > @Now THEN q."LockedUntil" END, @Lane = q."OrderingKey" FROM "{{schema}}"."{{inbox}}" q WHERE q."Id" = @Item;
+            IF @Reserved > @Due SET @Due = @Reserved;
             DELETE FROM "{{schema}}"."{{inbox}}" WHERE "Id" = @Item;
+            IF @Reserved IS NOT NULL AND @Lane IS NOT NULL
+                UPDATE "{{schema}}"."{{inbox}}" SET "DueAt" = @Reserved
+                 WHERE "Status" = 0 AND "DueAt" < @Reserved AND "Seq" = (SELECT MIN(a."Seq") FROM "{{schema}}"."{{inbox}}" a WHERE a."OrderingKey" = @Lane);
             DELETE FROM "{{schema}}"."{{inbox}}_history" WHERE "Id" = @Item;
-            UPDATE "{{schema}}"."{{inbox}}_entry" SET "State" = 0, "Attempts" = 0, "ProcessedAt" = NULL, "WorkItemId" = NULL WHERE "Digest" = @Digest;
+            UPDATE "{{schema}}"."{{inbox}}_entry" SET "State" = CASE WHEN @Reserved IS NULL THEN 0 ELSE 1 END, "LockedUntil" = @Reserved, "Attempts" = 0, "ProcessedAt" = NULL, "WorkItemId" = NULL WHERE "Digest" = @Digest;
         END
         IF @Outcome IN (N'revived', N'added')
         BEGIN

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use mainstay_core::OwnerToken;
-use mainstay_core::inbox::{ContentHash, EntryState, InboxEntry, Incoming, ReceivedOutcome};
+use mainstay_core::inbox::{Begin, ContentHash, EntryState, InboxEntry, Incoming, ReceivedOutcome};
 use mainstay_core::outbox::Message;
 use tracing::Level;
 
@@ -21,6 +21,7 @@ cases! { $ receive_again_cases:
     ibx_029_an_enqueue_over_a_running_message_changes_nothing ["IBX-029", "R15"],
     ibx_029_a_message_that_was_only_seen_is_added ["IBX-029", "R15"],
     ibx_078_a_dead_message_that_comes_again_is_taken_from_the_worker_who_had_it ["IBX-078", "IBX-029"],
+    r11_a_dead_message_that_comes_again_waits_for_the_worker_who_had_it ["R11", "MST-040"],
     r15_duplicates_do_not_wear_a_failing_message_out ["R15"],
     r15_a_different_content_warns_and_is_counted ["R15", "IBX-008"],
 }
@@ -146,27 +147,53 @@ async fn ibx_029_a_message_that_was_only_seen_is_added(fx: &dyn Fixture) {
 
 async fn ibx_078_a_dead_message_that_comes_again_is_taken_from_the_worker_who_had_it(fx: &dyn Fixture) {
     let world = World::open(fx).await;
-    for (id, payload) in [("m", "first"), ("n", "behind it")] {
-        let message = Message::new(TOPIC, payload).ordering_key("k");
-        world.inbox.enqueue(Incoming::new(SOURCE, id, message)).await.unwrap();
-    }
+    receive(&world, "m", "first").await;
     let (first, second) = (OwnerToken::new(), OwnerToken::new());
-    let claimed = claim(&world, first).await;
-    assert_eq!(claimed.len(), 1, "the other waits for it");
-    let stale = claimed[0].handle;
+    let stale = claim(&world, first).await.remove(0).handle;
     assert!(world.inbox.mark_dead(SOURCE, "m", None).await.unwrap());
     assert_eq!(outcome(receive(&world, "m", "second").await), (ReceivedOutcome::Revived, true));
-    let mut claimed = claim(&world, second).await;
-    claimed.sort_by(|a, b| a.payload.cmp(&b.payload));
-    let payloads: Vec<&str> = claimed.iter().map(|item| item.payload.as_str()).collect();
-    assert_eq!(payloads, ["behind it", "second"], "nothing waits for what is gone");
     // Whoever had it learns that at whatever he does next.
     assert_eq!(world.inbox.queue().renew(first, &[stale], LEASE).await.unwrap().changed.len(), 0);
     assert_eq!(world.inbox.ack(first, &[stale]).await.unwrap().changed.len(), 0);
     assert_eq!(world.inbox.abandon(first, &[stale], None, None).await.unwrap().changed.len(), 0);
+    world.advance(LEASE + Duration::from_secs(1)).await;
+    let claimed = claim(&world, second).await.remove(0);
+    assert_eq!((claimed.payload.as_str(), claimed.attempt), ("second", 1));
     let entry = world.entry(SOURCE, "m").await;
-    assert_eq!((entry.state, entry.work_item), (EntryState::Processing, Some(claimed[1].id())));
-    world.inbox.ack(second, &[claimed[1].handle]).await.unwrap();
+    assert_eq!((entry.state, entry.work_item), (EntryState::Processing, Some(claimed.id())));
+    world.inbox.ack(second, &[claimed.handle]).await.unwrap();
+    assert_eq!(world.entry(SOURCE, "m").await.state, EntryState::Done);
+}
+
+async fn r11_a_dead_message_that_comes_again_waits_for_the_worker_who_had_it(fx: &dyn Fixture) {
+    let world = World::open(fx).await;
+    for (id, payload) in [("m", "first"), ("n", "behind it")] {
+        let message = Message::new(TOPIC, payload).ordering_key("k");
+        world.inbox.enqueue(Incoming::new(SOURCE, id, message)).await.unwrap();
+    }
+    let claimed = claim(&world, OwnerToken::new()).await;
+    assert_eq!(claimed.len(), 1, "the other waits for it");
+    assert_eq!(payloads(&world).await, Vec::<String>::new(), "and a claim has met it there");
+    world.inbox.mark_dead(SOURCE, "m", None).await.unwrap();
+    // The worker does not know yet: until his claim would have lapsed he may be at it.
+    for (content, expected) in [("second", ReceivedOutcome::Revived), ("third", ReceivedOutcome::Replaced)] {
+        let again = Incoming::new(SOURCE, "m", Message::new(TOPIC, content).ordering_key("k"));
+        assert_eq!(world.inbox.enqueue(again).await.unwrap().outcome, expected);
+        assert_eq!(payloads(&world).await, Vec::<String>::new(), "neither it nor what was behind it");
+    }
+    let entry = world.entry(SOURCE, "m").await;
+    assert_eq!((entry.state, entry.attempts), (EntryState::Processing, 0));
+    assert_eq!(entry.locked_until, Some(claimed[0].locked_until), "as long as that claim");
+    let begun = world.inbox.begin(SOURCE, "m").await.unwrap();
+    assert!(matches!(begun, Begin::Busy { .. }), "{begun:?}");
+    world.advance(LEASE + Duration::from_secs(1)).await;
+    let owner = OwnerToken::new();
+    for payload in ["behind it", "third"] {
+        let claimed = claim(&world, owner).await;
+        let told: Vec<&str> = claimed.iter().map(|item| item.payload.as_str()).collect();
+        assert_eq!(told, [payload], "one at a time, in order, and nothing waits for what is gone");
+        world.inbox.ack(owner, &[claimed[0].handle]).await.unwrap();
+    }
     assert_eq!(world.entry(SOURCE, "m").await.state, EntryState::Done);
 }
 

@@ -1,11 +1,11 @@
 //! Topics that somebody paused. What waits there waits as it should, so it is told and never counts as trouble; but whoever wonders why
-//! nothing happens finds it here.
+//! nothing happens finds it here. Timers and runs of jobs are another matter: no command pauses them, so somebody wrote to their tables.
 
 use crate::error::Result;
 use crate::store::{Provider, Queue};
 
-use super::Finding;
 use super::check::counted;
+use super::{Finding, HealthStatus};
 
 /// Topics that are named.
 const NAMED: usize = 3;
@@ -13,7 +13,7 @@ const NAMED: usize = 3;
 /// What is paused, with the queue it is of.
 pub(super) async fn seen(provider: &dyn Provider) -> Result<Vec<(Queue, String)>> {
     let mut all = Vec::new();
-    for queue in [Queue::Outbox, Queue::Inbox] {
+    for queue in Queue::ALL {
         let paused = provider.queue(queue).paused().await?;
         all.extend(paused.into_iter().map(|paused| (queue, paused.topic)));
     }
@@ -31,6 +31,12 @@ pub(super) fn judge(paused: &[(Queue, String)]) -> Finding {
     if paused.len() > NAMED {
         text.push_str(&format!(" and {} more", paused.len() - NAMED));
     }
+    if paused.iter().any(|(queue, _)| !matches!(queue, Queue::Outbox | Queue::Inbox)) {
+        return Finding::new(HealthStatus::Degraded, text).advise(
+            "timers and runs of jobs are paused by nothing of Mainstay's, and don't become messages until that ends: delete the row in the table \
+             of that queue whose name ends in _paused; pause the topic of the outbox instead (`mainstay outbox pause`)",
+        );
+    }
     Finding::healthy(text)
         .advise("`mainstay outbox stats` and `mainstay inbox stats` tell who did it, when and why")
 }
@@ -38,7 +44,6 @@ pub(super) fn judge(paused: &[(Queue, String)]) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::health::HealthStatus;
 
     #[test]
     fn what_is_paused_is_named_and_is_no_trouble() {
@@ -50,5 +55,11 @@ mod tests {
             finding.summary,
             "4 topics paused: \"a\" of the outbox, \"b\" of the inbox, \"c\" of the outbox and 1 more"
         );
+        // By whatever was written to its table: there is no command for it.
+        for queue in [Queue::Timers, Queue::JobRuns] {
+            let finding = judge(&[topic("a"), (queue, "b".to_owned())]);
+            assert_eq!(finding.status, HealthStatus::Degraded);
+            assert!(finding.summary.contains("\"b\" of the"), "{}", finding.summary);
+        }
     }
 }

@@ -20,8 +20,8 @@ pub enum HandlerError {
     Retry(String),
     /// Try again after this long. The delivery counts.
     RetryAfter(Duration, String),
-    /// Hand it out again after this long. The delivery does not count.
-    Snooze(Duration),
+    /// Hand it out again after this long. The delivery does not count. Why, if that is said, is kept as the last error and told by `mainstay why`.
+    Snooze(Duration, Option<String>),
     /// Give it up for good.
     Fail(String),
 }
@@ -37,7 +37,11 @@ impl HandlerError {
     }
     /// Hand it out again after this long, without counting this delivery.
     pub fn snooze(delay: Duration) -> Self {
-        Self::Snooze(delay)
+        Self::Snooze(delay, None)
+    }
+    /// The same, and why.
+    pub fn snooze_because(delay: Duration, reason: impl fmt::Display) -> Self {
+        Self::Snooze(delay, Some(reason.to_string()))
     }
     /// Give it up for good.
     pub fn fail(reason: impl fmt::Display) -> Self {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::audit::{Audit, AuditRetention};
 use crate::bell::Bell;
 use crate::error::{Error, Result};
-use crate::fanout::Fanout;
+use crate::fanout::{Fanout, KnownFanouts};
 use crate::health::{FailedKept, Health, Watchdog, WatchdogOptions};
 use crate::inbox::Inbox;
 use crate::job::{JobDefinition, Jobs};
@@ -43,6 +43,7 @@ pub struct MainstayBuilder {
     jobs: JobsBuilder,
     joins: Option<JoinsBuilder>,
     fanouts: Vec<FanoutBuilder>,
+    coordinate_fanouts: bool,
     audit: AuditRetention,
     operations: Option<OperationOptions>,
     watchdog: Option<WatchdogOptions>,
@@ -62,6 +63,7 @@ impl MainstayBuilder {
             jobs: JobsBuilder::default(),
             joins: None,
             fanouts: Vec::new(),
+            coordinate_fanouts: false,
             audit: AuditRetention::default(),
             operations: None,
             watchdog: None,
@@ -132,6 +134,14 @@ impl MainstayBuilder {
         self
     }
 
+    /// Makes this process one of the coordinators of every fan-out that is in the database, with the shards that it knows, whoever has registered
+    /// it and whenever. Defaults to off. Not beside an application that coordinates them with a planner of its own: whoever holds a fan-out's lease
+    /// plans it.
+    pub fn coordinate_fanouts(mut self, coordinate: bool) -> Self {
+        self.coordinate_fanouts = coordinate;
+        self
+    }
+
     /// How long records of the audit trail are kept. Defaults to those of [`AuditRetention`]: for ever.
     pub fn audit(mut self, retention: AuditRetention) -> Self {
         self.audit = retention;
@@ -186,6 +196,7 @@ impl MainstayBuilder {
             self.outbox = outbox;
             fanouts.extend(registrations);
         }
+        let known_fanouts = self.coordinate_fanouts.then(|| Arc::new(KnownFanouts::new(fanout.clone())));
         let audit = Audit::new(self.provider.audit());
         let options = self.operations.unwrap_or_default();
         options.validate()?;
@@ -247,6 +258,7 @@ impl MainstayBuilder {
             services.extend(builder.services(&joins)?);
         }
         services.extend(coordinators.iter().map(|one| Arc::clone(one) as Arc<dyn Service>));
+        services.extend(known_fanouts.iter().map(|known| Arc::clone(known) as Arc<dyn Service>));
         Ok(Mainstay::new(Inner {
             provider: self.provider,
             outbox,
@@ -267,6 +279,7 @@ impl MainstayBuilder {
             schedules,
             ends_joins,
             coordinators,
+            known_fanouts,
             deploy_schema: self.deploy_schema,
             startup: Arc::default(),
             failed_kept,

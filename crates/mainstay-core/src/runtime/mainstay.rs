@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::audit::Audit;
 use crate::error::Result;
-use crate::fanout::{Fanout, FanoutService};
+use crate::fanout::{Fanout, FanoutService, KnownFanouts};
 use crate::health::{FailedKept, Health, Startup, StartupGuard, StartupState};
 use crate::inbox::Inbox;
 use crate::job::{JobDefinition, Jobs};
@@ -61,6 +61,7 @@ pub(super) struct Inner {
     pub(super) schedules: bool,
     pub(super) ends_joins: bool,
     pub(super) coordinators: Vec<Arc<FanoutService>>,
+    pub(super) known_fanouts: Option<Arc<KnownFanouts>>,
     pub(super) deploy_schema: bool,
     /// Where it stands, for health.
     pub(super) startup: Arc<StartupState>,
@@ -202,9 +203,15 @@ impl Mainstay {
         self.0.ends_joins
     }
 
+    /// Which changes of policies its coordinators have seen, where they have to look for new fan-outs themselves.
+    pub(crate) fn fanout_changes(&self) -> Option<i64> {
+        self.0.known_fanouts.as_ref().map(|known| known.changes())
+    }
+
     /// When its coordinators of fan-outs look next, each; none: once the policy has changed.
     pub(crate) fn coordinators(&self) -> impl Iterator<Item = Option<tokio::time::Instant>> + '_ {
-        self.0.coordinators.iter().map(|coordinator| coordinator.next_look())
+        let known = self.0.known_fanouts.iter().map(|known| known.next_look());
+        self.0.coordinators.iter().map(|coordinator| coordinator.next_look()).chain(known)
     }
 
     /// Checks the schema (or deploys it, if so set up), registers jobs and fan-outs and starts all background work. Waits for a database that is

@@ -56,6 +56,11 @@ pub(crate) fn fanout_failed(store: &str, key: &FanoutKey, error: &Error, pause: 
     counter!(names::FANOUT_FAILED, "store" => store.to_owned(), "fanout" => key.to_string()).increment(1);
 }
 
+/// Which fan-outs there are, or a coordinator of one, is not as it should be.
+pub(crate) fn fanouts_unknown(store: &str, error: &Error) {
+    tracing::warn!(store, %error, "fan-outs of the database can't be coordinated for now; tried again later");
+}
+
 /// Slices were to be made whose messages are there already.
 pub(crate) fn fanout_known(store: &str, key: &FanoutKey, count: u64) {
     tracing::warn!(store, fanout = %key, count, "slices were made before: somebody has put their cursors back");

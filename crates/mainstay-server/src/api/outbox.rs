@@ -266,7 +266,11 @@ pub(super) fn work_endpoint(path: &'static str, id: &'static str, summary: &'sta
 
 /// The key of the header, which must not contradict the one in the body.
 pub(super) fn take_key(headers: &HeaderMap, key: &mut Option<String>) -> Result<(), Problem> {
-    let Some(value) = headers.get(KEY_HEADER) else { return Ok(()) };
+    let mut values = headers.get_all(KEY_HEADER).iter();
+    let Some(value) = values.next() else { return Ok(()) };
+    if values.next().is_some() {
+        return Err(Problem::invalid("Idempotency-Key", "must be given once"));
+    }
     let given = value
         .to_str()
         .map_err(|_| Problem::invalid("Idempotency-Key", "must be visible ASCII characters"))?;

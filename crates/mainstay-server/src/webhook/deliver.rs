@@ -7,6 +7,7 @@ use mainstay_core::queue::{Context, HandlerError, HandlerResult};
 use mainstay_core::telemetry::{self, Delivered};
 
 use super::exchange::{Answer, Trouble};
+use super::gate::PutOff;
 use super::request::request;
 use super::route::Route;
 
@@ -15,13 +16,17 @@ pub(super) async fn deliver(route: &Route, context: Context) -> HandlerResult {
     let store = context.queue().store().identifier();
     let pass = match route.gate.pass() {
         Ok(pass) => pass,
-        Err(pause) => {
+        Err(PutOff { pause, why }) => {
             telemetry::webhook_put_off(store, &route.name);
-            return Err(HandlerError::snooze(pause));
+            // What a delivery of its own has come to says more, and stays.
+            return Err(match context.message().retry_count() {
+                0 => HandlerError::snooze_because(pause, why),
+                _ => HandlerError::snooze(pause),
+            });
         }
     };
     let began = Instant::now();
-    let request = request(&context, &route.way.target, &route.secrets, route.content_type.as_ref());
+    let request = request(&context, &route.way.target, &route.secrets.get(), route.content_type.as_ref());
     let answered = route.way.send(request).await;
     let Verdict { outcome, result, receiver } = judge(route, answered);
     telemetry::webhook_delivered(store, &route.name, outcome, began.elapsed());

@@ -33,6 +33,15 @@ struct State {
     took: Duration,
     /// When those that were put off for want of room should all have had their turn.
     turn_at: Instant,
+    /// What the last failure was.
+    trouble: String,
+}
+
+/// A delivery that may not begin yet.
+#[derive(Debug)]
+pub(super) struct PutOff {
+    pub(super) pause: Duration,
+    pub(super) why: String,
 }
 
 impl Gate {
@@ -50,6 +59,7 @@ impl Gate {
             tried_since: now,
             took: USUALLY.min(timeout),
             turn_at: now,
+            trouble: String::new(),
         };
         let room = Arc::new(Semaphore::new(concurrency));
         let concurrency = u32::try_from(concurrency).unwrap_or(u32::MAX).max(1);
@@ -65,18 +75,21 @@ impl Gate {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets a delivery begin. The error says for how long it is to be put off.
+    /// Lets a delivery begin. The error says for how long it is to be put off, and why.
     ///
     /// A dispatcher begins no more at once than there is room for; those of several databases meet here. Nobody waits: who does keeps a place in
     /// which another route's message could be delivered.
-    pub(super) fn pass(&self) -> Result<Pass<'_>, Duration> {
+    pub(super) fn pass(&self) -> Result<Pass<'_>, PutOff> {
         let mut state = self.state();
         if let Some(pause) = self.closed_for(&state) {
-            return Err(pause);
+            let why = format!("the webhook {} leaves its receiver alone: {}", self.route, state.trouble);
+            return Err(PutOff { pause, why });
         }
         // Closed by nobody.
         let Ok(room) = Arc::clone(&self.room).try_acquire_owned() else {
-            return Err(self.line_up(&mut state));
+            let (route, most) = (&self.route, self.concurrency);
+            let why = format!("the webhook {route} has as many deliveries under way as it may: {most}");
+            return Err(PutOff { pause: self.line_up(&mut state), why });
         };
         let trial = state.breaker.state() == BreakerState::Open;
         if trial {
@@ -148,6 +161,7 @@ impl<'a> Pass<'a> {
             return;
         }
         let error = Error::new(ErrorKind::Unavailable, "webhook.deliver", why);
+        state.trouble = why.to_owned();
         let (pause, opened) = state.breaker.failed(&error);
         state.left_alone = pause;
         if opened {
@@ -189,7 +203,7 @@ mod tests {
         gate.pass().unwrap_or_else(|_| panic!("it is closed")).failed("down");
         gate.pass().unwrap_or_else(|_| panic!("it is closed")).succeeded();
         open(&gate);
-        let pause = gate.pass().err().unwrap();
+        let pause = gate.pass().err().unwrap().pause;
         assert!(pause <= Duration::from_secs(60) && pause > Duration::from_secs(20), "{pause:?}");
     }
 
@@ -198,7 +212,11 @@ mod tests {
         let gate = gate(Duration::from_nanos(1));
         open(&gate);
         let trial = gate.pass().unwrap_or_else(|_| panic!("the pause is over"));
-        assert_eq!(gate.pass().err(), Some(LEAST), "the others wait for what it says");
+        assert_eq!(
+            gate.pass().err().map(|put_off| put_off.pause),
+            Some(LEAST),
+            "the others wait for what it says"
+        );
         drop(trial);
         // Dropped without a word: the next one tries.
         gate.pass().unwrap_or_else(|_| panic!("nobody tries")).failed("still down");
@@ -227,7 +245,7 @@ mod tests {
         // As after a long time of trouble.
         gate.state().left_alone = Duration::from_secs(600);
         let _trial = gate.pass().unwrap_or_else(|_| panic!("the pause is over"));
-        let pause = gate.pass().err().unwrap();
+        let pause = gate.pass().err().unwrap().pause;
         assert!(pause <= Duration::from_secs(30) && pause > Duration::from_secs(10), "{pause:?}");
     }
 
@@ -235,7 +253,7 @@ mod tests {
     fn who_finds_no_room_is_put_off_behind_those_before_him() {
         let gate = gate(Duration::from_secs(60));
         let (_one, other) = (gate.pass(), gate.pass());
-        let pauses: Vec<_> = (0..1_000).map(|_| gate.pass().err().unwrap()).collect();
+        let pauses: Vec<_> = (0..1_000).map(|_| gate.pass().err().unwrap().pause).collect();
         assert!(pauses.is_sorted() && pauses[0] >= LEAST, "{:?}", pauses[0]);
         // A second each, two at once.
         assert!(pauses[9] >= Duration::from_secs(3), "{:?}", pauses[9]);

@@ -82,6 +82,15 @@ impl Webhooks {
         self.routes.is_empty()
     }
 
+    /// Deliveries that begin from now on are signed with the secrets that routes of the same names have there. Nothing else of a route changes.
+    pub fn change_secrets(&self, from: &Self) {
+        for route in &self.routes {
+            if let Some(same) = from.routes.iter().find(|other| other.name == route.name) {
+                route.secrets.replace(same.secrets.get());
+            }
+        }
+    }
+
     /// Handlers that all routes together can keep busy, with some to spare for Mainstay's own topics. A fleet should have as many at least: the handlers of
     /// its databases are counted together, and routes whose receivers are slow would leave none for the others.
     pub fn handlers_at_once(&self) -> usize {

@@ -13,6 +13,7 @@ use mainstay_core::queue::TopicPolicy;
 use mainstay_core::text::validate_name;
 use mainstay_core::{Error, Result};
 
+use crate::changing::Changing;
 use crate::tls::client_tls;
 
 use super::connect::Allowed;
@@ -152,7 +153,7 @@ pub struct Route {
     pub(super) topics: Topics,
     pub(super) queue: RouteQueue,
     pub(super) way: Way,
-    pub(super) secrets: Vec<Secret>,
+    pub(super) secrets: Changing<Vec<Secret>>,
     pub(super) content_type: Option<HeaderValue>,
     pub(super) retry_after_max: Duration,
     pub(super) concurrency: usize,
@@ -225,7 +226,7 @@ impl Route {
                 connect_timeout: options.connect_timeout,
                 timeout: options.timeout,
             },
-            secrets,
+            secrets: Changing::new(secrets),
             content_type,
             retry_after_max: options.retry_after_max,
             concurrency: options.concurrency,

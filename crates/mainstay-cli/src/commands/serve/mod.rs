@@ -3,9 +3,9 @@
 //! It listens before the database is there, so that its health can be asked for all the time. It stops in the other order: first nothing
 //! new comes in, then what is under way ends, then the background work.
 
-mod coordinators;
 mod listening;
 mod notify;
+mod reload;
 pub(crate) mod settings;
 mod webhooks;
 
@@ -28,6 +28,7 @@ use crate::output;
 use crate::settings::Settings;
 use crate::signals::Signals;
 
+use reload::Reload;
 use settings::{ListenArgs, Serving};
 
 /// The database where none is named: a file in the working directory.
@@ -63,8 +64,8 @@ pub(crate) struct ServeArgs {
     /// Bring the schema up to date at the start; on SQLite that is always done
     #[arg(long)]
     deploy: bool,
-    /// Coordinate the fan-outs of the database, with the shards it knows; done by default where no database is named. Not those of a
-    /// fleet: applications coordinate them
+    /// Coordinate the fan-outs of the database, or of each of a fleet, with the shards it knows; done by default where no database is
+    /// named
     #[arg(long)]
     coordinate_fanouts: bool,
     /// The databases that this fleet file names, instead of one; also MAINSTAY_FLEET or `fleet = "…"` where no database is named
@@ -73,7 +74,7 @@ pub(crate) struct ServeArgs {
 }
 
 pub(crate) async fn run(arguments: ServeArgs, settings: &Settings) -> anyhow::Result<ExitCode> {
-    let serving = Serving::collect(arguments.listening, settings.serve.clone())?;
+    let serving = Serving::collect(arguments.listening.clone(), settings.serve.clone())?;
     let named = settings.database()?;
     let fleet = match &named {
         Some(_) if arguments.fleet.is_none() => None,
@@ -81,28 +82,26 @@ pub(crate) async fn run(arguments: ServeArgs, settings: &Settings) -> anyhow::Re
     };
     let metrics = metrics::install_beside(settings.otlp.as_ref().and_then(Otlp::recorder))?;
     tokio::spawn(metrics::upkeep(metrics.clone()));
+    let asked = arguments.coordinate_fanouts || serving.coordinates_fanouts();
     match fleet {
-        Some(_) if arguments.coordinate_fanouts || serving.coordinates_fanouts() => {
-            Err(Failure::usage("the fan-outs of a fleet are not coordinated here")
-                .hint("leave out --coordinate-fanouts, and coordinate_fanouts in the configuration; applications coordinate them")
-                .into())
-        }
         Some(file) => {
             let deploy = arguments.deploy;
             let serving = Arc::new(serving);
             let each = Arc::clone(&serving);
             let fleet = Fleet::builder(DatabaseFile::new(file), UrlConnector::new())
-                .each(move |_, mainstay| each.background(mainstay).deploy_schema(deploy))
+                .each(move |_, mainstay| {
+                    each.background(mainstay).coordinate_fanouts(asked).deploy_schema(deploy)
+                })
                 .options(|options| options.handlers = options.handlers.max(serving.handlers_at_once()))
                 .build()?;
             let stop = CancellationToken::new();
             let interface = serving.interface(fleet.clone(), metrics, stop.clone())?;
             let listener = serving.listen().await?;
-            serve_fleet(fleet, interface, listener, stop, settings).await
+            let reload = Reload::of(arguments.listening, &interface, &listener, &serving);
+            serve_fleet(fleet, interface, listener, reload, stop, settings).await
         }
         None => {
-            let coordinates =
-                arguments.coordinate_fanouts || serving.coordinates_fanouts() || named.is_none();
+            let coordinates = asked || named.is_none();
             let database = match named {
                 Some(database) => database,
                 None => Database::parse(EMBEDDED)?,
@@ -111,22 +110,24 @@ pub(crate) async fn run(arguments: ServeArgs, settings: &Settings) -> anyhow::Re
             let provider = database.open_with(settings.names()?, IfMissing::Create, POOL).await?;
             let mainstay = serving
                 .background(Mainstay::builder_over(provider))
+                .coordinate_fanouts(coordinates)
                 .watchdog(WatchdogOptions::default())
                 .deploy_schema(embedded || arguments.deploy)
                 .build()?;
             let stop = CancellationToken::new();
             let interface = serving.interface(mainstay.clone(), metrics, stop.clone())?;
             let listener = serving.listen().await?;
-            serve_one(mainstay, coordinates, interface, listener, stop, settings).await
+            let reload = Reload::of(arguments.listening, &interface, &listener, &serving);
+            serve_one(mainstay, interface, listener, reload, stop, settings).await
         }
     }
 }
 
 async fn serve_one(
     mainstay: Mainstay,
-    coordinates: bool,
     interface: Interface,
     listener: Listener,
+    mut reload: Reload,
     stop: CancellationToken,
     settings: &Settings,
 ) -> anyhow::Result<ExitCode> {
@@ -135,28 +136,20 @@ async fn serve_one(
     let work = mainstay.run(stopped.clone().cancelled_owned());
     tokio::pin!(work);
     let mut signals = Signals::watch(|| ());
-    let mut coordinator = None;
     let ended = tokio::select! {
         ended = work.as_mut() => Some(ended),
         () = signals.stop() => None,
+        () = reload.follow(settings) => None,
         () = async {
             while mainstay.startup() != Startup::Running {
                 tokio::time::sleep(LOOK).await;
             }
             listening.ready();
-            if coordinates {
-                let coordinating = coordinators::run(mainstay.clone(), stopped.clone());
-                coordinator = Some(tokio::spawn(coordinating));
-            }
             std::future::pending().await
         } => None,
     };
     listening.stop().await;
     stopped.cancel();
-    if let Some(coordinator) = coordinator {
-        // It panics at most, and its leases lapse then.
-        let _ended = coordinator.await;
-    }
     let ended = match ended {
         // It ended by itself: it could not start, or a service broke.
         Some(ended) => ended,
@@ -172,6 +165,7 @@ async fn serve_fleet(
     fleet: Fleet,
     interface: Interface,
     listener: Listener,
+    mut reload: Reload,
     stop: CancellationToken,
     settings: &Settings,
 ) -> anyhow::Result<ExitCode> {
@@ -187,6 +181,7 @@ async fn serve_fleet(
         let watching = fleet.watchdog(WatchdogOptions::default().interval(WATCH_FLEET));
         tokio::select! {
             () = signals.stop() => {}
+            () = reload.follow(settings) => {}
             _refused = watching => signals.stop().await,
         }
     }

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
@@ -15,6 +16,7 @@ use mainstay::server::{
     Access, Interface, Limits, ListenOptions, Listener, Role, Stores, Token, TokenHash, TrustedProxy,
     server_tls,
 };
+use rustls::ServerConfig;
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 
@@ -30,7 +32,7 @@ const STALLED_AFTER: Duration = Duration::from_secs(3_600);
 const TOKENS: &str = "MAINSTAY_TOKENS";
 
 /// Where and how it listens.
-#[derive(Debug, Default, Args)]
+#[derive(Debug, Clone, Default, Args)]
 pub(crate) struct ListenArgs {
     /// Where to listen: an address and a port, 0 for any [default: 127.0.0.1:7417; also MAINSTAY_LISTEN]
     #[arg(long, value_name = "ADDRESS")]
@@ -209,6 +211,15 @@ impl Serving {
 
     pub(super) fn coordinates_fanouts(&self) -> bool {
         self.coordinate_fanouts
+    }
+
+    /// The TLS, access and webhooks' secrets that a running server can take over.
+    pub(super) fn changeable(self) -> (Option<Arc<ServerConfig>>, Access, Webhooks) {
+        (self.options.tls, self.access, self.webhooks)
+    }
+
+    pub(super) fn webhooks(&self) -> &Webhooks {
+        &self.webhooks
     }
 
     pub(super) fn interface(

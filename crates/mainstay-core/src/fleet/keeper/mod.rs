@@ -283,7 +283,8 @@ impl Keeper {
     /// Sets when to look or work next.
     fn plan(&mut self, agenda: &Agenda) {
         let is_due = |next: Option<Duration>| next.is_some_and(|next| next.is_zero());
-        let changed = self.fanout_changes.is_some_and(|known| known != agenda.fanout_changes);
+        // Before they ever ran there is something to coordinate if there is any fan-out: then it is not zero.
+        let changed = self.fanout_changes.unwrap_or_default() != agenda.fanout_changes;
         let next = match changed && self.store.coordinates() {
             true => Some(Duration::ZERO),
             false => self.store.next(agenda, self.node.dispatches),

@@ -193,8 +193,9 @@ impl Keeper {
                 };
                 unanswered = 0;
                 look_at = Instant::now() + CHECK;
-                // Coordinators that run see for themselves.
-                self.fanout_changes = Some(agenda.fanout_changes);
+                // Coordinators that run see for themselves; but of those that they have not found yet nobody would know, if the turn ended here.
+                let seen = self.store.mainstay.fanout_changes();
+                self.fanout_changes = Some(seen.unwrap_or(agenda.fanout_changes));
                 let next = self.store.next(&agenda, self.node.dispatches);
                 if pulse.in_hand() > 0 || next.is_some_and(|next| next < options.idle) {
                     busy_at = Some(Instant::now());

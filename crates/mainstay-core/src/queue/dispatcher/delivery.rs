@@ -141,9 +141,9 @@ fn outcome(result: HandlerResult, context: &Context, registered: &Registered, at
             retry(registered.policy.backoff.delay(context.message().retry_count()), error)
         }
         Err(HandlerError::RetryAfter(delay, error)) => retry(delay, error),
-        Err(HandlerError::Snooze(delay)) => Outcome::Release {
+        Err(HandlerError::Snooze(delay, reason)) => Outcome::Release {
             delay: Some(delay.min(DELAY_MAX)).filter(|delay| !delay.is_zero()),
-            error: None,
+            error: reason,
         },
         Err(HandlerError::Fail(error)) => Outcome::fail(error),
     }
