@@ -417,7 +417,8 @@ BEGIN
            x."WorkItemId" AS work_item, x."Topic" AS topic
       FROM "{{schema}}"."{{inbox}}_ledger" x
      WHERE (@Source IS NULL OR x."Source" = @Source) AND (@MessageId IS NULL OR x."MessageId" = @MessageId)
-       AND (@At IS NULL OR x."FirstSeenAt" < @At OR (x."FirstSeenAt" = @At AND x."Seq" < @Seq))
+       -- After one that is gone comes nothing.
+       AND (@AfterSource IS NULL OR x."FirstSeenAt" < @At OR (x."FirstSeenAt" = @At AND x."Seq" < @Seq))
        AND (@State IS NULL OR x."State" = @State) AND (@Topic IS NULL OR x."Topic" = @Topic)
      ORDER BY x."FirstSeenAt" DESC, x."Seq" DESC;
 END

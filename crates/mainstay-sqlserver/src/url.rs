@@ -113,6 +113,26 @@ impl Target {
         }
     }
 
+    /// Whether a text is meant to be one of the two: mistakes in it are for [`Self::parse`] to tell.
+    pub(crate) fn is_meant(text: &str) -> bool {
+        let begins = |scheme: &str| {
+            text.split_at_checked(scheme.len()).is_some_and(|(start, _)| start.eq_ignore_ascii_case(scheme))
+        };
+        let names_server = |part: &str| {
+            part.split_once('=').is_some_and(|(key, _)| matches!(field(key), Some(Field::Server)))
+        };
+        begins("mssql://") || begins("sqlserver://") || text.split(';').any(names_server)
+    }
+
+    /// The same place as a URL, without password and parameters.
+    pub(crate) fn shown(&self) -> String {
+        let user = match &self.login {
+            Some(Login::Password { user, .. }) => format!("{user}@"),
+            Some(Login::Token(_) | Login::Tokens(_)) | None => String::new(),
+        };
+        format!("mssql://{user}{}/{}", self.address(), self.database())
+    }
+
     /// `host:port`, for messages.
     pub(crate) fn address(&self) -> String {
         format!("{}:{}", self.host, self.port)
