@@ -12,7 +12,7 @@ END
 GO
 -- Internal: for Babelfish, which keeps what the refusal of an application lock has raised, and goes down with the fifth of them in a session. An error that is caught makes it
 -- forget them all. The transaction and its locks stay.
-ALTER PROCEDURE "{{schema}}"."{{outbox}}_Forget"
+ALTER PROCEDURE "{{schema}}"."{{outbox}}_LetGo"
 AS
 BEGIN
     SET NOCOUNT ON;

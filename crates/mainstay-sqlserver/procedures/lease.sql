@@ -16,7 +16,7 @@ BEGIN
     DECLARE @Resource NVARCHAR(255) = N'mainstay {{schema:literal}}.{{lease:literal}} ' + CAST(@Digest AS NVARCHAR(20));
     DECLARE @Got INT;
     EXEC @Got = sp_getapplock @Resource = @Resource, @LockMode = @Mode, @LockOwner = N'Transaction', @LockTimeout = @Timeout;
-    IF @Got < 0 AND SERVERPROPERTY(N'BabelfishVersion') IS NOT NULL EXEC "{{schema}}"."{{outbox}}_Forget";
+    IF @Got < 0 AND SERVERPROPERTY(N'BabelfishVersion') IS NOT NULL EXEC "{{schema}}"."{{outbox}}_LetGo";
     RETURN CASE WHEN @Got < 0 THEN 0 ELSE 1 END;
 END
 GO

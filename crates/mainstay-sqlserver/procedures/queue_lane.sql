@@ -16,7 +16,7 @@ BEGIN
     DECLARE @Timeout INT = CASE WHEN @Wait = 1 THEN 30000 ELSE 0 END;
     DECLARE @Got INT;
     EXEC @Got = sp_getapplock @Resource = @Resource, @LockMode = N'Exclusive', @LockOwner = N'Transaction', @LockTimeout = @Timeout;
-    IF @Got < 0 AND SERVERPROPERTY(N'BabelfishVersion') IS NOT NULL EXEC "{{schema}}"."{{outbox}}_Forget";
+    IF @Got < 0 AND SERVERPROPERTY(N'BabelfishVersion') IS NOT NULL EXEC "{{schema}}"."{{outbox}}_LetGo";
     IF @Got < 0 AND @Wait = 1
         THROW 50004, N'{{queue:kind}}: an ordering key stayed locked by another transaction', 1;
     RETURN CASE WHEN @Got < 0 THEN 0 ELSE 1 END;

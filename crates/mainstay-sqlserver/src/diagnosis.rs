@@ -154,3 +154,37 @@ impl DiagnosisStore for SqlServerDiagnosis {
         Ok(seen)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::{Fault, from_fault};
+
+    fn told(number: u32, message: &str) -> Error {
+        hidden(from_fault("test", Fault::Server { number, class: 14, message: message.to_owned() }))
+    }
+
+    #[test]
+    fn what_the_server_keeps_to_itself_is_told_with_the_grant_that_shows_it() {
+        for number in [229, 262, 297, 300] {
+            let error = told(number, "permission was denied");
+            assert!(error.message().contains("GRANT VIEW SERVER STATE"), "{error}");
+            assert!(error.message().contains("GRANT VIEW DATABASE STATE"), "{error}");
+        }
+        // A view that a server does not have has nothing to do with our schema.
+        let lacking = told(208, "Invalid object name 'sys.dm_tran_active_transactions'.");
+        assert_eq!(lacking.message(), "this server does not tell");
+        assert_eq!(told(1205, "deadlocked").kind(), ErrorKind::Conflict);
+    }
+
+    #[test]
+    fn only_what_an_application_calls_has_to_be_granted() {
+        let names = granted_names(&Names::default().with_outbox("Mail").unwrap());
+        assert!(names.contains(&"\"infra\".\"Mail_Claim\"".to_owned()), "{names:?}");
+        assert!(names.contains(&"\"infra\".\"Mail_Storage\"".to_owned()), "{names:?}");
+        assert!(
+            !names.iter().any(|name| name.ends_with("_Lock\"") || name.ends_with("_LetGo\"")),
+            "{names:?}"
+        );
+    }
+}

@@ -540,4 +540,26 @@ mod tests {
         assert!(!shown.contains("secret"), "{shown}");
         assert!(!format!("{:?}", Login::Token("secret".into())).contains("secret"));
     }
+
+    #[test]
+    fn a_connection_string_is_known_by_its_scheme_or_its_server() {
+        for meant in ["mssql://h/d", "SQLSERVER://h", "Server=h", "database=d;Data Source=h;x=y", "addr = h"]
+        {
+            assert!(Target::is_meant(meant), "{meant}");
+        }
+        for other in ["postgres://server=h@x/d", "sqlite:server=x.db", "host=h dbname=d", "", "a.db"] {
+            assert!(!Target::is_meant(other), "{other}");
+        }
+    }
+
+    #[test]
+    fn what_is_shown_has_neither_password_nor_token() {
+        for (text, shown) in [
+            ("Server=h,1;Database=d;User Id=u;Password='s3;cret'", "mssql://u@h:1/d"),
+            ("mssql://u:s3cret@h/d?Encrypt=strict", "mssql://u@h:1433/d"),
+            ("Server=h;Access Token=s3cret", "mssql://h:1433/master"),
+        ] {
+            assert_eq!(Target::parse(text).unwrap().shown(), shown);
+        }
+    }
 }

@@ -375,6 +375,11 @@ mod tests {
         assert_eq!(indexes(&index(true, 100, 50)).status, HealthStatus::Healthy);
         assert_eq!(indexes(&index(true, 100, 5)).status, HealthStatus::Degraded);
         assert_eq!(indexes(&index(false, 1, 1)).status, HealthStatus::Degraded);
+        // What could not be told is not taken for never used, and hides nothing that is known.
+        let hidden = |seen| StorageSeen { use_hidden: Some("grant it".to_owned()), ..seen };
+        let finding = indexes(&hidden(index(true, 100, 50)));
+        assert_eq!((finding.status, finding.advice.as_deref()), (HealthStatus::Unknown, Some("grant it")));
+        assert_eq!(indexes(&hidden(index(false, 1, 1))).status, HealthStatus::Degraded);
     }
 
     #[test]
