@@ -9,7 +9,7 @@ ALTER PROCEDURE "{{schema}}"."{{inbox}}_KeyLock"
 AS
 BEGIN
     SET NOCOUNT ON;
-    DECLARE @Resource NVARCHAR(255) = N'mainstay {{schema:literal}}.{{inbox:literal}} key ' + CAST(CAST(SUBSTRING(@Digest, 1, 8) AS BIGINT) AS NVARCHAR(20));
+    DECLARE @Resource NVARCHAR(255) = N'mainstay ' + CAST(DB_ID() AS NVARCHAR(10)) + N' {{schema:literal}}.{{inbox:literal}} key ' + CAST(CAST(SUBSTRING(@Digest, 1, 8) AS BIGINT) AS NVARCHAR(20));
     DECLARE @Got INT;
     EXEC @Got = sp_getapplock @Resource = @Resource, @LockMode = N'Exclusive', @LockOwner = N'Transaction', @LockTimeout = 30000;
     IF @Got < 0
