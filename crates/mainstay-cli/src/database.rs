@@ -22,7 +22,8 @@ accepted are   sqlite:path/to/file.db
                sqlite::memory:
                path/to/file.db (.db, .db3, .sqlite, .sqlite3)
                postgres://user:***@host:5432/database?sslmode=require
-               mssql://user:***@host:1433/database";
+               mssql://user:***@host:1433/database
+               Server=host,1433;Database=database;User Id=user;Password=***";
 
 /// Connections to a server for commands that do one thing after the other.
 const POOL: usize = 2;
@@ -41,7 +42,7 @@ pub(crate) enum Database {
     SqliteMemory,
     /// A PostgreSQL server's database, by URL.
     Postgres(String),
-    /// A Microsoft SQL Server's database, by URL.
+    /// A Microsoft SQL Server's database, by URL or in ADO.NET's form.
     SqlServer(String),
 }
 
@@ -58,7 +59,7 @@ impl Database {
         if text.starts_with("postgres://") || text.starts_with("postgresql://") {
             return Ok(Self::Postgres(text.to_owned()));
         }
-        if text.starts_with("mssql://") || text.starts_with("sqlserver://") {
+        if SqlServer::is_connection_string(text) {
             return Ok(Self::SqlServer(text.to_owned()));
         }
         if let Some(path) = text.strip_prefix("sqlite:") {
@@ -197,6 +198,9 @@ impl fmt::Display for Database {
             // A path may be a URL whose scheme was forgotten.
             Self::SqliteFile(path) => write!(f, "sqlite:{}", redact(&path.display().to_string())),
             Self::SqliteMemory => f.write_str("sqlite::memory:"),
+            Self::SqlServer(text) if !text.contains("://") => {
+                f.write_str(&SqlServer::location(text).unwrap_or_else(|_| "a SQL Server".to_owned()))
+            }
             Self::Postgres(url) | Self::SqlServer(url) => {
                 let scheme = if matches!(self, Self::Postgres(_)) { "postgres" } else { "mssql" };
                 let rest = url.split_once("://").map_or("", |(_, rest)| rest);
@@ -246,6 +250,11 @@ mod tests {
             (":memory:", Database::SqliteMemory),
             ("postgres://u@h/d", Database::Postgres("postgres://u@h/d".into())),
             ("mssql://u@h/d", Database::SqlServer("mssql://u@h/d".into())),
+            (
+                "Database=d; server = tcp:h,1433",
+                Database::SqlServer("Database=d; server = tcp:h,1433".into()),
+            ),
+            ("Data Source=h", Database::SqlServer("Data Source=h".into())),
         ] {
             assert_eq!(Database::parse(text).unwrap(), database, "{text}");
         }
@@ -279,6 +288,8 @@ mod tests {
             ("postgres://u:s3?cret@h/d", "postgres://u@h/d"),
             ("postgresql://h/d?password=s3cret", "postgres://h/d"),
             ("sqlserver://u:s3cret@h:1/d?encrypt=strict", "mssql://u@h:1/d"),
+            ("Server=h,1;Database=d;User Id=u;Password='s3;cret'", "mssql://u@h:1/d"),
+            ("Server=h;Nonsense=s3cret", "a SQL Server"),
             ("sqlite:u:s3cret@h/x.db", "sqlite:u:***@h/x.db"),
         ] {
             assert_eq!(Database::parse(url).unwrap().to_string(), shown);

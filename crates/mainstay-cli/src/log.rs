@@ -41,7 +41,16 @@ fn read(filter: &str) -> Result<EnvFilter, Failure> {
             "{word:?} is no level (off, error, warn, info, debug, trace); for all of a module write {word}=trace"
         )));
     }
-    EnvFilter::try_new(filter).map_err(|error| wrong(error.to_string()))
+    EnvFilter::try_new(without_drivers(filter)).map_err(|error| wrong(error.to_string()))
+}
+
+/// A driver that logs what a server has refused, values and all, is heard only by who asks for it by name: what it says is told by our own errors.
+fn without_drivers(filter: &str) -> String {
+    match filter.trim() {
+        filter if filter.contains("tiberius") => filter.to_owned(),
+        "" => "error,tiberius=off".to_owned(),
+        filter => format!("{filter},tiberius=off"),
+    }
 }
 
 /// The first word of the filter that stands alone and is no level. To the filter it would be the name of a module, so that a
@@ -54,7 +63,14 @@ fn unknown_level(filter: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
-    use super::unknown_level;
+    use super::{unknown_level, without_drivers};
+
+    #[test]
+    fn a_driver_is_heard_only_by_its_name() {
+        assert_eq!(without_drivers("warn"), "warn,tiberius=off");
+        assert_eq!(without_drivers(" "), "error,tiberius=off");
+        assert_eq!(without_drivers("info,tiberius=debug"), "info,tiberius=debug");
+    }
 
     #[test]
     fn a_mistyped_level_is_found() {

@@ -10,6 +10,22 @@ BEGIN
      ORDER BY m."version";
 END
 GO
+-- Internal: for Babelfish, which keeps what the refusal of an application lock has raised, and goes down with the fifth of them in a session. An error that is caught makes it
+-- forget them all. The transaction and its locks stay.
+ALTER PROCEDURE "{{schema}}"."{{outbox}}_LetGo"
+AS
+BEGIN
+    SET NOCOUNT ON;
+    SET XACT_ABORT OFF;
+    DECLARE @Done BIT = 0;
+    BEGIN TRY
+        RAISERROR(N'caught below', 16, 1);
+    END TRY
+    BEGIN CATCH
+        SET @Done = 1;
+    END CATCH
+END
+GO
 -- The server's clock.
 ALTER PROCEDURE "{{schema}}"."{{outbox}}_Now"
 AS

@@ -9,7 +9,7 @@ ALTER PROCEDURE "{{schema}}"."{{inbox}}_KeyLock"
 AS
 BEGIN
     SET NOCOUNT ON;
-    DECLARE @Resource NVARCHAR(255) = N'mainstay {{schema:literal}}.{{inbox:literal}} key ' + CAST(CAST(SUBSTRING(@Digest, 1, 8) AS BIGINT) AS NVARCHAR(20));
+    DECLARE @Resource NVARCHAR(255) = N'mainstay ' + CAST(DB_ID() AS NVARCHAR(10)) + N' {{schema:literal}}.{{inbox:literal}} key ' + CAST(CAST(SUBSTRING(@Digest, 1, 8) AS BIGINT) AS NVARCHAR(20));
     DECLARE @Got INT;
     EXEC @Got = sp_getapplock @Resource = @Resource, @LockMode = N'Exclusive', @LockOwner = N'Transaction', @LockTimeout = 30000;
     IF @Got < 0
@@ -424,7 +424,8 @@ BEGIN
            x."WorkItemId" AS work_item, x."Topic" AS topic
       FROM "{{schema}}"."{{inbox}}_ledger" x
      WHERE (@Source IS NULL OR x."Source" = @Source) AND (@MessageId IS NULL OR x."MessageId" = @MessageId)
-       AND (@At IS NULL OR x."FirstSeenAt" < @At OR (x."FirstSeenAt" = @At AND x."Seq" < @Seq))
+       -- After one that is gone comes nothing.
+       AND (@AfterSource IS NULL OR x."FirstSeenAt" < @At OR (x."FirstSeenAt" = @At AND x."Seq" < @Seq))
        AND (@State IS NULL OR x."State" = @State) AND (@Topic IS NULL OR x."Topic" = @Topic)
      ORDER BY x."FirstSeenAt" DESC, x."Seq" DESC;
 END

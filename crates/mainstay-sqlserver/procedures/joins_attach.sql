@@ -7,7 +7,7 @@ ALTER PROCEDURE "{{schema}}"."{{joins}}_AttachLock"
 AS
 BEGIN
     SET NOCOUNT ON;
-    DECLARE @Resource NVARCHAR(255) = N'mainstay {{schema:literal}}.{{joins:literal}} ' + LOWER(CAST(@Id AS NVARCHAR(36)));
+    DECLARE @Resource NVARCHAR(255) = N'mainstay ' + CAST(DB_ID() AS NVARCHAR(10)) + N' {{schema:literal}}.{{joins:literal}} ' + LOWER(CAST(@Id AS NVARCHAR(36)));
     DECLARE @Got INT;
     EXEC @Got = sp_getapplock @Resource = @Resource, @LockMode = N'Exclusive', @LockOwner = N'Transaction', @LockTimeout = 30000;
     IF @Got < 0

@@ -13,9 +13,10 @@ AS
 BEGIN
     SET NOCOUNT ON;
     DECLARE @Digest BIGINT = CAST(SUBSTRING(HASHBYTES('SHA2_256', @Name), 1, 8) AS BIGINT);
-    DECLARE @Resource NVARCHAR(255) = N'mainstay {{schema:literal}}.{{lease:literal}} ' + CAST(@Digest AS NVARCHAR(20));
+    DECLARE @Resource NVARCHAR(255) = N'mainstay ' + CAST(DB_ID() AS NVARCHAR(10)) + N' {{schema:literal}}.{{lease:literal}} ' + CAST(@Digest AS NVARCHAR(20));
     DECLARE @Got INT;
     EXEC @Got = sp_getapplock @Resource = @Resource, @LockMode = @Mode, @LockOwner = N'Transaction', @LockTimeout = @Timeout;
+    IF @Got < 0 AND SERVERPROPERTY(N'BabelfishVersion') IS NOT NULL EXEC "{{schema}}"."{{outbox}}_LetGo";
     RETURN CASE WHEN @Got < 0 THEN 0 ELSE 1 END;
 END
 GO

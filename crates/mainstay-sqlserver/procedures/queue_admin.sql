@@ -99,13 +99,23 @@ BEGIN
              WHERE w."Status" = 0 AND w."DueAt" <= @Now AND NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}_paused" x WHERE x."Topic" = w."Topic")) AS oldest_ready
       FROM "{{schema}}"."{{queue}}" o;
     IF @Whole = 1
-        SELECT t."Topic" AS topic, SUM(t."Ready") AS ready, SUM(t."Scheduled") AS scheduled, SUM(t."InProgress") AS in_progress, SUM(t."Failed") AS failed
-          FROM (SELECT o."Topic", CASE WHEN o."Status" = 0 AND o."DueAt" <= @Now THEN 1 ELSE 0 END AS "Ready", CASE WHEN o."Status" = 0 AND o."DueAt" > @Now THEN 1 ELSE 0 END AS "Scheduled",
-                       CASE WHEN o."Status" = 1 THEN 1 ELSE 0 END AS "InProgress", 0 AS "Failed"
-                  FROM "{{schema}}"."{{queue}}" o
-                UNION ALL
-                SELECT h."Topic", 0, 0, 0, 1 FROM "{{schema}}"."{{queue}}_history" h WHERE h."Status" = 3) t
-         GROUP BY t."Topic" ORDER BY t."Topic";
+        EXEC "{{schema}}"."{{queue}}_Topics";
+END
+GO
+-- What stands where, by topic, without what is done; and for how long the first that is due has been.
+ALTER PROCEDURE "{{schema}}"."{{queue}}_Topics"
+AS
+BEGIN
+    SET NOCOUNT ON;
+    DECLARE @Now DATETIME2(6) = SYSUTCDATETIME();
+    SELECT t."Topic" AS topic, SUM(t."Ready") AS ready, SUM(t."Scheduled") AS scheduled, SUM(t."InProgress") AS in_progress, SUM(t."Failed") AS failed,
+           DATEDIFF_BIG(MICROSECOND, MIN(t."Since"), @Now) AS oldest_ready
+      FROM (SELECT o."Topic", CASE WHEN o."Status" = 0 AND o."DueAt" <= @Now THEN 1 ELSE 0 END AS "Ready", CASE WHEN o."Status" = 0 AND o."DueAt" > @Now THEN 1 ELSE 0 END AS "Scheduled",
+                   CASE WHEN o."Status" = 1 THEN 1 ELSE 0 END AS "InProgress", 0 AS "Failed", CASE WHEN o."Status" = 0 AND o."DueAt" <= @Now THEN o."DueAt" END AS "Since"
+              FROM "{{schema}}"."{{queue}}" o
+            UNION ALL
+            SELECT h."Topic", 0, 0, 0, 1, NULL FROM "{{schema}}"."{{queue}}_history" h WHERE h."Status" = 3) t
+     GROUP BY t."Topic" ORDER BY t."Topic";
 END
 GO
 -- When there will be something to claim, in microseconds from now: 0 if it is due, null if nothing is planned. What waits for its ordering key or is paused does not

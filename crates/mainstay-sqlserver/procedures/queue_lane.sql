@@ -10,12 +10,14 @@ ALTER PROCEDURE "{{schema}}"."{{queue}}_Lock"
 AS
 BEGIN
     SET NOCOUNT ON;
-    -- Names of application locks are compared without regard to case on some servers, and are short: hence a digest.
+    -- Names of application locks are compared without regard to case on some servers, and are short: hence a digest. They belong to a database, but on Babelfish to
+    -- all of a server: hence its number.
     DECLARE @Digest BIGINT = CAST(SUBSTRING(HASHBYTES('SHA2_256', @OrderingKey), 1, 8) AS BIGINT);
-    DECLARE @Resource NVARCHAR(255) = N'mainstay {{schema:literal}}.{{queue:literal}} ' + CAST(@Digest AS NVARCHAR(20));
+    DECLARE @Resource NVARCHAR(255) = N'mainstay ' + CAST(DB_ID() AS NVARCHAR(10)) + N' {{schema:literal}}.{{queue:literal}} ' + CAST(@Digest AS NVARCHAR(20));
     DECLARE @Timeout INT = CASE WHEN @Wait = 1 THEN 30000 ELSE 0 END;
     DECLARE @Got INT;
     EXEC @Got = sp_getapplock @Resource = @Resource, @LockMode = N'Exclusive', @LockOwner = N'Transaction', @LockTimeout = @Timeout;
+    IF @Got < 0 AND SERVERPROPERTY(N'BabelfishVersion') IS NOT NULL EXEC "{{schema}}"."{{outbox}}_LetGo";
     IF @Got < 0 AND @Wait = 1
         THROW 50004, N'{{queue:kind}}: an ordering key stayed locked by another transaction', 1;
     RETURN CASE WHEN @Got < 0 THEN 0 ELSE 1 END;
@@ -29,7 +31,7 @@ AS
 BEGIN
     SET NOCOUNT ON;
     DECLARE @Digest BIGINT = CAST(SUBSTRING(HASHBYTES('SHA2_256', @IdempotencyKey), 1, 8) AS BIGINT);
-    DECLARE @Resource NVARCHAR(255) = N'mainstay {{schema:literal}}.{{queue:literal}} once ' + CAST(@Digest AS NVARCHAR(20));
+    DECLARE @Resource NVARCHAR(255) = N'mainstay ' + CAST(DB_ID() AS NVARCHAR(10)) + N' {{schema:literal}}.{{queue:literal}} once ' + CAST(@Digest AS NVARCHAR(20));
     DECLARE @Got INT;
     EXEC @Got = sp_getapplock @Resource = @Resource, @LockMode = N'Exclusive', @LockOwner = N'Transaction', @LockTimeout = 30000;
     IF @Got < 0

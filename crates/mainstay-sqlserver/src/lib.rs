@@ -6,6 +6,7 @@
 mod adapter;
 mod agenda;
 mod audit;
+mod diagnosis;
 mod driver;
 mod error;
 mod export;

@@ -10,6 +10,9 @@ use mainstay_core::{OwnerToken, WorkItemId};
 
 use crate::parameters::{Call, claims, ids, messages, named, settlements};
 
+/// What a page of an export holds at most, in UTF-16: it is in memory as a whole, here and on its way.
+const PAGE_BYTES: i64 = 4 << 20;
+
 /// The calls of one queue's procedures, by the names they have.
 pub(crate) struct QueueProcedures {
     names: Names,
@@ -66,7 +69,7 @@ impl QueueProcedures {
     pub(crate) fn export(&self, filter: &MessageFilter, after: Option<i64>, rows: u32) -> Step {
         let call = self.filtered(self.call("Export"), filter);
         let call = call.maybe_integer("Status", filter.status.map(Status::code));
-        call.maybe_integer("After", after).integer("MaxRows", rows).step()
+        call.maybe_integer("After", after).integer("MaxRows", rows).integer("MaxBytes", PAGE_BYTES).step()
     }
 
     fn filtered(&self, call: Call, filter: &MessageFilter) -> Call {

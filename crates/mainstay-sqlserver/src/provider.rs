@@ -7,13 +7,15 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use mainstay_core::Result;
 use mainstay_core::store::{
-    Agenda, Allowance, AuditStore, Capabilities, FanoutStore, HealthStore, InboxStore, JobStore, JoinStore,
-    LeaseStore, Names, OperationStore, OutboxStore, Provider, Queue, SchemaStore, Step, TimerStore,
+    Agenda, Allowance, AuditStore, Capabilities, DiagnosisStore, FanoutStore, HealthStore, InboxStore,
+    JobStore, JoinStore, LeaseStore, Names, OperationStore, OutboxStore, Provider, Queue, SchemaStore, Step,
+    TimerStore,
 };
 use tokio_util::sync::CancellationToken;
 
 use crate::agenda::SqlServerAgenda;
 use crate::audit::SqlServerAudit;
+use crate::diagnosis::SqlServerDiagnosis;
 use crate::fanout::SqlServerFanout;
 use crate::health::SqlServerHealth;
 use crate::inbox::SqlServerInbox;
@@ -53,6 +55,7 @@ struct Shared {
     joins: Arc<SqlServerJoins>,
     fanout: Arc<SqlServerFanout>,
     health: Arc<SqlServerHealth>,
+    diagnosis: Arc<SqlServerDiagnosis>,
     agenda: SqlServerAgenda,
     leases: Arc<SqlServerLeases>,
     audit: Arc<SqlServerAudit>,
@@ -72,6 +75,16 @@ impl SqlServer {
     /// The same with settings.
     pub fn builder(url: &str) -> SqlServerBuilder {
         SqlServerBuilder::new(url)
+    }
+
+    /// Whether a text is a connection string of SQL Server, in one of the forms that [`Self::connect`] takes. What is wrong with it is told there.
+    pub fn is_connection_string(text: &str) -> bool {
+        Target::is_meant(text)
+    }
+
+    /// Where a connection string points to, as it may be shown: `mssql://user@host:port/database`.
+    pub fn location(text: &str) -> Result<String> {
+        Ok(Target::parse(text)?.shown())
     }
 
     pub(crate) fn new(options: SqlServerBuilder) -> Result<Self> {
@@ -123,6 +136,7 @@ impl SqlServer {
         let fanout = SqlServerFanout::new(connections.clone(), &names, signals.clone(), closed.child_token());
         let fanout = Arc::new(fanout);
         let health = Arc::new(SqlServerHealth::new(connections.clone(), &names));
+        let diagnosis = Arc::new(SqlServerDiagnosis::new(connections.clone(), &names));
         let agenda = SqlServerAgenda::new(connections.clone(), &names);
         let leases = Arc::new(SqlServerLeases::new(connections.clone(), &names, home));
         let audit = Arc::new(SqlServerAudit::new(connections.clone(), &names));
@@ -139,6 +153,7 @@ impl SqlServer {
             joins,
             fanout,
             health,
+            diagnosis,
             agenda,
             leases,
             audit,
@@ -230,6 +245,10 @@ impl Provider for SqlServer {
 
     fn health(&self) -> Arc<dyn HealthStore> {
         Arc::clone(&self.shared.health) as Arc<dyn HealthStore>
+    }
+
+    fn diagnosis(&self) -> Option<Arc<dyn DiagnosisStore>> {
+        Some(Arc::clone(&self.shared.diagnosis) as Arc<dyn DiagnosisStore>)
     }
 
     fn schema(&self) -> Arc<dyn SchemaStore> {

@@ -295,13 +295,14 @@ pub(crate) fn message(operation: &'static str, row: &Row) -> Result<OutboxMessag
     Ok(message)
 }
 
-/// How many messages stand where: totals and topics are told apart by their columns.
+/// A topic that somebody has paused.
 pub(crate) fn paused(operation: &'static str, row: &Row) -> Result<PausedTopic> {
     let row = Reader::new(operation, row);
     let (topic, by) = (row.text("topic")?, row.text("paused_by")?);
     Ok(PausedTopic::new(topic, row.moment("paused_at")?, by, row.maybe_text("reason")?))
 }
 
+/// How many messages stand where: totals and topics are told apart by their columns.
 pub(crate) fn stats(operation: &'static str, rows: &[Row]) -> Result<OutboxStats> {
     let mut stats = OutboxStats::default();
     for row in rows {
@@ -313,6 +314,7 @@ pub(crate) fn stats(operation: &'static str, rows: &[Row]) -> Result<OutboxStats
             topic.scheduled = read.count("scheduled")?;
             topic.in_progress = read.count("in_progress")?;
             topic.failed = read.count("failed")?;
+            topic.oldest_ready = read.maybe_integer("oldest_ready")?.map(micros);
             stats.topics.push(topic);
         } else {
             stats.ready = read.count("ready")?;

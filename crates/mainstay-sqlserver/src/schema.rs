@@ -18,7 +18,7 @@ use crate::parameters::{Call, listed, named};
 use crate::pool::{Connections, Lease};
 use crate::rows::{Reader, Row};
 use procedure::{ON_BABELFISH, PROCEDURES, Procedure, batches, fill, procedures, procedures_checksum};
-pub(crate) use script::grants_script;
+pub(crate) use script::{granted_names, grants_script, table_names};
 
 const STATUS: &str = "schema.status";
 const DEPLOY: &str = "schema.deploy";

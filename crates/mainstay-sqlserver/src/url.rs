@@ -113,6 +113,26 @@ impl Target {
         }
     }
 
+    /// Whether a text is meant to be one of the two: mistakes in it are for [`Self::parse`] to tell.
+    pub(crate) fn is_meant(text: &str) -> bool {
+        let begins = |scheme: &str| {
+            text.split_at_checked(scheme.len()).is_some_and(|(start, _)| start.eq_ignore_ascii_case(scheme))
+        };
+        let names_server = |part: &str| {
+            part.split_once('=').is_some_and(|(key, _)| matches!(field(key), Some(Field::Server)))
+        };
+        begins("mssql://") || begins("sqlserver://") || text.split(';').any(names_server)
+    }
+
+    /// The same place as a URL, without password and parameters.
+    pub(crate) fn shown(&self) -> String {
+        let user = match &self.login {
+            Some(Login::Password { user, .. }) => format!("{user}@"),
+            Some(Login::Token(_) | Login::Tokens(_)) | None => String::new(),
+        };
+        format!("mssql://{user}{}/{}", self.address(), self.database())
+    }
+
     /// `host:port`, for messages.
     pub(crate) fn address(&self) -> String {
         format!("{}:{}", self.host, self.port)
@@ -519,5 +539,27 @@ mod tests {
         let shown = format!("{:?}", Target::parse("mssql://a:secret@db/x").unwrap());
         assert!(!shown.contains("secret"), "{shown}");
         assert!(!format!("{:?}", Login::Token("secret".into())).contains("secret"));
+    }
+
+    #[test]
+    fn a_connection_string_is_known_by_its_scheme_or_its_server() {
+        for meant in ["mssql://h/d", "SQLSERVER://h", "Server=h", "database=d;Data Source=h;x=y", "addr = h"]
+        {
+            assert!(Target::is_meant(meant), "{meant}");
+        }
+        for other in ["postgres://server=h@x/d", "sqlite:server=x.db", "host=h dbname=d", "", "a.db"] {
+            assert!(!Target::is_meant(other), "{other}");
+        }
+    }
+
+    #[test]
+    fn what_is_shown_has_neither_password_nor_token() {
+        for (text, shown) in [
+            ("Server=h,1;Database=d;User Id=u;Password='s3;cret'", "mssql://u@h:1/d"),
+            ("mssql://u:s3cret@h/d?Encrypt=strict", "mssql://u@h:1433/d"),
+            ("Server=h;Access Token=s3cret", "mssql://h:1433/master"),
+        ] {
+            assert_eq!(Target::parse(text).unwrap().shown(), shown);
+        }
     }
 }

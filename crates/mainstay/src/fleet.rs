@@ -76,13 +76,16 @@ impl UrlConnector {
     }
 
     fn of(&self, entry: &DatabaseEntry) -> Result<&dyn Connect> {
+        // ADO.NET's form has no scheme.
+        #[cfg(feature = "sqlserver")]
+        if mainstay_sqlserver::SqlServer::is_connection_string(entry.target.expose()) {
+            return Ok(&self.sqlserver);
+        }
         match scheme(entry.target.expose()) {
             #[cfg(feature = "sqlite")]
             Some("sqlite") => Ok(&self.sqlite),
             #[cfg(feature = "postgres")]
             Some("postgres" | "postgresql") => Ok(&self.postgres),
-            #[cfg(feature = "sqlserver")]
-            Some("mssql" | "sqlserver") => Ok(&self.sqlserver),
             #[cfg(not(feature = "sqlite"))]
             Some("sqlite") => Err(unfit("the feature sqlite is off")),
             #[cfg(not(feature = "postgres"))]

@@ -1,11 +1,13 @@
-//! What PostgreSQL itself counts: transactions, changed rows, bytes of its log. SQLite counts nothing of the kind.
+//! What PostgreSQL itself counts: transactions, changed rows, bytes of its log. SQLite counts nothing of the kind, and SQL Server nothing that everybody may see.
 //!
 //! The counts of rows are those of the benchmark's own tables. The bytes and the transactions are those of the whole server
 //! and the whole database: they tell something where nobody else is at work.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use mainstay::postgres::Postgres;
+use mainstay::store::Provider;
 
 use super::handle::{Handlers, stop};
 use super::progress::{Goal, Progress};
@@ -59,6 +61,33 @@ pub(super) async fn idle(
     };
     let more = progress.watch(NAME, Goal::Time(short + long), &nothing, work).await?;
     let rate = (more / (long - short).as_secs_f64()).max(0.0);
+    progress.finish(NAME, &format!("{rate:.2}/s"));
+    Ok(rate)
+}
+
+/// The same where the server does not count them: what the process itself has asked.
+pub(super) async fn idle_by_round_trips(
+    progress: &mut Progress,
+    scratch: &Scratch,
+    plan: &Plan,
+) -> anyhow::Result<f64> {
+    const NAME: &str = "queries when idle";
+    let time = plan.time * 3;
+    let nothing = std::sync::atomic::AtomicU64::new(0);
+    let work = async {
+        let server = scratch.connect_sqlserver().await?;
+        let provider: Arc<dyn Provider> = Arc::new(server.clone());
+        let running = Handlers::new().start(&provider, 1, false).await?;
+        tokio::time::sleep(plan.time).await;
+        let before = server.round_trips();
+        tokio::time::sleep(time).await;
+        let asked = server.round_trips() - before;
+        stop(running).await?;
+        provider.close().await;
+        anyhow::Ok(asked)
+    };
+    let asked = progress.watch(NAME, Goal::Time(plan.time + time), &nothing, work).await?;
+    let rate = asked as f64 / time.as_secs_f64();
     progress.finish(NAME, &format!("{rate:.2}/s"));
     Ok(rate)
 }

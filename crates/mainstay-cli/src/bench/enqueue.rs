@@ -8,6 +8,7 @@ use anyhow::Context as _;
 use mainstay::{JoinId, Message, Outbox};
 
 use super::clock::rate_of;
+use super::limits::batch;
 use super::progress::{Goal, Progress};
 use super::scratch::Place;
 use super::{BULK, PAYLOAD_BYTES, Plan, Scratch};
@@ -63,6 +64,22 @@ pub(super) async fn in_transaction(
                         let mut tx = client.transaction().await?;
                         outbox.enqueue_in(&mut tx, Message::new(TOPIC, &*payload)).await?;
                         tx.commit().await?;
+                        clock.count(1);
+                    }
+                    Ok(())
+                }
+            };
+            rate_of(progress, title, plan.time, caller, callers).await.map(Some)
+        }
+        Place::SqlServer { server, .. } => {
+            let caller = |clock: super::clock::Clock| {
+                let (outbox, payload, server) = (outbox.clone(), Arc::clone(&payload), server.clone());
+                async move {
+                    let mut client = server.client().await?;
+                    while clock.is_running() {
+                        batch(&mut client, "SET XACT_ABORT ON; BEGIN TRANSACTION").await?;
+                        outbox.enqueue_in(&mut client, Message::new(TOPIC, &*payload)).await?;
+                        batch(&mut client, "COMMIT TRANSACTION").await?;
                         clock.count(1);
                     }
                     Ok(())

@@ -7,8 +7,8 @@ use anyhow::Context as _;
 use mainstay::join::JoinState;
 use mainstay::{Joins, NewJoin};
 
-use super::limits::Limits;
-use super::scratch::Stage;
+use super::limits::{Limits, batch};
+use super::scratch::{Place, Stage};
 use super::{Plan, Progress, Results, Scratch, cost, enqueue, handle};
 use crate::failure::Failure;
 use crate::meter::Meter;
@@ -189,10 +189,16 @@ impl Bench<'_> {
 
     /// The database as it would be after a while.
     async fn checkpoint(&self) -> anyhow::Result<()> {
-        if let Some(plain) = self.scratch.plain() {
-            let client = plain.pool().get().await?;
-            // A role that may not do it measures without it.
-            let _refused = client.batch_execute("checkpoint").await;
+        // A role that may not do it measures without it.
+        match &self.scratch.place {
+            Place::Postgres { plain, .. } => {
+                let client = plain.pool().get().await?;
+                let _refused = client.batch_execute("checkpoint").await;
+            }
+            Place::SqlServer { server, .. } => {
+                let _refused = batch(&mut server.client().await?, "CHECKPOINT").await;
+            }
+            Place::Memory | Place::File { .. } => {}
         }
         Ok(())
     }
@@ -203,9 +209,9 @@ impl Bench<'_> {
         }
         let stage = self.stage().await?;
         // Connections of their own for the dispatchers, as a worker's process has. In memory there is no other way in.
-        let apart = match self.scratch.plain() {
-            Some(_) => Some(self.scratch.connect().await?),
-            None => None,
+        let apart = match self.scratch.is_on_a_server() {
+            true => Some(self.scratch.connect().await?),
+            false => None,
         };
         let provider = apart.as_ref().unwrap_or(&stage.provider);
         let running = handle::Handlers::new().start(provider, self.plan.workers, true).await?;
@@ -240,14 +246,15 @@ impl Bench<'_> {
     }
 
     async fn idle(&self, progress: &mut Progress, results: &mut Results) -> anyhow::Result<()> {
-        if let Some(plain) = self.scratch.plain()
-            && self.wants("idle_queries_per_s")
-        {
-            let stage = self.stage().await?;
-            let rate = cost::idle(progress, self.scratch, plain, self.plan).await?;
-            results.set("idle_queries_per_s", rate);
-            self.scratch.clear(stage).await?;
+        if !self.scratch.is_on_a_server() || !self.wants("idle_queries_per_s") {
+            return Ok(());
         }
-        Ok(())
+        let stage = self.stage().await?;
+        let rate = match self.scratch.plain() {
+            Some(plain) => cost::idle(progress, self.scratch, plain, self.plan).await?,
+            None => cost::idle_by_round_trips(progress, self.scratch, self.plan).await?,
+        };
+        results.set("idle_queries_per_s", rate);
+        self.scratch.clear(stage).await
     }
 }

@@ -14,6 +14,7 @@ mod measure;
 mod plan;
 mod progress;
 mod results;
+mod schema;
 mod scratch;
 
 pub(crate) use keys::{KEYS, find};

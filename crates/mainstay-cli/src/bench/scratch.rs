@@ -10,19 +10,23 @@ use std::time::Duration;
 use anyhow::Context;
 use mainstay::Outbox;
 use mainstay::postgres::Postgres;
+use mainstay::sqlserver::SqlServer;
 use mainstay::store::{Names, Provider};
 use tempfile::TempDir;
 use uuid::Uuid;
 
-use crate::database::{Database, IfMissing, connect, connect_postgres};
-use crate::failure::Failure;
+use super::limits::batch;
+use super::schema;
+use crate::database::{Database, IfMissing, connect, connect_postgres, connect_sqlserver};
 
 /// How the names of all schemas of all measurements begin.
 const PREFIX: &str = "mainstay_bench_";
-/// Connections to PostgreSQL: one per caller, and some for the dispatchers.
+/// Connections to a server: one per caller, and some for the dispatchers.
 const POOL: usize = 24;
 /// What is still running when a run is given up can be in the way of the removal for a moment.
-const REMOVALS: u32 = 5;
+pub(super) const REMOVALS: u32 = 5;
+/// How long it is waited for them.
+pub(super) const LET_GO: Duration = Duration::from_millis(200);
 
 /// Where the benchmark does its work.
 pub(crate) struct Scratch {
@@ -38,6 +42,8 @@ pub(super) enum Place {
     File { path: PathBuf, _folder: Option<TempDir> },
     /// The connections are those of the limits.
     Postgres { url: String, plain: Postgres },
+    /// What makes clients of the driver for the limits.
+    SqlServer { url: String, server: SqlServer },
 }
 
 /// An empty outbox with connections of its own.
@@ -59,8 +65,10 @@ impl Scratch {
                 Place::Postgres { url, plain }
             }
             Some(Database::SqliteMemory) => Place::Memory,
-            Some(Database::SqlServer(_)) => {
-                return Err(Failure::usage("there is no measurement on SQL Server yet").into());
+            Some(Database::SqlServer(url)) => {
+                let server = connect_sqlserver(&url, Names::default(), POOL).await?;
+                server.now().await?;
+                Place::SqlServer { url, server }
             }
             Some(Database::SqliteFile(path)) => {
                 // Only the user's own database is of interest; a mistyped path is not.
@@ -84,7 +92,7 @@ impl Scratch {
     }
 
     /// What other measurements have made and not removed: they were killed, or are still at it. On PostgreSQL the statements that remove
-    /// it, on SQLite the names of tables and views.
+    /// it, on SQL Server the schemas, on SQLite the names of tables and views.
     pub(crate) async fn left_behind(&self) -> anyhow::Result<Vec<String>> {
         match &self.place {
             Place::Memory | Place::File { _folder: Some(_), .. } => Ok(Vec::new()),
@@ -95,6 +103,7 @@ impl Scratch {
                 let rows = client.query(list, &[&PREFIX]).await?;
                 Ok(rows.iter().map(|row| row.get(0)).collect())
             }
+            Place::SqlServer { server, .. } => schema::left(server, PREFIX).await,
             Place::File { path, _folder: None } => {
                 let path = path.clone();
                 tokio::task::spawn_blocking(move || Ok(tables_left(&path)?)).await?
@@ -110,6 +119,7 @@ impl Scratch {
     pub(crate) fn kind(&self) -> &'static str {
         match self.place {
             Place::Postgres { .. } => "postgres",
+            Place::SqlServer { .. } => "sqlserver",
             Place::Memory | Place::File { .. } => "sqlite",
         }
     }
@@ -118,8 +128,13 @@ impl Scratch {
     pub(super) fn plain(&self) -> Option<&Postgres> {
         match &self.place {
             Place::Postgres { plain, .. } => Some(plain),
-            Place::Memory | Place::File { .. } => None,
+            Place::Memory | Place::File { .. } | Place::SqlServer { .. } => None,
         }
+    }
+
+    /// Whether other processes could be at it too.
+    pub(super) fn is_on_a_server(&self) -> bool {
+        matches!(self.place, Place::Postgres { .. } | Place::SqlServer { .. })
     }
 
     /// Makes an empty outbox.
@@ -129,6 +144,10 @@ impl Scratch {
             let client = plain.pool().get().await.context("PostgreSQL can't be reached")?;
             // Without `if not exists`: what is there is somebody else's.
             client.batch_execute(&format!("create schema \"{}\"", self.schema)).await?;
+        }
+        if let Place::SqlServer { server, .. } = &self.place {
+            let create = format!("CREATE SCHEMA \"{}\"", self.schema);
+            batch(&mut server.client().await?, &create).await?;
         }
         provider.schema().deploy().await.context("the scratch schema can't be made")?;
         Ok(Stage { outbox: Outbox::new(provider.outbox()), provider })
@@ -143,11 +162,18 @@ impl Scratch {
                 let settings = Postgres::builder(url).names(names).pool_size(POOL).prepared_statements(true);
                 Arc::new(connect(settings).await?)
             }
+            Place::SqlServer { .. } => Arc::new(self.connect_sqlserver().await?),
             Place::Memory => Database::SqliteMemory.open(names, IfMissing::Create).await?,
             Place::File { path, .. } => {
                 Database::SqliteFile(path.clone()).open(names, IfMissing::Create).await?
             }
         })
+    }
+
+    /// The same where it is a SQL Server.
+    pub(super) async fn connect_sqlserver(&self) -> anyhow::Result<SqlServer> {
+        let Place::SqlServer { url, .. } = &self.place else { anyhow::bail!("not on SQL Server") };
+        connect_sqlserver(url, Names::default().with_schema(&self.schema)?, POOL).await
     }
 
     /// Removes a stage.
@@ -165,6 +191,9 @@ impl Scratch {
         if let Some(plain) = self.plain() {
             plain.close().await;
         }
+        if let Place::SqlServer { server, .. } = &self.place {
+            server.close().await;
+        }
         removed
     }
 
@@ -177,6 +206,7 @@ impl Scratch {
         };
         match &self.place {
             Place::Postgres { plain, .. } => drop_schema(plain, schema).await.with_context(failed),
+            Place::SqlServer { server, .. } => schema::remove(server, schema).await.with_context(failed),
             Place::Memory => Ok(()),
             Place::File { path, .. } => {
                 let (path, prefix) = (path.clone(), schema.to_owned());
@@ -197,7 +227,7 @@ async fn drop_schema(plain: &Postgres, schema: &str) -> anyhow::Result<()> {
             // A deadlock, for one, with a claim that is still under way.
             Err(_) if tries < REMOVALS => {
                 tries += 1;
-                tokio::time::sleep(Duration::from_millis(200)).await;
+                tokio::time::sleep(LET_GO).await;
             }
             Err(error) => return Err(error.into()),
         }

@@ -18,6 +18,7 @@ const DETAILS: &str = "\
 Examples:
   mainstay bench                                  On a temporary SQLite file
   mainstay bench --database postgres://me@localhost/shop
+  mainstay bench --database mssql://me@localhost/shop
   mainstay bench --quick --json
   mainstay bench --only drain,limit_claim_settle --messages 1000000
 
@@ -31,7 +32,8 @@ Measured, with payloads of 200 bytes:
                             the last is settled
   latency_p50_ms, _p99_ms   from just before the call of enqueue to the start of the handler, at 50
                             messages per second
-  idle_queries_per_s        transactions per second of a process with nothing to do
+  idle_queries_per_s        transactions per second of a process with nothing to do (on SQL Server its
+                            round trips)
   wal_bytes_per_message     what PostgreSQL logs for a message from enqueue to its end
   dead_tuples_per_message   row versions it leaves behind for vacuum
   limit_*                   the same database without Mainstay: plain statements on plain tables with

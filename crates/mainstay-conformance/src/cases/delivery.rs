@@ -56,7 +56,10 @@ pub(super) async fn obx_088_a_handlers_error_is_logged_at_error(fx: &dyn Fixture
     let running = world
         .work(|outbox| {
             outbox
-                .raw_handler("retried", async |_: Context| Err(HandlerError::retry("connection refused")))
+                // Once, however slow the server is.
+                .raw_handler("retried", async |_: Context| {
+                    Err(HandlerError::retry_after(Duration::from_secs(3_600), "connection refused"))
+                })
                 .raw_handler("given up", async |_: Context| Err(HandlerError::fail("no such customer")))
         })
         .await;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mainstay_core::OwnerToken;
-use mainstay_core::health::{Health, HealthReport, HealthStatus, Probe};
+use mainstay_core::health::{Check, Health, HealthReport, HealthStatus, Probe};
 use mainstay_core::job::{JobDefinition, Misfire};
 use mainstay_core::outbox::Message;
 use mainstay_core::store::{Names, Queue};
@@ -50,6 +50,14 @@ fn found<'a>(report: &'a HealthReport, check: &str) -> (HealthStatus, &'a str) {
     (check.status, &check.summary)
 }
 
+/// What not every server that speaks the protocol tells, nor tells everybody: then that is said, and nothing else is held up by it.
+fn is_kept_back(fx: &dyn Fixture, check: &Check) -> bool {
+    fx.provider_name() == "sqlserver"
+        && ["indexes", "storage", "transactions"].contains(&check.name)
+        && check.status == HealthStatus::Unknown
+        && check.summary.contains("tell")
+}
+
 async fn r25_a_doctor_looks_at_what_is_around_the_work(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let health = Health::new(Arc::clone(&world.provider)).check(Probe::Full).await;
@@ -61,14 +69,14 @@ async fn r25_a_doctor_looks_at_what_is_around_the_work(fx: &dyn Fixture) {
     assert_eq!(beyond, BEYOND);
     assert_eq!(report.checks.len(), health.checks.len() + BEYOND.len());
     let pooled = fx.provider_name().ends_with("pgbouncer");
-    for check in &report.checks {
+    for check in report.checks.iter().filter(|check| !is_kept_back(fx, check)) {
         let fine = check.status <= HealthStatus::Healthy;
         let deaf = pooled && check.name == "notifications" && check.status == HealthStatus::Degraded;
         assert!(fine || deaf, "{check:?}");
         assert!(check.status <= HealthStatus::Healthy || check.advice.is_some(), "{check:?}");
     }
     assert_eq!(found(&report, "sessions").1.contains("pooler"), pooled, "{report:#?}");
-    assert!(report.status.is_fit());
+    assert!(report.status.is_fit() || report.checks.iter().any(|check| is_kept_back(fx, check)));
 }
 
 async fn r25_a_doctor_tells_which_topic_lags(fx: &dyn Fixture) {
@@ -141,9 +149,15 @@ async fn r25_a_doctor_tells_of_rights_that_are_lacking(fx: &dyn Fixture) {
     assert!(report.check("rights").is_some() && !report.status.is_fit(), "{report:#?}");
     let seen = diagnosis.rights().await.unwrap();
     let outbox = Names::default().of(Queue::Outbox).queue().to_owned();
-    for right in
-        ["USAGE on schema infra".to_owned(), format!("INSERT on {outbox}"), format!("DELETE on {outbox}")]
-    {
+    let rights = match fx.provider_name() {
+        // All that anybody needs there is to execute.
+        "sqlserver" => ["Outbox_Claim", "Outbox_EnqueueMany", "Lease_Acquire"]
+            .map(|name| format!("EXECUTE on \"infra\".\"{name}\"")),
+        _ => {
+            ["USAGE on schema infra".to_owned(), format!("INSERT on {outbox}"), format!("DELETE on {outbox}")]
+        }
+    };
+    for right in rights {
         assert!(seen.missing.contains(&right), "{right} of {seen:?}");
     }
 }
@@ -157,7 +171,7 @@ async fn r25_a_doctor_leaves_everything_as_it_is(fx: &dyn Fixture) {
     world.advance(50 * MINUTE).await;
     let before = fx.contents(&Names::default()).await;
     let report = examine(&world).await;
-    let unknown = report.checks.iter().filter(|check| check.status == HealthStatus::Unknown);
-    assert_eq!(unknown.count(), 0, "{report:#?}");
+    let unknown = |check: &&Check| check.status == HealthStatus::Unknown && !is_kept_back(fx, check);
+    assert_eq!(report.checks.iter().filter(unknown).count(), 0, "{report:#?}");
     assert_eq!(fx.contents(&Names::default()).await, before);
 }

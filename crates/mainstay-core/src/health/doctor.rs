@@ -176,7 +176,7 @@ fn rights(seen: &RightsSeen) -> Finding {
 
 fn sessions(seen: Option<SessionsSeen>) -> Finding {
     match seen {
-        None => not_here("there are none"),
+        None => not_here("nothing comes between that could share them"),
         Some(SessionsSeen::Own) => Finding::healthy("each connection has a session of its own"),
         Some(SessionsSeen::Shared) => Finding::healthy(
             "a pooler hands sessions from transaction to transaction: everything works, new work is found by polling",
@@ -204,7 +204,7 @@ fn transactions(seen: Option<&TransactionsSeen>) -> Finding {
         };
         let text = format!("one has been open for {}: {holder}{more}{hidden}", told(*age));
         return Finding::new(HealthStatus::Degraded, text).advise(
-            "end it, or let its program end it sooner: until then nobody can remove rows that were deleted, in any table",
+            "end it, or let its program end it sooner: until then its locks stay, and nobody can remove what was deleted or logged meanwhile, of any table",
         );
     }
     match seen.oldest.first() {
@@ -256,7 +256,7 @@ fn indexes(seen: &StorageSeen) -> Finding {
     if !broken.is_empty() {
         let text = format!("not valid, so kept up and never used: {}", broken.join(", "));
         return Finding::new(HealthStatus::Degraded, text)
-            .advise("build them again: REINDEX INDEX CONCURRENTLY");
+            .advise("build them again: REINDEX INDEX CONCURRENTLY, on SQL Server ALTER INDEX ... REBUILD");
     }
     let swollen =
         |index: &&super::IndexSeen| index.bytes >= WORTH_A_WORD && index.bytes / 4 > index.table_bytes;
@@ -264,7 +264,11 @@ fn indexes(seen: &StorageSeen) -> Finding {
     if !swollen.is_empty() {
         let text = format!("more than four times their table: {}", swollen.join(", "));
         return Finding::new(HealthStatus::Degraded, text)
-            .advise("build them again when it is quiet: REINDEX INDEX CONCURRENTLY");
+            .advise("build them again when it is quiet: REINDEX INDEX CONCURRENTLY, on SQL Server ALTER INDEX ... REBUILD");
+    }
+    if let Some(why) = &seen.use_hidden {
+        let text = format!("all {} are valid; how often they are used could not be told", seen.indexes.len());
+        return Finding::unknown(text).advise(why);
     }
     let used = seen.indexes.iter().filter(|index| index.scans > 0).count();
     Finding::healthy(format!("{} of {} have been used", used, seen.indexes.len()))
@@ -371,6 +375,11 @@ mod tests {
         assert_eq!(indexes(&index(true, 100, 50)).status, HealthStatus::Healthy);
         assert_eq!(indexes(&index(true, 100, 5)).status, HealthStatus::Degraded);
         assert_eq!(indexes(&index(false, 1, 1)).status, HealthStatus::Degraded);
+        // What could not be told is not taken for never used, and hides nothing that is known.
+        let hidden = |seen| StorageSeen { use_hidden: Some("grant it".to_owned()), ..seen };
+        let finding = indexes(&hidden(index(true, 100, 50)));
+        assert_eq!((finding.status, finding.advice.as_deref()), (HealthStatus::Unknown, Some("grant it")));
+        assert_eq!(indexes(&hidden(index(false, 1, 1))).status, HealthStatus::Degraded);
     }
 
     #[test]

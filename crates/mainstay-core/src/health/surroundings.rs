@@ -62,6 +62,8 @@ pub struct StorageSeen {
     pub tables: Vec<TableSeen>,
     /// Indexes, where their use is counted.
     pub indexes: Vec<IndexSeen>,
+    /// Why nobody could tell how often these are used, where the database keeps that from this user, and what would change it.
+    pub use_hidden: Option<String>,
 }
 
 /// A table and its dead rows.

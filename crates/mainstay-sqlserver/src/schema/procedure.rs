@@ -37,6 +37,7 @@ pub(super) const PROCEDURES: &[Procedures] = &[
     Procedures::once(include_str!("../../procedures/fanout_cursor.sql")),
     Procedures::of_every_queue(include_str!("../../procedures/health_queue.sql")),
     Procedures::once(include_str!("../../procedures/health.sql")),
+    Procedures::once(include_str!("../../procedures/diagnosis.sql")),
     Procedures::once(include_str!("../../procedures/operations.sql")),
 ];
 

@@ -60,14 +60,24 @@ fn refusals(names: &Names) -> String {
     fill(&sql, names)
 }
 
+/// The procedures that an application calls, with quotes. What only procedures call needs no right of its own: all belong to one owner.
+pub(crate) fn granted_names(names: &Names) -> Vec<String> {
+    let all = procedures(names).into_iter().filter(|procedure| !procedure.is_internal());
+    all.map(|procedure| procedure.name).collect()
+}
+
+/// The tables, as they are called.
+pub(crate) fn table_names(names: &Names) -> Vec<String> {
+    MIGRATIONS.iter().flat_map(|step| step.made(&["table"], names)).collect()
+}
+
 /// The script that gives a user what an application needs and no more: to execute the procedures.
 pub(crate) fn grants_script(names: &Names, user: &str) -> String {
     let schema = names.schema().replace('"', "\"\"");
     let user = user.replace('"', "\"\"");
     let mut script = String::from("-- To be run by the owner of the schema.\n");
-    // What only procedures call needs no right of its own: all belong to one owner.
-    for procedure in procedures(names).iter().filter(|procedure| !procedure.is_internal()) {
-        script.push_str(&format!("GRANT EXECUTE ON {} TO \"{user}\";\n", procedure.name));
+    for procedure in granted_names(names) {
+        script.push_str(&format!("GRANT EXECUTE ON {procedure} TO \"{user}\";\n"));
     }
     // Types of parameters.
     for name in MIGRATIONS.iter().flat_map(|step| step.made(&["type"], names)) {

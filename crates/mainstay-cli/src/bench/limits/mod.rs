@@ -1,11 +1,12 @@
 //! The bare limit: plain statements on plain tables, the same work as the outbox's without what an outbox is for.
 //!
 //! Rows are of the size of a message: a number as the key and a text of 200 bytes. Nothing here goes through Mainstay,
-//! except that connections to PostgreSQL come from its pool.
+//! except that connections to a server are made as it makes them.
 
 mod latency;
 mod postgres;
 mod sqlite;
+mod sqlserver;
 
 use std::time::Duration;
 
@@ -14,15 +15,20 @@ use super::{PAYLOAD_BYTES, Plan, Progress, Scratch};
 use postgres::PostgresLimits;
 use sqlite::SqliteLimits;
 pub(super) use sqlite::{lock, open as open_sqlite};
+use sqlserver::SqlServerLimits;
+pub(super) use sqlserver::batch;
 
 /// The plain tables of a database.
 pub(super) enum Limits {
     Postgres(PostgresLimits),
     Sqlite(SqliteLimits),
+    SqlServer(SqlServerLimits),
 }
 
 /// Rows that are claimed, and settled, at once.
 const CLAIM_BATCH: i64 = 500;
+/// Connections that claim: the best number on small machines, and no worse on large ones.
+const CLAIMERS: usize = 2;
 /// Rows that share a commit at most.
 const SHARED_MOST: usize = 1_000;
 
@@ -37,6 +43,9 @@ impl Limits {
         Ok(match &scratch.place {
             Place::Postgres { url, plain } => {
                 Self::Postgres(PostgresLimits::make(plain.clone(), url.clone(), schema).await?)
+            }
+            Place::SqlServer { server, .. } => {
+                Self::SqlServer(SqlServerLimits::make(server.clone(), schema).await?)
             }
             Place::Memory => Self::Sqlite(SqliteLimits::make(None, schema)?),
             Place::File { path, .. } => Self::Sqlite(SqliteLimits::make(Some(path), schema)?),
@@ -53,6 +62,7 @@ impl Limits {
     ) -> anyhow::Result<f64> {
         match self {
             Self::Postgres(limits) => limits.insert(progress, title, time, connections, false).await,
+            Self::SqlServer(limits) => limits.insert(progress, title, time, connections, false).await,
             Self::Sqlite(limits) => limits.insert(progress, title, time, connections, 1).await,
         }
     }
@@ -67,6 +77,7 @@ impl Limits {
     ) -> anyhow::Result<f64> {
         match self {
             Self::Postgres(limits) => limits.insert(progress, title, time, connections, true).await,
+            Self::SqlServer(limits) => limits.insert(progress, title, time, connections, true).await,
             Self::Sqlite(limits) => limits.insert(progress, title, time, connections, 1).await,
         }
     }
@@ -81,6 +92,7 @@ impl Limits {
     ) -> anyhow::Result<f64> {
         match self {
             Self::Postgres(limits) => limits.shared_commit(progress, title, time, callers).await,
+            Self::SqlServer(limits) => limits.shared_commit(progress, title, time, callers).await,
             Self::Sqlite(limits) => limits.insert(progress, title, time, 1, callers as u64).await,
         }
     }
@@ -94,6 +106,7 @@ impl Limits {
     ) -> anyhow::Result<f64> {
         match self {
             Self::Postgres(limits) => limits.copy(progress, title, plan.messages).await,
+            Self::SqlServer(limits) => limits.copy(progress, title, plan.messages).await,
             Self::Sqlite(limits) => limits.insert(progress, title, plan.time, 1, super::BULK).await,
         }
     }
@@ -107,6 +120,7 @@ impl Limits {
     ) -> anyhow::Result<f64> {
         match self {
             Self::Postgres(limits) => limits.claim_settle(progress, title, plan.messages).await,
+            Self::SqlServer(limits) => limits.claim_settle(progress, title, plan.messages).await,
             Self::Sqlite(limits) => limits.claim_settle(progress, title, plan.messages).await,
         }
     }
@@ -121,7 +135,7 @@ impl Limits {
     ) -> anyhow::Result<Option<(f64, f64)>> {
         match self {
             Self::Postgres(limits) => latency::measure(limits, progress, title, plan).await,
-            Self::Sqlite(_) => Ok(None),
+            Self::Sqlite(_) | Self::SqlServer(_) => Ok(None),
         }
     }
 }

@@ -11,14 +11,11 @@ use tokio::task::JoinSet;
 use tokio_postgres::binary_copy::BinaryCopyInWriter;
 use tokio_postgres::types::{ToSql, Type};
 
-use super::{CLAIM_BATCH, SHARED_MOST, body};
+use super::{CLAIM_BATCH, CLAIMERS, SHARED_MOST, body};
 use crate::bench::BULK;
 use crate::bench::clock::{Clock, rate_of};
 use crate::bench::progress::{Goal, Progress};
 use crate::text::count;
-
-/// Connections that claim: the best number on small machines, and no worse on large ones.
-const CLAIMERS: usize = 2;
 
 /// Plain tables in a schema of their own.
 pub(in crate::bench) struct PostgresLimits {
