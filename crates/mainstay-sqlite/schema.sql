@@ -373,9 +373,13 @@ BEGIN
                         coalesce((SELECT e.locked_until FROM "infra_inbox_entry" e WHERE e.source = NEW.source AND e.message_id = NEW.message_id), 0))
      WHERE status = 0 AND id = (SELECT e.work_item_id FROM "infra_inbox_entry" e WHERE e.source = NEW.source AND e.message_id = NEW.message_id AND e.state < 2);
 
-    -- Dead: as if it were new.
+    -- Dead: as if it were new. Whoever still has the old row may be at it until his claim would have lapsed, so that counts as a reservation.
     DELETE FROM "infra_inbox_history" WHERE id = (SELECT e.work_item_id FROM "infra_inbox_entry" e WHERE e.source = NEW.source AND e.message_id = NEW.message_id AND e.state = 3);
-    UPDATE "infra_inbox_entry" SET state = 0, attempts = 0, processed_at = NULL, work_item_id = NULL WHERE source = NEW.source AND message_id = NEW.message_id AND state = 3;
+    UPDATE "infra_inbox_entry"
+       SET state = (SELECT q.locked_until FROM "infra_inbox" q WHERE q.id = work_item_id AND q.status = 1 AND q.locked_until > CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) * 1000) IS NOT NULL,
+           locked_until = (SELECT q.locked_until FROM "infra_inbox" q WHERE q.id = work_item_id AND q.status = 1 AND q.locked_until > CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) * 1000),
+           attempts = 0, processed_at = NULL, work_item_id = NULL
+     WHERE source = NEW.source AND message_id = NEW.message_id AND state = 3;
 
     -- Not in the queue: there it goes. Not before the end of a reservation: should its holder die, workers take over.
     UPDATE "infra_inbox_entry" SET hash = NEW.hash, work_item_id = coalesce(NEW.work_item_id, CAST(randomblob(6) || substr(x'404142434445464748494A4B4C4D4E4F', 1 + (random() & 15), 1) || randomblob(1)
@@ -421,6 +425,10 @@ END;
 CREATE TRIGGER "infra_inbox_revived" AFTER UPDATE OF work_item_id ON "infra_inbox_entry"
 WHEN OLD.state = 3 AND OLD.work_item_id IS NOT NULL AND NEW.work_item_id IS NOT OLD.work_item_id
 BEGIN
+    UPDATE "infra_inbox" SET due_at = max(due_at, coalesce((SELECT q.locked_until FROM "infra_inbox" q WHERE q.id = OLD.work_item_id), 0))
+     WHERE status = 0 AND seq = (
+           SELECT min(a.seq) FROM "infra_inbox" a
+            WHERE a.id <> OLD.work_item_id AND a.ordering_key = (SELECT q.ordering_key FROM "infra_inbox" q WHERE q.id = OLD.work_item_id));
     DELETE FROM "infra_inbox" WHERE id = OLD.work_item_id;
 END;
 
