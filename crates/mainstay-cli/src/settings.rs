@@ -209,3 +209,40 @@ fn read_file(named: Option<&Path>) -> Result<File, Failure> {
         })
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::File;
+
+    const PAGE: &str = include_str!("../../../docs/reference/configuration.md");
+
+    /// The keys that a section takes: whoever names one that is not known is told them.
+    fn taken(section: &str) -> BTreeSet<String> {
+        let error = toml::from_str::<File>(&format!("{section}\nno_such_key = 1\n")).err().unwrap();
+        let message = error.message();
+        assert!(message.starts_with("unknown field `no_such_key`, expected"), "{message}");
+        message.split('`').skip(3).step_by(2).map(str::to_owned).collect()
+    }
+
+    /// The keys in the first column of the page's table with this head, before what is said of them. A key that is a section stands there as one.
+    fn described(head: &str) -> BTreeSet<String> {
+        let start = format!("| {head} |");
+        let table = PAGE.lines().skip_while(|line| !line.starts_with(&start)).skip(2);
+        let rows = table.take_while(|line| line.starts_with('|'));
+        let keys = rows.map(|row| row.split(" | ").next().unwrap().split([':', ';']).next().unwrap());
+        let quoted = keys.flat_map(|keys| keys.split('`').skip(1).step_by(2));
+        quoted.map(|key| key.trim_matches(['[', ']']).trim_start_matches("serve.").to_owned()).collect()
+    }
+
+    #[test]
+    fn the_reference_has_every_key_and_no_other() {
+        // These have a chapter of their own.
+        let chapters = ["serve", "telemetry"].map(str::to_owned).into();
+        assert_eq!(described("Key"), &taken("") - &chapters);
+        for section in ["[serve]", "[serve.retention]", "[[serve.webhook]]", "[telemetry]"] {
+            assert_eq!(described(&format!("Key of `{section}`")), taken(section), "{section}");
+        }
+    }
+}

@@ -235,4 +235,20 @@ mod tests {
             "run UPDATE_OPENAPI=1 cargo test -p mainstay-server document"
         );
     }
+
+    /// The page for people names every noun that there is, and no path that there is not.
+    #[test]
+    fn the_page_names_what_the_document_has() {
+        let page = include_str!("../../../docs/reference/http.md");
+        let document: Value = serde_json::from_str(&Interface::document()).unwrap();
+        let paths: Vec<&str> = document["paths"].as_object().unwrap().keys().map(String::as_str).collect();
+        for path in &paths {
+            let noun = path.split('/').take(3).collect::<Vec<_>>().join("/");
+            assert!(page.contains(&format!("`{noun}")), "{noun} is not on the page");
+        }
+        for name in page.split('`').filter(|text| text.starts_with("/v1/") || text.starts_with("/health")) {
+            let begin = name.trim_end_matches('…');
+            assert!(paths.iter().any(|path| path.starts_with(begin)), "{name} is not in the document");
+        }
+    }
 }
