@@ -65,13 +65,20 @@ impl Scene {
     }
 
     async fn worker(&self, arguments: &[&str]) -> Worker {
+        let mut worker = self.doomed_worker(arguments);
+        worker.line("ready").await;
+        worker
+    }
+
+    /// One that may die of its first message before it has said that it is ready.
+    fn doomed_worker(&self, arguments: &[&str]) -> Worker {
         let way: &[&str] = match self.way {
             Way::Messages => &[],
             Way::Timers => &["--timers"],
             Way::Jobs => &["--jobs"],
             Way::Received => &["--inbox"],
         };
-        Worker::start(&self.database, &[way, arguments].concat()).await
+        Worker::spawn(&self.database, &[way, arguments].concat(), &[])
     }
 
     /// Sends `count` messages. Timers fall due over a second, so that they fire while things happen. Jobs have missed up to 20
@@ -264,7 +271,7 @@ async fn poison(scene: Scene) {
     let mut deaths = 0;
     while !is_failed().await {
         assert!(deaths <= 3, "delivered more often than the limit allows");
-        let mut worker = scene.worker(&arguments).await;
+        let mut worker = scene.doomed_worker(&arguments);
         tokio::select! {
             () = worker.died() => deaths += 1,
             () = eventually(DEADLINE, "the poison message is failed", is_failed) => worker.kill().await,

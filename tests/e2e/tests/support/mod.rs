@@ -115,6 +115,7 @@ impl Database {
 pub struct Worker {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
+    passed_over: Vec<String>,
 }
 
 impl Worker {
@@ -140,16 +141,21 @@ impl Worker {
             .spawn()
             .unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        Self { child, lines }
+        Self { child, lines, passed_over: Vec::new() }
     }
 
-    /// Waits for a line.
+    /// Waits for a line. Handlers speak when they please, so what was passed over on the way to another line counts.
     pub async fn line(&mut self, wanted: &str) {
+        if let Some(at) = self.passed_over.iter().position(|line| line == wanted) {
+            self.passed_over.remove(at);
+            return;
+        }
         let found = async {
             while let Some(line) = self.lines.next_line().await.unwrap() {
                 if line == wanted {
                     return true;
                 }
+                self.passed_over.push(line);
             }
             false
         };
