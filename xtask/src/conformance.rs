@@ -8,7 +8,7 @@ use crate::run::run;
 pub(crate) const USAGE: &str = "\
 conformance [--check | --write]
     Compare docs/reference/conformance.md with the results of the last full test run, or
-    write it from them";
+    write it from them. Whether SQL Server was among them makes no difference to the first";
 
 pub(crate) fn main(arguments: &[String]) -> Result<(), Failure> {
     let interrupt = Interrupt::watch()?;

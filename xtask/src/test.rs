@@ -10,7 +10,9 @@ test [-p <package>]... [--<option of cargo test>]... [<filter>]... [-- <option o
     Run all tests, or those of the packages, whose name contains one of the filters, on
     SQLite and on a PostgreSQL and a PgBouncer started for them. Missing programs are
     installed. An option of cargo test that takes a value is written with `=`. A full run
-    also checks docs/reference/conformance.md";
+    also checks docs/reference/conformance.md.
+    With MAINSTAY_TEST_SQLSERVER=mssql://<user>:<password>@<host>:<port>/master they are run
+    on that SQL Server too; without it those tests are not run, and told as such";
 
 pub(crate) fn main(arguments: &[String]) -> Result<(), Failure> {
     let request = Request::parse(arguments)?;

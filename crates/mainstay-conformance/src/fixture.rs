@@ -229,6 +229,21 @@ pub trait Fixture: Send + Sync {
     /// Ends that.
     async fn heal(&self, tenant: &Tenant);
 
+    /// Whether tables can be called anything: not every engine keeps the quotes around the names of all it makes.
+    async fn takes_any_name(&self) -> Result<(), Lacking> {
+        Ok(())
+    }
+
+    /// What a function of the contract is among the schema's objects: not every database calls it one, or writes its name as it is written there.
+    fn object_of(&self, function: &str) -> String {
+        format!("function {function}")
+    }
+
+    /// Whether these arguments can be put to a function at all: not every database has infinite times, or lists of different lengths, or this very function.
+    fn can_say(&self, _function: &str, _arguments: &[Option<&str>]) -> bool {
+        true
+    }
+
     /// Calls a function of the schema as any language could, with `arguments` as literals (none is null), and returns
     /// the first column of each row as text; the error is the database's own text. Only asked of providers whose
     /// capabilities have functions.

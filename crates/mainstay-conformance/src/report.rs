@@ -45,6 +45,68 @@ pub fn forgotten(directory: &Path) -> io::Result<Vec<String>> {
     Ok(providers.into_iter().flat_map(missing).collect())
 }
 
+/// The provider whose server not everybody who runs the tests has.
+const OPTIONAL: &str = "sqlserver";
+
+/// What a provider's column says of cases that have failed, of those that were not run, and of requirements without a case.
+const FAILED: &str = "**fail**";
+const NOT_RUN: &str = "not run";
+const NO_CASE: &str = "–";
+
+/// The first line in which `page` is not what this run gives, counted from 0; none if it is. Where the provider that needs a server of one's own was run for
+/// one of the two and not for the other, its column is taken as it is in the page; but for what has failed.
+pub fn first_difference(page: &str, run: &str) -> Option<usize> {
+    let (page, run) = match was_run(page) == was_run(run) {
+        true => (page.to_owned(), run.to_owned()),
+        false => (leaving_open(page), leaving_open(run)),
+    };
+    let same = page.lines().zip(run.lines()).take_while(|(page, run)| page == run).count();
+    (page != run).then_some(same)
+}
+
+/// A row of a table on the page, cell by cell. Bars in a text are not such: they have a backslash before them.
+fn cells(line: &str) -> Option<Vec<&str>> {
+    Some(line.strip_prefix("| ")?.strip_suffix(" |")?.split(" | ").collect())
+}
+
+/// Each line of a page, with the place of the optional provider's cell if it has one.
+fn optional_cells(page: &str) -> impl Iterator<Item = (&str, Option<usize>)> {
+    let mut column = None;
+    page.lines().map(move |line| {
+        let Some(cells) = cells(line) else { return (line, None) };
+        if cells.first() == Some(&"Id") {
+            column = cells.iter().position(|cell| *cell == OPTIONAL);
+            return (line, None);
+        }
+        (line, column.filter(|column| *column < cells.len()))
+    })
+}
+
+/// Whether a page has anything to tell of the optional provider.
+fn was_run(page: &str) -> bool {
+    let told = |(line, column): (&str, Option<usize>)| {
+        let cells = cells(line)?;
+        Some(![NOT_RUN, NO_CASE].contains(cells.get(column?)?))
+    };
+    optional_cells(page).filter_map(told).any(|told| told)
+}
+
+/// The page with nothing about the optional provider but what has failed there.
+fn leaving_open(page: &str) -> String {
+    let open = |(line, column): (&str, Option<usize>)| match (cells(line), column) {
+        (Some(mut cells), Some(column)) if cells[column] != FAILED => {
+            cells[column] = NO_CASE;
+            format!("| {} |\n", cells.join(" | "))
+        }
+        // How many, in the table at the top.
+        (Some(cells), None) if cells.first() == Some(&OPTIONAL) => {
+            format!("| {OPTIONAL} | failed: {} |\n", cells.get(2).unwrap_or(&NO_CASE))
+        }
+        _ => format!("{line}\n"),
+    };
+    optional_cells(page).map(open).collect()
+}
+
 fn cases(results: Vec<CaseResult>) -> Cases {
     let mut cases = Cases::new();
     for case in crate::all() {
@@ -144,7 +206,7 @@ fn section(
 /// How a provider does on a requirement: the worst of its cases, or not applicable if that is all of them.
 fn verdict(provider: &str, tests: &[&String], cases: &Cases) -> String {
     if tests.is_empty() {
-        return String::from("–");
+        return NO_CASE.to_owned();
     }
     let outcomes: Vec<Option<&Outcome>> = tests
         .iter()
@@ -152,10 +214,10 @@ fn verdict(provider: &str, tests: &[&String], cases: &Cases) -> String {
         .map(|(_, outcomes)| outcomes.get(provider))
         .collect();
     if outcomes.contains(&Some(&Outcome::Failed)) {
-        return String::from("**fail**");
+        return FAILED.to_owned();
     }
     if outcomes.iter().any(|outcome| matches!(outcome, None | Some(Outcome::NotRun { .. }))) {
-        return String::from("not run");
+        return NOT_RUN.to_owned();
     }
     if outcomes.contains(&Some(&Outcome::Passed)) {
         return String::from("pass");
@@ -219,6 +281,39 @@ mod tests {
             result("a", case.name, Outcome::Passed).write(directory.path()).unwrap();
         }
         assert_eq!(forgotten(directory.path()).unwrap(), [format!("a: {}", suite[0].name)]);
+    }
+
+    #[test]
+    fn a_page_fits_a_run_with_a_server_of_one_s_own_and_one_without() {
+        let text = |results: &[CaseResult]| {
+            let list = requirements::parse("X-001\tIt | works\nX-002\tIt lasts\n").unwrap();
+            let providers = results.iter().map(|result| result.provider.clone()).collect();
+            page(&list, &cases(results.to_vec()), &providers)
+        };
+        let with = |sqlite: Outcome, sqlserver: Outcome| {
+            text(&[result("sqlite", "x_001_one", sqlite), result(OPTIONAL, "x_001_one", sqlserver)])
+        };
+        let not_run = || Outcome::NotRun { reason: "no server".to_owned() };
+        let lacking = || Outcome::NotApplicable { reason: "roles".to_owned() };
+        let (passed, absent) = (with(Outcome::Passed, Outcome::Passed), with(Outcome::Passed, not_run()));
+        assert_ne!(passed, absent);
+        for (page, run) in [(&passed, &absent), (&absent, &passed), (&passed, &passed), (&absent, &absent)] {
+            assert_eq!(first_difference(page, run), None);
+        }
+        let line = |text: &str, start: &str| text.lines().position(|line| line.starts_with(start)).unwrap();
+        // It was run, and did otherwise.
+        let other = with(Outcome::Passed, lacking());
+        assert_eq!(first_difference(&passed, &other), Some(line(&passed, "| sqlserver")));
+        // It failed, whatever the page says.
+        let failed = with(Outcome::Passed, Outcome::Failed);
+        assert_eq!(first_difference(&absent, &failed), Some(line(&absent, "| sqlserver")));
+        assert!(
+            leaving_open(&failed).lines().any(|line| line.starts_with("| X-001") && line.contains(FAILED))
+        );
+        // Whatever differs of another provider is told.
+        let worse = with(lacking(), not_run());
+        assert_eq!(first_difference(&passed, &worse), Some(line(&passed, "| sqlite")));
+        assert_eq!(first_difference("", &passed), Some(0));
     }
 
     #[test]

@@ -228,6 +228,18 @@ impl Fixture for ThroughInbox<'_> {
         self.0.heal(tenant).await;
     }
 
+    async fn takes_any_name(&self) -> Result<(), Lacking> {
+        self.0.takes_any_name().await
+    }
+
+    fn object_of(&self, function: &str) -> String {
+        self.0.object_of(function)
+    }
+
+    fn can_say(&self, function: &str, arguments: &[Option<&str>]) -> bool {
+        self.0.can_say(function, arguments)
+    }
+
     async fn call(
         &self,
         names: &Names,

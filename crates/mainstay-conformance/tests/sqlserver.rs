@@ -10,6 +10,8 @@
     reason = "a harness prints, and a fixture fails by panicking"
 )]
 
+#[path = "fixtures/sqlserver_calls.rs"]
+mod calls;
 #[path = "fixtures/sqlserver.rs"]
 mod fixture;
 #[path = "fixtures/sqlserver_slots.rs"]

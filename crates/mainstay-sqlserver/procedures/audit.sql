@@ -15,10 +15,10 @@ BEGIN
     SET NOCOUNT ON;
     SET XACT_ABORT ON;
     DECLARE @Complaint NVARCHAR(300) = CASE
-        WHEN @Name IS NULL OR DATALENGTH(@Name) = 0 OR "{{schema}}"."{{outbox}}_exceeds"(@Name, 255) = 1 THEN N'name must be 1 to 255 characters'
-        WHEN @Actor IS NULL OR DATALENGTH(@Actor) = 0 OR "{{schema}}"."{{outbox}}_exceeds"(@Actor, 255) = 1 THEN N'actor must be 1 to 255 characters'
+        WHEN @Name IS NULL OR DATALENGTH(@Name) = 0 OR "{{schema}}"."{{outbox}}_exceeds"(@Name, 255) = 1 THEN N'name must be 1 to 255 characters' + "{{schema}}"."{{outbox}}_got"(@Name)
+        WHEN @Actor IS NULL OR DATALENGTH(@Actor) = 0 OR "{{schema}}"."{{outbox}}_exceeds"(@Actor, 255) = 1 THEN N'actor must be 1 to 255 characters' + "{{schema}}"."{{outbox}}_got"(@Actor)
         WHEN @Outcome IS NULL OR @Outcome > 2 THEN N'outcome must be succeeded, failed or refused'
-        WHEN DATALENGTH(@CorrelationId) = 0 OR "{{schema}}"."{{outbox}}_exceeds"(@CorrelationId, 255) = 1 THEN N'correlation_id must be 1 to 255 characters, or null'
+        WHEN DATALENGTH(@CorrelationId) = 0 OR "{{schema}}"."{{outbox}}_exceeds"(@CorrelationId, 255) = 1 THEN N'correlation_id must be 1 to 255 characters, or null' + "{{schema}}"."{{outbox}}_got"(@CorrelationId)
     END;
     IF @Complaint IS NOT NULL
     BEGIN
@@ -58,7 +58,7 @@ BEGIN
     IF @Own = 1 BEGIN TRANSACTION;
     EXEC "{{schema}}"."{{audit}}_Add" @Id, @Name, @Actor, @Code, @CorrelationId, @Data, @Anchors;
     IF @Own = 1 COMMIT;
-    SELECT N'["' + LOWER(CAST(@Id AS NVARCHAR(36))) + N'"]' AS answer, @Id AS id;
+    SELECT @Id AS audit_id;
 END
 GO
 -- Internal: records an administrative action that was done.
@@ -71,6 +71,8 @@ ALTER PROCEDURE "{{schema}}"."{{audit}}_Note"
 AS
 BEGIN
     SET NOCOUNT ON;
+    -- Whoever does not say who acts is the one who has connected.
+    SET @Actor = COALESCE(@Actor, LEFT(N'sql:' + ORIGINAL_LOGIN(), 255));
     -- An action must not fail for the length of what is told of it.
     IF LEN(@Data) > 16384
         SET @Data = COALESCE(N'{"count":' + JSON_VALUE(@Data, '$.count') + N',"truncated":true}', N'{"truncated":true}');
@@ -127,6 +129,13 @@ BEGIN
     DECLARE @Until DATETIME2(6) = "{{schema}}"."{{outbox}}_before"(SYSUTCDATETIME(), @OlderThanSeconds);
     DECLARE @Gone TABLE ("Id" UNIQUEIDENTIFIER NOT NULL PRIMARY KEY);
     IF @Own = 1 BEGIN TRANSACTION;
+    -- One at a time: the reference that keeps the anchors from being truncated is looked up by every deletion of one, and would wait for another purge's row. Who comes
+    -- second deletes nothing, and is called again.
+    DECLARE @Resource NVARCHAR(255) = N'mainstay ' + CAST(DB_ID() AS NVARCHAR(10)) + N' {{schema:literal}}.{{audit:literal}} purge';
+    DECLARE @Got INT;
+    EXEC @Got = sp_getapplock @Resource = @Resource, @LockMode = N'Exclusive', @LockOwner = N'Transaction', @LockTimeout = 0;
+    IF @Got < 0 AND SERVERPROPERTY(N'BabelfishVersion') IS NOT NULL EXEC "{{schema}}"."{{outbox}}_LetGo";
+    IF @Got < 0 SET @MaxRows = 0;
     INSERT INTO @Gone ("Id")
     SELECT TOP (@MaxRows) a."Id" FROM "{{schema}}"."{{audit}}" a WITH (UPDLOCK, READPAST, ROWLOCK) WHERE a."RecordedAt" <= @Until ORDER BY a."RecordedAt", a."Seq";
     DECLARE @Purged INT = @@ROWCOUNT;

@@ -17,7 +17,7 @@ BEGIN
       JOIN sys.partitions p ON p.object_id = i.object_id AND p.index_id = i.index_id
       JOIN sys.allocation_units a ON (a.type = 2 AND a.container_id = p.partition_id) OR (a.type <> 2 AND a.container_id = p.hobt_id)
      WHERE s.name = N'{{schema:literal}}'
-       AND t.name COLLATE Latin1_General_BIN2 IN (SELECT n."value" COLLATE Latin1_General_BIN2 FROM STRING_SPLIT(@Tables COLLATE Latin1_General_BIN2, NCHAR(31)) n)
+       AND t.name COLLATE Latin1_General_BIN2 IN (SELECT n."value" COLLATE Latin1_General_BIN2 FROM STRING_SPLIT(@Tables COLLATE Latin1_General_BIN2, CAST(NCHAR(31) AS NCHAR(1))) n)
      GROUP BY i.object_id, i.index_id, t.name, i.name, i.is_disabled
      ORDER BY t.name, i.index_id;
 END

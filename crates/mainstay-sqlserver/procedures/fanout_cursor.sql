@@ -32,7 +32,7 @@ BEGIN
         SET @Moved = 1;
     END
     IF @Own = 1 COMMIT;
-    SELECT @Moved AS c0;
+    SELECT @Moved AS moved;
 END
 GO
 -- Makes shards known. Tells how many were not.
@@ -57,13 +57,13 @@ BEGIN
     BEGIN
         -- Nobody would plan them, and nobody delete them.
         IF @Own = 1 COMMIT;
-        SELECT CAST(NULL AS INT) AS c0;
+        SELECT CAST(NULL AS INT) AS added;
         RETURN;
     END
     INSERT INTO "{{schema}}"."{{fanout}}_cursor" ("Digest", "Topic", "WorkKey", "ShardKey", "CreatedAt", "UpdatedAt")
     OUTPUT inserted."ShardKey" INTO @Added
     SELECT @Digest, @Topic, @WorkKey, s.shard, @Now, @Now
-      FROM (SELECT DISTINCT CAST(v."value" AS NVARCHAR(512)) COLLATE Latin1_General_BIN2 AS shard FROM STRING_SPLIT(@Shards COLLATE Latin1_General_BIN2, NCHAR(31)) v) s
+      FROM (SELECT DISTINCT CAST(v."value" AS NVARCHAR(512)) COLLATE Latin1_General_BIN2 AS shard FROM STRING_SPLIT(@Shards COLLATE Latin1_General_BIN2, CAST(NCHAR(31) AS NCHAR(1))) v) s
      WHERE NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{fanout}}_cursor" c WITH (UPDLOCK, HOLDLOCK) WHERE c."Digest" = @Digest AND c."ShardKey" = s.shard);
     SET @Count = (SELECT COUNT(*) FROM @Added);
     IF @Count > 0
@@ -78,7 +78,7 @@ BEGIN
         EXEC "{{schema}}"."{{fanout}}_Note" N'fanout.add_shards', @Actor, @ActorCorrelationId, @Data, @Topic, @WorkKey, @Known;
     END
     IF @Own = 1 COMMIT;
-    SELECT @Count AS c0;
+    SELECT @Count AS added;
 END
 GO
 -- Forgets a shard with its cursor. An error while a slice of it is in flight.
@@ -113,7 +113,7 @@ BEGIN
         EXEC "{{schema}}"."{{fanout}}_Note" N'fanout.forget_shard', @Actor, @ActorCorrelationId, @Data, @Topic, @WorkKey, @ShardKey;
     END
     IF @Own = 1 COMMIT;
-    SELECT CASE WHEN @Found > 0 THEN 1 ELSE 0 END AS c0;
+    SELECT CASE WHEN @Found > 0 THEN 1 ELSE 0 END AS forgotten;
 END
 GO
 -- Deletes a fan-out, and its shards with their cursors. Tells how many shards; no row: there is no such fan-out. An error while a slice of it is in flight.
@@ -149,7 +149,7 @@ BEGIN
     END
     IF @Own = 1 COMMIT;
     IF @Found > 0
-        SELECT CAST(NULL AS NVARCHAR(36)) AS c0, @Shards AS c1;
+        SELECT CAST(NULL AS NVARCHAR(36)) AS slice_in_flight, @Shards AS shards;
 END
 GO
 -- The cursors of a fan-out's shards, in their order.
@@ -168,7 +168,7 @@ BEGIN
            CASE WHEN EXISTS (SELECT 1 FROM "{{schema}}"."{{outbox}}" o WITH (NOLOCK) WHERE o."Id" = c."SliceId") THEN 1 ELSE 0 END AS in_flight, c."CreatedAt" AS created_at, c."UpdatedAt" AS updated_at
       FROM "{{schema}}"."{{fanout}}_cursor" c
      WHERE c."Digest" = @Digest AND (@After IS NULL OR c."ShardKey" > @After)
-       AND (@Shards IS NULL OR c."ShardKey" IN (SELECT v."value" COLLATE Latin1_General_BIN2 FROM STRING_SPLIT(@Shards COLLATE Latin1_General_BIN2, NCHAR(31)) v))
+       AND (@Shards IS NULL OR c."ShardKey" IN (SELECT v."value" COLLATE Latin1_General_BIN2 FROM STRING_SPLIT(@Shards COLLATE Latin1_General_BIN2, CAST(NCHAR(31) AS NCHAR(1))) v))
      ORDER BY c."ShardKey";
 END
 GO
@@ -216,6 +216,6 @@ BEGIN
          WHERE c."Digest" = @Digest;
     END
     IF @Own = 1 COMMIT;
-    SELECT t."ShardKey" AS c0 FROM @Take t ORDER BY t."ShardKey";
+    SELECT t."ShardKey" AS claimed_shard FROM @Take t ORDER BY t."ShardKey";
 END
 GO

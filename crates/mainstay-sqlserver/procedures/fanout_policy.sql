@@ -15,11 +15,10 @@ ALTER PROCEDURE "{{schema}}"."{{fanout}}_Note"
 AS
 BEGIN
     SET NOCOUNT ON;
-    IF @Actor IS NULL RETURN;
     DECLARE @Anchors NVARCHAR(MAX) = (
         SELECT x.kind AS kind, "{{schema}}"."{{outbox}}_listed"(x.value) AS value
           FROM (SELECT N'fanout' AS kind, CAST(@Topic + N':' + @WorkKey AS NVARCHAR(MAX)) AS value
-                UNION ALL SELECT N'shard', CAST(@Topic + N':' + @WorkKey + N':' + s."value" AS NVARCHAR(MAX)) FROM STRING_SPLIT(@Shards COLLATE Latin1_General_BIN2, NCHAR(31)) s WHERE @Shards IS NOT NULL) x FOR JSON PATH);
+                UNION ALL SELECT N'shard', CAST(@Topic + N':' + @WorkKey + N':' + s."value" AS NVARCHAR(MAX)) FROM STRING_SPLIT(@Shards COLLATE Latin1_General_BIN2, CAST(NCHAR(31) AS NCHAR(1))) s WHERE @Shards IS NOT NULL) x FOR JSON PATH);
     EXEC "{{schema}}"."{{audit}}_Note" @What, @Actor, @ActorCorrelationId, @Data, @Anchors;
 END
 GO
@@ -47,7 +46,7 @@ ALTER PROCEDURE "{{schema}}"."{{fanout}}_Version"
 AS
 BEGIN
     SET NOCOUNT ON;
-    SELECT p."Version" AS c0 FROM "{{schema}}"."{{fanout}}" p WHERE p."Topic" = @Topic AND p."WorkKey" = @WorkKey;
+    SELECT p."Version" AS version FROM "{{schema}}"."{{fanout}}" p WHERE p."Topic" = @Topic AND p."WorkKey" = @WorkKey;
 END
 GO
 -- Registers a fan-out. One that is there changes only if other values are registered than the last time.
@@ -185,7 +184,7 @@ BEGIN
         EXEC "{{schema}}"."{{fanout}}_Note" N'fanout.run', @Actor, @ActorCorrelationId, @Data, @Topic, @WorkKey;
     END
     IF @Own = 1 COMMIT;
-    SELECT CASE WHEN @Found > 0 THEN 1 ELSE 0 END AS c0;
+    SELECT CASE WHEN @Found > 0 THEN 1 ELSE 0 END AS requested;
 END
 GO
 -- For Mainstay itself: notes a run as made.

@@ -1,6 +1,6 @@
 -- The ledger of received messages.
 --
--- Locks, in this order: the application lock of the key, waited for; the item in the queue, if there is one, found by its id; the entry. A worker that ends an
+-- Locks, in this order: the application lock of the message's key, waited for; if it has an item in the queue, the lock of that one's ordering key, and the item, found by its id; the entry. A worker that ends an
 -- item, or a claim that finds it expired, has the item first and then the entry, too, and never waits for a key's lock: so no circle can close over it.
 
 -- Internal: has a message for the caller's transaction: nobody else changes its entry, or begins or ends its item, until that has ended.
@@ -14,20 +14,31 @@ BEGIN
     EXEC @Got = sp_getapplock @Resource = @Resource, @LockMode = N'Exclusive', @LockOwner = N'Transaction', @LockTimeout = 30000;
     IF @Got < 0
         THROW 50004, N'inbox: a message stayed locked by another transaction', 1;
-    UPDATE "{{schema}}"."{{inbox}}" SET "Status" = "Status" WHERE "Id" = (SELECT e."WorkItemId" FROM "{{schema}}"."{{inbox}}_entry" e WHERE e."Digest" = @Digest);
+    -- The item may leave its line for this message: whoever does that has the line's lock, and before the item.
+    DECLARE @Item UNIQUEIDENTIFIER = (SELECT e."WorkItemId" FROM "{{schema}}"."{{inbox}}_entry" e WHERE e."Digest" = @Digest);
+    DECLARE @Lane NVARCHAR(510) = (SELECT q."OrderingKey" FROM "{{schema}}"."{{inbox}}" q WITH (NOLOCK) WHERE q."Id" = @Item);
+    IF @Lane IS NOT NULL
+        EXEC "{{schema}}"."{{inbox}}_Lock" @Lane, 1;
+    UPDATE "{{schema}}"."{{inbox}}" WITH (ROWLOCK) SET "Status" = "Status" WHERE "Id" = @Item;
 END
 GO
--- Internal: refuses a source or an id that can't be.
+-- Internal: refuses what can't be.
 ALTER PROCEDURE "{{schema}}"."{{inbox}}_Check"
     @What NVARCHAR(50),
     @Source NVARCHAR(MAX),
-    @MessageId NVARCHAR(MAX)
+    @MessageId NVARCHAR(MAX),
+    @Hash NVARCHAR(MAX) = NULL,
+    @LeaseSeconds FLOAT = 30
 AS
 BEGIN
     SET NOCOUNT ON;
     DECLARE @Complaint NVARCHAR(300) = CASE
-        WHEN @Source IS NULL OR DATALENGTH(@Source) = 0 OR "{{schema}}"."{{outbox}}_exceeds"(@Source, 255) = 1 THEN N'source must be 1 to 255 characters'
-        WHEN @MessageId IS NULL OR DATALENGTH(@MessageId) = 0 OR "{{schema}}"."{{outbox}}_exceeds"(@MessageId, 512) = 1 THEN N'message_id must be 1 to 512 characters'
+        WHEN @Source IS NULL OR DATALENGTH(@Source) = 0 OR "{{schema}}"."{{outbox}}_exceeds"(@Source, 255) = 1 THEN N'source must be 1 to 255 characters' + "{{schema}}"."{{outbox}}_got"(@Source)
+        WHEN "{{schema}}"."{{outbox}}_blank"(@Source) = 1 THEN N'source must not be blank'
+        WHEN @MessageId IS NULL OR DATALENGTH(@MessageId) = 0 OR "{{schema}}"."{{outbox}}_exceeds"(@MessageId, 512) = 1 THEN N'message_id must be 1 to 512 characters' + "{{schema}}"."{{outbox}}_got"(@MessageId)
+        WHEN "{{schema}}"."{{outbox}}_blank"(@MessageId) = 1 THEN N'message_id must not be blank'
+        WHEN @Hash IS NOT NULL AND (LEN(@Hash + N'.') <> 65 OR @Hash COLLATE Latin1_General_BIN2 LIKE N'%[^0-9A-Fa-f]%') THEN N'hash must be 64 digits of hexadecimal, or null'
+        WHEN @LeaseSeconds IS NULL OR NOT (@LeaseSeconds > 0 AND @LeaseSeconds <= 1000000000) THEN N'lease_seconds must be more than 0 and at most 1000000000'
     END;
     IF @Complaint IS NOT NULL
     BEGIN
@@ -38,14 +49,16 @@ END
 GO
 -- Whether a message is done. Notes it as seen if it is not known.
 ALTER PROCEDURE "{{schema}}"."{{inbox}}_AlreadyProcessed"
-    @Source NVARCHAR(1024),
-    @MessageId NVARCHAR(1024),
-    @Hash NVARCHAR(64) = NULL
+    @Source NVARCHAR(MAX),
+    @MessageId NVARCHAR(MAX),
+    -- In hexadecimal.
+    @Hash NVARCHAR(MAX) = NULL
 AS
 BEGIN
     SET NOCOUNT ON;
     SET XACT_ABORT ON;
-    EXEC "{{schema}}"."{{inbox}}_Check" N'already_processed', @Source, @MessageId;
+    EXEC "{{schema}}"."{{inbox}}_Check" N'already_processed', @Source, @MessageId, @Hash;
+    SET @Hash = LOWER(@Hash);
     DECLARE @Own BIT = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
     DECLARE @Digest BINARY(32) = HASHBYTES('SHA2_256', @Source + NCHAR(1) + @MessageId);
     IF @Own = 1 BEGIN TRANSACTION;
@@ -55,7 +68,7 @@ BEGIN
     IF @@ROWCOUNT = 0
         INSERT INTO "{{schema}}"."{{inbox}}_entry" ("Source", "MessageId", "Digest", "State", "Hash", "FirstSeenAt", "LastSeenAt", "Attempts", "Generation")
         VALUES (@Source, @MessageId, @Digest, 0, @Hash, @Now, @Now, 0, 0);
-    SELECT CASE WHEN e."State" = 2 THEN 1 ELSE 0 END AS c0, CASE WHEN @Hash IS NOT NULL AND e."Hash" <> @Hash THEN 1 ELSE 0 END AS c1
+    SELECT CASE WHEN e."State" = 2 THEN 1 ELSE 0 END AS processed, CASE WHEN @Hash IS NOT NULL AND e."Hash" <> @Hash THEN 1 ELSE 0 END AS hash_mismatch
       FROM "{{schema}}"."{{inbox}}_entry" e WHERE e."Digest" = @Digest;
     IF @Own = 1 COMMIT;
 END
@@ -73,14 +86,14 @@ BEGIN
     UPDATE "{{schema}}"."{{inbox}}" SET "Status" = 0 OUTPUT inserted."Seq", inserted."Id" INTO @Hit WHERE "Status" = 0 AND "Id" = @Id;
     INSERT INTO @Endings ("Seq", "Status", "Reason", "Error", "Appends", "KeepPayload", "Back")
     SELECT h."Seq", e."State", CASE e."State" WHEN 3 THEN N'handler' END, e."LastError", 0, 1, 0
-      FROM @Hit h JOIN "{{schema}}"."{{inbox}}_entry" e ON e."WorkItemId" = h."Id" WHERE e."State" >= 2;
+      FROM @Hit h JOIN "{{schema}}"."{{inbox}}_entry" e ON e."WorkItemId" = h."Id" WHERE e."State" >= 2 AND e."WorkItemId" IS NOT NULL;
     IF EXISTS (SELECT 1 FROM @Endings)
         EXEC "{{schema}}"."{{inbox}}_Retire" @Endings, @Now;
 END
 GO
 ALTER PROCEDURE "{{schema}}"."{{inbox}}_Mark"
-    @Source NVARCHAR(1024),
-    @MessageId NVARCHAR(1024),
+    @Source NVARCHAR(MAX),
+    @MessageId NVARCHAR(MAX),
     -- processing, processed or dead.
     @As NVARCHAR(20),
     @LeaseSeconds FLOAT = 30,
@@ -91,7 +104,9 @@ AS
 BEGIN
     SET NOCOUNT ON;
     SET XACT_ABORT ON;
-    EXEC "{{schema}}"."{{inbox}}_Check" N'mark', @Source, @MessageId;
+    EXEC "{{schema}}"."{{inbox}}_Check" N'mark', @Source, @MessageId, NULL, @LeaseSeconds;
+    IF @As IS NULL OR @As NOT IN (N'processing', N'processed', N'dead')
+        THROW 50001, N'inbox_mark: as must be processing, processed or dead', 1;
     DECLARE @Own BIT = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
     DECLARE @Digest BINARY(32) = HASHBYTES('SHA2_256', @Source + NCHAR(1) + @MessageId);
     DECLARE @Was INT, @Changed INT = 0, @Item UNIQUEIDENTIFIER, @Became INT, @Until DATETIME2(6);
@@ -148,21 +163,24 @@ BEGIN
         EXEC "{{schema}}"."{{audit}}_Note" @Name, @Actor, @ActorCorrelationId, @Data, @Anchors;
     END
     IF @Own = 1 COMMIT;
-    SELECT @Changed AS c0;
+    SELECT @Changed AS changed;
 END
 GO
 -- Reserves a message, if nobody has it, the queue neither, and it is not settled.
 ALTER PROCEDURE "{{schema}}"."{{inbox}}_Begin"
-    @Source NVARCHAR(1024),
-    @MessageId NVARCHAR(1024),
+    @Source NVARCHAR(MAX),
+    @MessageId NVARCHAR(MAX),
     @OwnerToken UNIQUEIDENTIFIER,
     @LeaseSeconds FLOAT = 30,
-    @Hash NVARCHAR(64) = NULL
+    @Hash NVARCHAR(MAX) = NULL
 AS
 BEGIN
     SET NOCOUNT ON;
     SET XACT_ABORT ON;
-    EXEC "{{schema}}"."{{inbox}}_Check" N'begin', @Source, @MessageId;
+    EXEC "{{schema}}"."{{inbox}}_Check" N'begin', @Source, @MessageId, @Hash, @LeaseSeconds;
+    IF @OwnerToken IS NULL OR @OwnerToken = '00000000-0000-0000-0000-000000000000'
+        THROW 50001, N'inbox_begin: owner must not be null or nil', 1;
+    SET @Hash = LOWER(@Hash);
     DECLARE @Own BIT = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
     DECLARE @Digest BINARY(32) = HASHBYTES('SHA2_256', @Source + NCHAR(1) + @MessageId);
     DECLARE @Taken INT = 0, @State INT, @Item UNIQUEIDENTIFIER;
@@ -186,9 +204,9 @@ BEGIN
         SET @Taken = @@ROWCOUNT;
         UPDATE "{{schema}}"."{{inbox}}_entry" SET "LastSeenAt" = @Now, "Hash" = COALESCE("Hash", @Hash) WHERE "Digest" = @Digest;
     END
-    SELECT CASE WHEN @Taken = 1 THEN N'new' WHEN x."State" = 2 THEN N'done' WHEN x."State" = 3 THEN N'dead' ELSE N'busy' END AS c0,
-           x."Generation" AS c1, x."Attempts" AS c2, x."Until" AS c3, DATEDIFF_BIG(MICROSECOND, @Now, x."Until") AS c4,
-           CASE WHEN @Hash IS NOT NULL AND x."Hash" <> @Hash THEN 1 ELSE 0 END AS c5
+    SELECT CASE WHEN @Taken = 1 THEN N'new' WHEN x."State" = 2 THEN N'done' WHEN x."State" = 3 THEN N'dead' ELSE N'busy' END AS outcome,
+           x."Generation" AS generation, x."Attempts" AS attempts, x."Until" AS held_until, DATEDIFF_BIG(MICROSECOND, @Now, x."Until") AS held_microseconds,
+           CASE WHEN @Hash IS NOT NULL AND x."Hash" <> @Hash THEN 1 ELSE 0 END AS hash_mismatch
       FROM (SELECT e."State", e."Generation", e."Attempts", e."Hash",
                    CASE WHEN e."State" < 2 AND q."Status" = 1 THEN q."LockedUntil"
                         WHEN e."State" < 2 AND q."Status" = 0 THEN
@@ -201,8 +219,8 @@ BEGIN
 END
 GO
 ALTER PROCEDURE "{{schema}}"."{{inbox}}_GuardRenew"
-    @Source NVARCHAR(1024),
-    @MessageId NVARCHAR(1024),
+    @Source NVARCHAR(MAX),
+    @MessageId NVARCHAR(MAX),
     @OwnerToken UNIQUEIDENTIFIER,
     @Generation BIGINT,
     @LeaseSeconds FLOAT = 30
@@ -210,6 +228,9 @@ AS
 BEGIN
     SET NOCOUNT ON;
     SET XACT_ABORT ON;
+    EXEC "{{schema}}"."{{inbox}}_Check" N'guard_renew', @Source, @MessageId, NULL, @LeaseSeconds;
+    IF @OwnerToken IS NULL OR @Generation IS NULL
+        THROW 50001, N'inbox_guard_renew: owner and generation must not be null', 1;
     DECLARE @Own BIT = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
     DECLARE @Digest BINARY(32) = HASHBYTES('SHA2_256', @Source + NCHAR(1) + @MessageId);
     IF @Own = 1 BEGIN TRANSACTION;
@@ -227,12 +248,12 @@ BEGIN
         UPDATE q SET "DueAt" = @Until FROM "{{schema}}"."{{inbox}}" q JOIN "{{schema}}"."{{inbox}}_entry" e ON e."WorkItemId" = q."Id"
          WHERE e."Digest" = @Digest AND q."Status" = 0 AND q."DueAt" < @Until;
     IF @Own = 1 COMMIT;
-    SELECT @Until AS c0;
+    SELECT @Until AS held_until;
 END
 GO
 ALTER PROCEDURE "{{schema}}"."{{inbox}}_GuardEnd"
-    @Source NVARCHAR(1024),
-    @MessageId NVARCHAR(1024),
+    @Source NVARCHAR(MAX),
+    @MessageId NVARCHAR(MAX),
     @OwnerToken UNIQUEIDENTIFIER,
     @Generation BIGINT,
     -- 2 complete, 3 fail, 0 release.
@@ -242,6 +263,11 @@ AS
 BEGIN
     SET NOCOUNT ON;
     SET XACT_ABORT ON;
+    EXEC "{{schema}}"."{{inbox}}_Check" N'guard_end', @Source, @MessageId;
+    IF @OwnerToken IS NULL OR @Generation IS NULL
+        THROW 50001, N'inbox_guard_end: owner and generation must not be null', 1;
+    IF @State IS NULL OR @State NOT IN (0, 2, 3)
+        THROW 50001, N'inbox_guard_end: state must be 2 (complete), 3 (fail) or 0 (give back)', 1;
     DECLARE @Own BIT = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
     DECLARE @Digest BINARY(32) = HASHBYTES('SHA2_256', @Source + NCHAR(1) + @MessageId);
     DECLARE @Changed INT, @Item UNIQUEIDENTIFIER;
@@ -265,7 +291,7 @@ BEGIN
         UPDATE "{{schema}}"."{{inbox}}" SET "DueAt" = CASE WHEN "RequestedDueAt" > @Now THEN "RequestedDueAt" ELSE @Now END
          WHERE "Id" = @Item AND "Status" = 0 AND "Generation" = 0;
     IF @Own = 1 COMMIT;
-    SELECT @Changed AS c0;
+    SELECT @Changed AS changed;
 END
 GO
 -- Receives messages into the queue, once however often they come.
@@ -374,7 +400,7 @@ BEGIN
         SET @N = (SELECT MIN("N") FROM @In WHERE "N" > @N);
     END
     IF @Own = 1 COMMIT;
-    SELECT i."Item" AS c0, i."Outcome" AS c1, i."Mismatch" AS c2 FROM @In i ORDER BY i."N";
+    SELECT i."Item" AS work_item_id, i."Outcome" AS outcome, i."Mismatch" AS hash_mismatch FROM @In i ORDER BY i."N";
 END
 GO
 ALTER PROCEDURE "{{schema}}"."{{inbox}}_Enqueue"
@@ -382,24 +408,46 @@ ALTER PROCEDURE "{{schema}}"."{{inbox}}_Enqueue"
     @MessageId NVARCHAR(MAX),
     @Topic NVARCHAR(MAX),
     @Payload NVARCHAR(MAX),
-    @Hash NVARCHAR(64) = NULL,
+    @Hash NVARCHAR(MAX) = NULL,
     @CorrelationId NVARCHAR(MAX) = NULL,
     @DueAt DATETIMEOFFSET(6) = NULL,
     @OrderingKey NVARCHAR(MAX) = NULL,
-    @Priority INT = 0
+    @Priority INT = 0,
+    @ExpiresAt DATETIMEOFFSET(6) = NULL,
+    -- A JSON object of texts.
+    @Headers NVARCHAR(MAX) = NULL,
+    @HoldOnFailure BIT = 0,
+    @DueInSeconds FLOAT = NULL,
+    @ExpiresInSeconds FLOAT = NULL
 AS
 BEGIN
     SET NOCOUNT ON;
     SET XACT_ABORT ON;
-    EXEC "{{schema}}"."{{inbox}}_Check" N'enqueue', @Source, @MessageId;
-    IF @Payload IS NULL
-        THROW 50001, N'inbox_enqueue: payload must not be null (an empty text is fine)', 1;
-    DECLARE @Headers NVARCHAR(MAX) = JSON_MODIFY(JSON_MODIFY(N'{}', '$."mainstay-source"', @Source), '$."mainstay-message-id"', @MessageId);
+    EXEC "{{schema}}"."{{inbox}}_Check" N'enqueue', @Source, @MessageId, @Hash;
+    DECLARE @Complaint NVARCHAR(300) = CASE
+        WHEN @Topic IS NULL OR DATALENGTH(@Topic) = 0 OR "{{schema}}"."{{outbox}}_exceeds"(@Topic, 255) = 1 THEN N'topic must be 1 to 255 characters' + "{{schema}}"."{{outbox}}_got"(@Topic)
+        WHEN @Payload IS NULL THEN N'payload must not be null (an empty text is fine)'
+        WHEN "{{schema}}"."{{outbox}}_exceeds"(@CorrelationId, 255) = 1 THEN N'correlation_id must be at most 255 characters' + "{{schema}}"."{{outbox}}_got"(@CorrelationId)
+        WHEN DATALENGTH(@OrderingKey) = 0 OR "{{schema}}"."{{outbox}}_exceeds"(@OrderingKey, 255) = 1 THEN N'ordering_key must be 1 to 255 characters' + "{{schema}}"."{{outbox}}_got"(@OrderingKey)
+        WHEN @Priority IS NULL OR @Priority NOT BETWEEN -9 AND 9 THEN N'priority must be -9 to 9'
+        WHEN @Headers IS NOT NULL AND ISJSON(@Headers) = 0 THEN N'headers must be a JSON object'
+        WHEN @DueInSeconds IS NOT NULL AND (@DueAt IS NOT NULL OR @DueInSeconds < 0 OR @DueInSeconds > 100000000000) THEN N'due_in_seconds must be 0 to 100000000000, and not beside due_at'
+        WHEN @ExpiresInSeconds IS NOT NULL AND (@ExpiresAt IS NOT NULL OR @ExpiresInSeconds < 0 OR @ExpiresInSeconds > 100000000000) THEN N'expires_in_seconds must be 0 to 100000000000, and not beside expires_at'
+    END;
+    IF @Complaint IS NOT NULL
+    BEGIN
+        SET @Complaint = N'inbox_enqueue: ' + @Complaint;
+        THROW 50001, @Complaint, 1;
+    END
+    -- Of the payload, unless given: in UTF-8, as everywhere. The collation is one whose bytes are that.
+    SET @Hash = LOWER(COALESCE(@Hash, "{{schema}}"."{{outbox}}_hex"(HASHBYTES('SHA2_256', CAST(@Payload COLLATE Latin1_General_100_BIN2_UTF8 AS VARCHAR(MAX))))));
+    SET @Headers = JSON_MODIFY(JSON_MODIFY(COALESCE(@Headers, N'{}'), '$."mainstay-source"', @Source), '$."mainstay-message-id"', @MessageId);
     DECLARE @Messages NVARCHAR(MAX) = (
         SELECT 1 AS n, "{{schema}}"."{{outbox}}_listed"(@Source) AS source, "{{schema}}"."{{outbox}}_listed"(@MessageId) AS "key", @Hash AS hash,
                "{{schema}}"."{{outbox}}_listed"(@Topic) AS topic,
                "{{schema}}"."{{outbox}}_listed"(@CorrelationId) AS correlation_id, CAST(SWITCHOFFSET(CAST(@DueAt AS DATETIMEOFFSET(6)), '+00:00') AS DATETIME2(6)) AS due_at,
-               "{{schema}}"."{{outbox}}_listed"(@OrderingKey) AS ordering_key, @Priority AS priority
+               "{{schema}}"."{{outbox}}_listed"(@OrderingKey) AS ordering_key, @Priority AS priority, @HoldOnFailure AS hold, CAST(@DueInSeconds * 1000000 AS BIGINT) AS due_in,
+               CAST(SWITCHOFFSET(CAST(@ExpiresAt AS DATETIMEOFFSET(6)), '+00:00') AS DATETIME2(6)) AS expires_at, CAST(@ExpiresInSeconds * 1000000 AS BIGINT) AS expires_in
            FOR JSON PATH);
     DECLARE @Bodies NVARCHAR(MAX) = N'["' + "{{schema}}"."{{outbox}}_listed"(@Payload) + N'","' + "{{schema}}"."{{outbox}}_listed"(@Headers) + N'"]';
     EXEC "{{schema}}"."{{inbox}}_ReceiveMany" @Messages, @Bodies;
@@ -457,7 +505,7 @@ BEGIN
         SET @Place = @Place + 1;
     END
     UPDATE i SET "Revived" = 1, "Item" = e."WorkItemId" FROM @In i JOIN "{{schema}}"."{{inbox}}_entry" e ON e."Digest" = i."Digest" WHERE e."State" = 3;
-    IF @Actor IS NOT NULL AND EXISTS (SELECT 1 FROM @In WHERE "Revived" = 1)
+    IF EXISTS (SELECT 1 FROM @In WHERE "Revived" = 1)
     BEGIN
         DECLARE @Count INT = (SELECT COUNT(*) FROM @In WHERE "Revived" = 1);
         DECLARE @Items NVARCHAR(MAX) = (SELECT TOP (20) i."Source" AS "source", i."Key" AS "message_id", N'dead' AS "before.state", N'seen' AS "after.state" FROM @In i WHERE i."Revived" = 1 FOR JSON PATH);
@@ -473,15 +521,15 @@ BEGIN
         EXEC "{{schema}}"."{{inbox}}_RequeueMany" @Ids, NULL, NULL, NULL, 1;
     UPDATE e SET "State" = 0, "ProcessedAt" = NULL, "Attempts" = 0 FROM "{{schema}}"."{{inbox}}_entry" e JOIN @In i ON i."Digest" = e."Digest" WHERE i."Revived" = 1 AND e."State" = 3;
     IF @Own = 1 COMMIT;
-    SELECT i."Source" AS c0, i."Key" AS c1 FROM @In i WHERE i."Revived" = 1;
+    SELECT i."Source" AS revived_source, i."Key" AS revived_message_id FROM @In i WHERE i."Revived" = 1;
 END
 GO
 ALTER PROCEDURE "{{schema}}"."{{inbox}}_LedgerStats"
 AS
 BEGIN
     SET NOCOUNT ON;
-    SELECT COUNT(CASE WHEN e."State" = 0 THEN 1 END) AS c0, COUNT(CASE WHEN e."State" = 1 THEN 1 END) AS c1, COUNT(CASE WHEN e."State" = 1 AND e."LockedUntil" <= SYSUTCDATETIME() THEN 1 END) AS c2,
-           COUNT(CASE WHEN e."State" = 2 THEN 1 END) AS c3, COUNT(CASE WHEN e."State" = 3 THEN 1 END) AS c4
+    SELECT COUNT(CASE WHEN e."State" = 0 THEN 1 END) AS seen, COUNT(CASE WHEN e."State" = 1 THEN 1 END) AS processing, COUNT(CASE WHEN e."State" = 1 AND e."LockedUntil" <= SYSUTCDATETIME() THEN 1 END) AS lapsed,
+           COUNT(CASE WHEN e."State" = 2 THEN 1 END) AS done, COUNT(CASE WHEN e."State" = 3 THEN 1 END) AS dead
       FROM "{{schema}}"."{{inbox}}_entry" e;
 END
 GO
@@ -495,6 +543,10 @@ AS
 BEGIN
     SET NOCOUNT ON;
     SET XACT_ABORT ON;
+    IF @DoneOlderThanSeconds < 0 OR @DoneOlderThanSeconds > 10000000000
+        THROW 50001, N'inbox_forget: done_older_than_seconds must be 0 to 10000000000, or null', 1;
+    IF @DeadOlderThanSeconds < 0 OR @DeadOlderThanSeconds > 10000000000
+        THROW 50001, N'inbox_forget: dead_older_than_seconds must be 0 to 10000000000, or null', 1;
     DECLARE @Own BIT = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
     DECLARE @Now DATETIME2(6) = SYSUTCDATETIME();
     DECLARE @State TINYINT = 2, @Age FLOAT, @Until DATETIME2(6), @Room INT = @MaxRows;
@@ -517,7 +569,7 @@ BEGIN
         END
         SET @State = @State + 1;
     END
-    DELETE FROM "{{schema}}"."{{inbox}}_history" WHERE "Id" IN (SELECT g."Item" FROM @Gone g WHERE g."Item" IS NOT NULL);
+    DELETE FROM "{{schema}}"."{{inbox}}_history" WITH (ROWLOCK) WHERE "Id" IN (SELECT g."Item" FROM @Gone g WHERE g."Item" IS NOT NULL) OPTION (LOOP JOIN);
     DECLARE @Forgotten INT = @MaxRows - @Room;
     IF @Actor IS NOT NULL AND @Forgotten > 0
     BEGIN
@@ -527,6 +579,6 @@ BEGIN
         EXEC "{{schema}}"."{{audit}}_Note" N'inbox.forget', @Actor, @ActorCorrelationId, @Data, NULL;
     END
     IF @Own = 1 COMMIT;
-    SELECT @Forgotten AS c0;
+    SELECT @Forgotten AS forgotten;
 END
 GO

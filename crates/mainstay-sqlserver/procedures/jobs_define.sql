@@ -28,11 +28,11 @@ BEGIN
     SET NOCOUNT ON;
     SET XACT_ABORT ON;
     DECLARE @Complaint NVARCHAR(300) = CASE
-        WHEN @Name IS NULL OR DATALENGTH(@Name) = 0 OR "{{schema}}"."{{outbox}}_exceeds"(@Name, 255) = 1 THEN N'name must be 1 to 255 characters'
-        WHEN @Topic IS NULL OR DATALENGTH(@Topic) = 0 OR "{{schema}}"."{{outbox}}_exceeds"(@Topic, 255) = 1 THEN N'topic must be 1 to 255 characters'
-        WHEN @Cron IS NULL OR DATALENGTH(@Cron) = 0 OR "{{schema}}"."{{outbox}}_exceeds"(@Cron, 1000) = 1 THEN N'cron must be 1 to 1000 characters'
+        WHEN @Name IS NULL OR DATALENGTH(@Name) = 0 OR "{{schema}}"."{{outbox}}_exceeds"(@Name, 255) = 1 THEN N'name must be 1 to 255 characters' + "{{schema}}"."{{outbox}}_got"(@Name)
+        WHEN @Topic IS NULL OR DATALENGTH(@Topic) = 0 OR "{{schema}}"."{{outbox}}_exceeds"(@Topic, 255) = 1 THEN N'topic must be 1 to 255 characters' + "{{schema}}"."{{outbox}}_got"(@Topic)
+        WHEN @Cron IS NULL OR DATALENGTH(@Cron) = 0 OR "{{schema}}"."{{outbox}}_exceeds"(@Cron, 1000) = 1 THEN N'cron must be 1 to 1000 characters' + "{{schema}}"."{{outbox}}_got"(@Cron)
         WHEN @Payload IS NULL THEN N'payload must not be null (an empty text is fine)'
-        WHEN @TimeZone IS NULL OR DATALENGTH(@TimeZone) = 0 OR "{{schema}}"."{{outbox}}_exceeds"(@TimeZone, 255) = 1 THEN N'time_zone must be 1 to 255 characters'
+        WHEN @TimeZone IS NULL OR DATALENGTH(@TimeZone) = 0 OR "{{schema}}"."{{outbox}}_exceeds"(@TimeZone, 255) = 1 THEN N'time_zone must be 1 to 255 characters' + "{{schema}}"."{{outbox}}_got"(@TimeZone)
         WHEN @Misfire IS NULL OR @Misfire NOT IN (N'skip', N'once', N'all') THEN N'misfire must be skip, once or all'
         WHEN @Misfire <> N'all' AND (@MisfireCap IS NOT NULL OR @MisfireWindowSeconds IS NOT NULL) THEN N'misfire_cap and misfire_window_seconds belong to the misfire policy all'
         WHEN @Misfire = N'all' AND (@MisfireCap IS NULL OR @MisfireCap NOT BETWEEN 1 AND 1000) THEN N'misfire_cap must be 1 to 1000'
@@ -59,8 +59,12 @@ BEGIN
     IF @ExpectedVersion IS NOT NULL AND @ExpectedVersion <> COALESCE((
         SELECT j."Version" FROM "{{schema}}"."{{jobs}}" j WHERE j."Name" = @Name AND (@ExpectedCreatedAt IS NULL OR j."CreatedAt" = @ExpectedCreatedAt)), CASE WHEN @Found = 1 THEN -1 ELSE 0 END)
     BEGIN
+        SET @Complaint = N'jobs_create_or_update: the job "' + LEFT(@Name, 100) + N'" is not as it was expected: '
+            + CASE WHEN @ExpectedVersion = 0 THEN N'no such job' ELSE N'version ' + CAST(@ExpectedVersion AS NVARCHAR(20)) END + N' was expected, and '
+            + COALESCE((SELECT N'it is of version ' + CAST(j."Version" AS NVARCHAR(20)) FROM "{{schema}}"."{{jobs}}" j WHERE j."Name" = @Name), N'there is no such job')
+            + N'; read it again and decide anew';
         IF @Own = 1 ROLLBACK;
-        THROW 50009, N'jobs_create_or_update: the job is not of the expected version; read it again and decide anew', 1;
+        THROW 50009, @Complaint, 1;
     END
     IF @Found = 1
     BEGIN
@@ -79,7 +83,7 @@ BEGIN
          WHERE "Name" = @Name
            AND ("Problem" IS NOT NULL OR "Enabled" <> COALESCE(@Enabled, "Enabled") OR "Misfire" <> @NewMisfire OR COALESCE("MisfireCap", 0) <> COALESCE(@MisfireCap, 0)
                 OR COALESCE("MisfireWindowSeconds", 0) <> COALESCE(@MisfireWindowSeconds, 0) OR "Overlap" <> @NewOverlap OR "JitterSeconds" <> @JitterSeconds OR "Priority" <> @Priority
-                OR ("Topic" + NCHAR(31) + "Cron" + NCHAR(31) + "TimeZone" + NCHAR(31) + "Payload" + N'.') COLLATE Latin1_General_BIN2
+                OR ("Topic" + NCHAR(31) + "Cron" COLLATE Latin1_General_BIN2 + NCHAR(31) + "TimeZone" COLLATE Latin1_General_BIN2 + NCHAR(31) + "Payload" COLLATE Latin1_General_BIN2 + N'.')
                    <> (@Topic + NCHAR(31) + @Cron + NCHAR(31) + @TimeZone + NCHAR(31) + @Payload + N'.') COLLATE Latin1_General_BIN2);
         SET @Changed = CASE WHEN @@ROWCOUNT > 0 THEN 1 ELSE 0 END;
     END
@@ -90,7 +94,7 @@ BEGIN
         VALUES (@Name, @Topic, @Cron, @Payload, @TimeZone, COALESCE(@Enabled, 1), @NewMisfire, @MisfireCap, @MisfireWindowSeconds, @NewOverlap, @JitterSeconds, @Priority, 1, @Now, @Now);
         SET @Changed = 1;
     END
-    IF @Changed = 1 AND @Actor IS NOT NULL
+    IF @Changed = 1
     BEGIN
         SET @Became = "{{schema}}"."{{jobs}}_told"(@Name);
         DECLARE @Data NVARCHAR(MAX) = N'{"before":' + COALESCE(@Was, N'null') + N',"after":' + @Became + N',"payload_changed":'
@@ -113,7 +117,6 @@ ALTER PROCEDURE "{{schema}}"."{{jobs}}_Note"
 AS
 BEGIN
     SET NOCOUNT ON;
-    IF @Actor IS NULL RETURN;
     DECLARE @Anchors NVARCHAR(MAX) = (
         SELECT x.kind AS kind, x.value AS value
           FROM (SELECT N'job' AS kind, "{{schema}}"."{{outbox}}_listed"(@Name) AS value
@@ -178,14 +181,14 @@ BEGIN
         IF @Key IS NOT NULL
             EXEC "{{schema}}"."{{job_runs}}_Lock" @Key, 1;
         -- Also those that somebody has claimed: whoever has one finds that it is gone.
-        UPDATE "{{schema}}"."{{job_runs}}" SET "Status" = 0, "OwnerToken" = NULL, "LockedUntil" = NULL, "Generation" = "Generation" + "Status"
-         WHERE "Id" IN (SELECT p."Id" FROM @Pending p);
+        UPDATE "{{schema}}"."{{job_runs}}" WITH (ROWLOCK) SET "Status" = 0, "OwnerToken" = NULL, "LockedUntil" = NULL, "Generation" = "Generation" + "Status"
+         WHERE "Id" IN (SELECT p."Id" FROM @Pending p) OPTION (LOOP JOIN);
         INSERT INTO @Endings ("Seq", "Status", "Reason", "Error", "Appends", "KeepPayload", "Back")
-        SELECT q."Seq", 3, N'cancelled', N'cancelled', 0, 1, 0 FROM "{{schema}}"."{{job_runs}}" q JOIN @Pending p ON p."Id" = q."Id";
+        SELECT q."Seq", 3, N'cancelled', N'cancelled', 0, 1, 0 FROM @Pending p JOIN "{{schema}}"."{{job_runs}}" q WITH (FORCESEEK) ON q."Id" = p."Id";
         SET @Now = SYSUTCDATETIME();
         EXEC "{{schema}}"."{{job_runs}}_Retire" @Endings, @Now;
-        UPDATE "{{schema}}"."{{jobs}}_ledger" SET "Outcome" = 4, "EndedAt" = @Now, "Error" = N'the job was deleted'
-         WHERE "Outcome" IS NULL AND "DispatchedAt" IS NULL AND "Id" IN (SELECT p."Id" FROM @Pending p);
+        UPDATE "{{schema}}"."{{jobs}}_ledger" WITH (ROWLOCK) SET "Outcome" = 4, "EndedAt" = @Now, "Error" = N'the job was deleted'
+         WHERE "Outcome" IS NULL AND "DispatchedAt" IS NULL AND "Id" IN (SELECT p."Id" FROM @Pending p) OPTION (LOOP JOIN);
         SET @Cancelled = @@ROWCOUNT;
         DECLARE @Data NVARCHAR(MAX) = N'{"before":' + @Was + N',"after":null,"cancelled_runs":' + CAST(@Cancelled AS NVARCHAR(20)) + N'}';
         EXEC "{{schema}}"."{{jobs}}_Note" N'job.delete', @Actor, @ActorCorrelationId, @Data, @Name;

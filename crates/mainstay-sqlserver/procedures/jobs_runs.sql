@@ -12,6 +12,7 @@ ALTER PROCEDURE "{{schema}}"."{{jobs}}_Dispatch"
 AS
 BEGIN
     SET NOCOUNT ON;
+    SET XACT_ABORT ON;
     EXEC "{{schema}}"."{{job_runs}}_Forward" @OwnerToken, @BatchSize, @KeepPayload;
 END
 GO
@@ -92,9 +93,9 @@ BEGIN
            CASE WHEN h."Status" = 2 THEN 1 WHEN h."Reason" = N'cancelled' THEN 4 WHEN h."Id" IS NOT NULL OR m."DispatchedAt" IS NOT NULL THEN 2
                 WHEN s."Status" = 2 THEN 1 WHEN s."Reason" = N'cancelled' THEN 4 ELSE 2 END,
            COALESCE(h."ProcessedAt", CASE WHEN m."DispatchedAt" IS NULL THEN s."ProcessedAt" END, @Now), h."Attempts",
-           CASE WHEN h."Id" IS NOT NULL THEN CASE h."Status" WHEN 3 THEN COALESCE(h."LastError", h."Reason") END
+           CASE WHEN h."Id" IS NOT NULL THEN CASE h."Status" WHEN 3 THEN COALESCE(h."LastError" COLLATE Latin1_General_BIN2, h."Reason") END
                 WHEN m."DispatchedAt" IS NOT NULL THEN N'its message is no longer in the outbox'
-                WHEN s."Status" = 3 THEN COALESCE(s."LastError", s."Reason") END
+                WHEN s."Status" = 3 THEN COALESCE(s."LastError" COLLATE Latin1_General_BIN2, s."Reason") END
       FROM @Mine m
       LEFT JOIN "{{schema}}"."{{outbox}}_history" h WITH (READCOMMITTEDLOCK, READPAST) ON h."Id" = m."Id" AND h."MessageId" = m."Id"
       LEFT JOIN "{{schema}}"."{{job_runs}}_history" s WITH (READCOMMITTEDLOCK, READPAST) ON s."Id" = m."Id"
@@ -102,8 +103,8 @@ BEGIN
        AND NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{outbox}}" o WITH (NOLOCK) WHERE o."Id" = m."Id" AND o."MessageId" = m."Id")
        AND (h."Id" IS NOT NULL OR NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{outbox}}_history" b WITH (NOLOCK) WHERE b."Id" = m."Id" AND b."MessageId" = m."Id"));
     UPDATE l SET "Outcome" = e."Outcome", "EndedAt" = e."EndedAt", "Attempts" = COALESCE(e."Attempts", l."Attempts"), "Error" = e."Error"
-      FROM "{{schema}}"."{{jobs}}_ledger" l JOIN @End e ON e."Id" = l."Id"
-     WHERE l."Outcome" IS NULL;
+      FROM "{{schema}}"."{{jobs}}_ledger" l WITH (ROWLOCK) JOIN @End e ON e."Id" = l."Id"
+     WHERE l."Outcome" IS NULL OPTION (LOOP JOIN);
     IF @Own = 1 COMMIT;
     SELECT l."Id" AS id, l."Job" AS job, l."Outcome" AS outcome, DATEDIFF_BIG(MICROSECOND, l."StartedAt", l."EndedAt") AS ran
       FROM "{{schema}}"."{{jobs}}_ledger" l JOIN @End e ON e."Id" = l."Id" AND e."EndedAt" = l."EndedAt";

@@ -19,12 +19,15 @@ ALTER PROCEDURE "{{schema}}"."{{joins}}_AttachPairs"
     -- A list of objects: joined, item.
     @Pairs NVARCHAR(MAX),
     -- They were added to the outbox by this transaction.
-    @Fresh BIT
+    @Fresh BIT,
+    @TellJoins BIT = 0
 AS
 BEGIN
     SET NOCOUNT ON;
     DECLARE @Now DATETIME2(6) = SYSUTCDATETIME();
     DECLARE @Key CHAR(36), @Id UNIQUEIDENTIFIER, @Status TINYINT, @Deadline DATETIME2(6), @Complaint NVARCHAR(300), @Steps NVARCHAR(MAX), @Added INT = 0;
+    -- By this the items are found, one by one: a scan would wait for everybody who has one in hand.
+    DECLARE @Items TABLE ("Id" UNIQUEIDENTIFIER NOT NULL PRIMARY KEY);
     -- What ends meanwhile waits for this, or this for it: so a member is either there when its item ends, or finds that it has ended. What the caller has only
     -- just added, nobody else can end.
     IF @Fresh = 0
@@ -36,7 +39,8 @@ BEGIN
             EXEC "{{schema}}"."{{joins}}_AttachLock" @Id;
             SET @Key = (SELECT MIN(CAST(p.joined AS CHAR(36))) FROM OPENJSON(@Pairs) WITH (joined UNIQUEIDENTIFIER '$.joined') p WHERE CAST(p.joined AS CHAR(36)) > @Key);
         END
-        UPDATE "{{schema}}"."{{outbox}}" SET "Status" = "Status" WHERE "Id" IN (SELECT p.item FROM OPENJSON(@Pairs) WITH (item UNIQUEIDENTIFIER '$.item') p);
+        INSERT INTO @Items ("Id") SELECT DISTINCT p.item FROM OPENJSON(@Pairs) WITH (item UNIQUEIDENTIFIER '$.item') p WHERE p.item IS NOT NULL;
+        UPDATE "{{schema}}"."{{outbox}}" WITH (ROWLOCK) SET "Status" = "Status" WHERE "Id" IN (SELECT i."Id" FROM @Items i) OPTION (LOOP JOIN);
     END
     WHILE 1 = 1
     BEGIN
@@ -52,7 +56,7 @@ BEGIN
         END
         IF @Status = 0 AND @Deadline <= @Now
         BEGIN
-            EXEC "{{schema}}"."{{joins}}_Lapse" @Id, @Now;
+            EXEC "{{schema}}"."{{joins}}_Lapse" @Id, @Now, @TellJoins;
             SELECT @Status = j."Status" FROM "{{schema}}"."{{joins}}" j WHERE j."Id" = @Id;
         END
         IF @Status <> 0
@@ -80,7 +84,7 @@ BEGIN
                    AND NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{outbox}}" o WHERE o."Id" = h."Id")
                    AND NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{outbox}}_history" l WHERE l."Id" = h."Id" AND l."Seq" > h."Seq") FOR JSON PATH);
             IF @Steps IS NOT NULL
-                EXEC "{{schema}}"."{{joins}}_Ended" @Steps, @Id;
+                EXEC "{{schema}}"."{{joins}}_Ended" @Steps, @Id, @TellJoins;
         END
     END
     RETURN @Added;
@@ -92,7 +96,9 @@ ALTER PROCEDURE "{{schema}}"."{{joins}}_Attach"
     -- A list of objects with an id.
     @Ids NVARCHAR(MAX),
     @Actor NVARCHAR(510) = NULL,
-    @ActorCorrelationId NVARCHAR(510) = NULL
+    @ActorCorrelationId NVARCHAR(510) = NULL,
+    -- Whether results of their own tell what this has counted for joins (one column, counted): for Mainstay itself.
+    @TellJoins BIT = 0
 AS
 BEGIN
     SET NOCOUNT ON;
@@ -108,11 +114,11 @@ BEGIN
     IF @Actor IS NOT NULL
     BEGIN
         EXEC "{{schema}}"."{{joins}}_AttachLock" @JoinId;
-        UPDATE "{{schema}}"."{{outbox}}" SET "Status" = "Status" WHERE "Id" IN (SELECT a."Id" FROM @Asked a);
+        UPDATE "{{schema}}"."{{outbox}}" WITH (ROWLOCK) SET "Status" = "Status" WHERE "Id" IN (SELECT a."Id" FROM @Asked a) OPTION (LOOP JOIN);
         UPDATE "{{schema}}"."{{joins}}" SET "UpdatedAt" = "UpdatedAt" WHERE "Id" = @JoinId;
     END
     INSERT INTO @Known ("Id") SELECT m."WorkItemId" FROM "{{schema}}"."{{joins}}_member" m JOIN @Asked a ON a."Id" = m."WorkItemId" WHERE m."JoinId" = @JoinId;
-    EXEC @Count = "{{schema}}"."{{joins}}_AttachPairs" @Pairs, 0;
+    EXEC @Count = "{{schema}}"."{{joins}}_AttachPairs" @Pairs, 0, @TellJoins;
     DELETE FROM @Asked WHERE "Id" IN (SELECT k."Id" FROM @Known k);
     IF @Actor IS NOT NULL AND @Count > 0
     BEGIN
@@ -124,7 +130,7 @@ BEGIN
         EXEC "{{schema}}"."{{audit}}_Note" N'join.attach', @Actor, @ActorCorrelationId, @Data, @Anchors;
     END
     IF @Own = 1 COMMIT;
-    SELECT @Count AS c0;
+    SELECT @Count AS attached;
 END
 GO
 -- Counts a step by hand, as completed or failed. Tells counted; already if it was counted before; ended if the join has ended without it; and how the join stands.
@@ -133,7 +139,9 @@ ALTER PROCEDURE "{{schema}}"."{{joins}}_Report"
     @WorkItemId UNIQUEIDENTIFIER,
     @Outcome NVARCHAR(20),
     @Actor NVARCHAR(510) = NULL,
-    @ActorCorrelationId NVARCHAR(510) = NULL
+    @ActorCorrelationId NVARCHAR(510) = NULL,
+    -- Whether results of their own tell what this has counted for joins (one column, counted): for Mainstay itself.
+    @TellJoins BIT = 0
 AS
 BEGIN
     SET NOCOUNT ON;
@@ -156,7 +164,7 @@ BEGIN
         THROW 50002, @Complaint, 1;
     END
     DECLARE @Steps NVARCHAR(MAX) = N'[{"id":"' + CAST(@WorkItemId AS NVARCHAR(36)) + N'","outcome":' + CASE @Outcome WHEN N'completed' THEN N'2' ELSE N'3' END + N'}]';
-    EXEC "{{schema}}"."{{joins}}_Ended" @Steps, @JoinId;
+    EXEC "{{schema}}"."{{joins}}_Ended" @Steps, @JoinId, @TellJoins;
     SELECT @Became = m."State" FROM "{{schema}}"."{{joins}}_member" m WHERE m."JoinId" = @JoinId AND m."WorkItemId" = @WorkItemId;
     SET @Told = CASE WHEN @Was = 0 AND @Became <> 0 THEN N'counted' WHEN @Became <> 0 THEN N'already' ELSE N'ended' END;
     -- Applications that go about their business report all the time: that is recorded when somebody is named.
@@ -167,6 +175,6 @@ BEGIN
         EXEC "{{schema}}"."{{audit}}_Note" N'join.report', @Actor, @ActorCorrelationId, @Data, @Anchors;
     END
     IF @Own = 1 COMMIT;
-    SELECT @Told AS c0, j."Status" AS c1 FROM "{{schema}}"."{{joins}}" j WHERE j."Id" = @JoinId;
+    SELECT @Told AS reported, j."Status" AS state FROM "{{schema}}"."{{joins}}" j WHERE j."Id" = @JoinId;
 END
 GO

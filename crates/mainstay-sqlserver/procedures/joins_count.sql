@@ -24,10 +24,11 @@ BEGIN
      WHERE c."JoinId" = @Id AND c."Outcome" = @Status;
 END
 GO
--- Internal: ends a join whose deadline has passed, and tells of it; if it had ended before, nothing.
+-- Internal: ends a join whose deadline has passed, and tells of it if it is asked to; if it had ended before, nothing.
 ALTER PROCEDURE "{{schema}}"."{{joins}}_Lapse"
     @Id UNIQUEIDENTIFIER,
-    @Now DATETIME2(6)
+    @Now DATETIME2(6),
+    @TellJoins BIT = 0
 AS
 BEGIN
     SET NOCOUNT ON;
@@ -38,27 +39,31 @@ BEGIN
            @Reason = CASE WHEN j."Mode" = 3 AND j."Failed" = 0 THEN NULL WHEN j."Mode" = 3 THEN N'steps' ELSE N'deadline' END
       FROM "{{schema}}"."{{joins}}" j WHERE j."Id" = @Id;
     EXEC "{{schema}}"."{{joins}}_Finish" @Id, @Status, @Reason, @Now;
-    SELECT N'[["' + LOWER(CAST(@Id AS NVARCHAR(36))) + N'",0,0,' + CAST(@Status AS NVARCHAR(5)) + N',' + COALESCE(N'"' + @Reason + N'"', N'null') + N']]' AS counted;
+    IF @TellJoins = 1
+        SELECT N'[["' + LOWER(CAST(@Id AS NVARCHAR(36))) + N'",0,0,' + CAST(@Status AS NVARCHAR(5)) + N',' + COALESCE(N'"' + @Reason + N'"', N'null') + N']]' AS counted;
 END
 GO
 -- Internal: counts the end of items for their joins, or for one of them, as far as there is credit, and ends those that have had all they wait for. Tells what
--- it has counted: the join, how many completed and failed, and how it stands then.
+-- it has counted, if it is asked to, in a result for each join: the join, how many completed and failed, how it stands then, and why.
 ALTER PROCEDURE "{{schema}}"."{{joins}}_Ended"
     -- A list of objects: id, outcome (2 done, 3 failed, as items stand).
     @Steps NVARCHAR(MAX),
-    @OnlyJoin UNIQUEIDENTIFIER = NULL
+    @OnlyJoin UNIQUEIDENTIFIER = NULL,
+    @TellJoins BIT = 0
 AS
 BEGIN
     SET NOCOUNT ON;
     DECLARE @Now DATETIME2(6) = SYSUTCDATETIME();
     DECLARE @Key CHAR(36), @Id UNIQUEIDENTIFIER, @Mode TINYINT, @Expected INT, @Needed INT, @Done INT, @Failed INT, @Deadline DATETIME2(6);
     DECLARE @Completions INT, @Failures INT, @Status TINYINT, @Reason NVARCHAR(20), @Left INT;
+    -- By this members are found, one by one: a scan would wait for whoever counts for another join.
+    DECLARE @Step TABLE ("Id" UNIQUEIDENTIFIER NOT NULL PRIMARY KEY, "Outcome" INT NOT NULL);
+    INSERT INTO @Step ("Id", "Outcome") SELECT s.id, MIN(s.outcome) FROM OPENJSON(@Steps) WITH (id UNIQUEIDENTIFIER '$.id', outcome INT '$.outcome') s GROUP BY s.id;
     WHILE 1 = 1
     BEGIN
         SET @Key = (
-            SELECT MIN(CAST(m."JoinId" AS CHAR(36))) FROM "{{schema}}"."{{joins}}_member" m
-             WHERE m."State" = 0 AND (@OnlyJoin IS NULL OR m."JoinId" = @OnlyJoin) AND (@Key IS NULL OR CAST(m."JoinId" AS CHAR(36)) > @Key)
-               AND m."WorkItemId" IN (SELECT s.id FROM OPENJSON(@Steps) WITH (id UNIQUEIDENTIFIER '$.id') s));
+            SELECT MIN(CAST(m."JoinId" AS CHAR(36))) FROM @Step s JOIN "{{schema}}"."{{joins}}_member" m WITH (FORCESEEK) ON m."WorkItemId" = s."Id"
+             WHERE m."State" = 0 AND (@OnlyJoin IS NULL OR m."JoinId" = @OnlyJoin) AND (@Key IS NULL OR CAST(m."JoinId" AS CHAR(36)) > @Key));
         IF @Key IS NULL BREAK;
         SET @Id = @Key;
         UPDATE "{{schema}}"."{{joins}}" SET "UpdatedAt" = "UpdatedAt" WHERE "Id" = @Id AND "Status" = 0;
@@ -67,27 +72,25 @@ BEGIN
         -- A step that ends after the deadline does not count, whether somebody has looked at the deadline or not.
         IF @Deadline <= @Now
         BEGIN
-            EXEC "{{schema}}"."{{joins}}_Lapse" @Id, @Now;
+            EXEC "{{schema}}"."{{joins}}_Lapse" @Id, @Now, @TellJoins;
             CONTINUE;
         END
         SET @Status = 0;
         SET @Reason = NULL;
         SET @Left = CASE WHEN @Mode IN (0, 3) THEN @Expected - @Done - @Failed ELSE @Needed - @Done END;
-        UPDATE "{{schema}}"."{{joins}}_member" SET "State" = 1, "UpdatedAt" = @Now
+        UPDATE "{{schema}}"."{{joins}}_member" WITH (ROWLOCK) SET "State" = 1, "UpdatedAt" = @Now
          WHERE "State" = 0 AND "JoinId" = @Id AND "Seq" IN (
-               SELECT TOP (@Left) m."Seq" FROM "{{schema}}"."{{joins}}_member" m
-                WHERE m."JoinId" = @Id AND m."State" = 0
-                  AND m."WorkItemId" IN (SELECT s.id FROM OPENJSON(@Steps) WITH (id UNIQUEIDENTIFIER '$.id', outcome INT '$.outcome') s WHERE s.outcome = 2) ORDER BY m."Seq");
+               SELECT TOP (@Left) m."Seq" FROM @Step s JOIN "{{schema}}"."{{joins}}_member" m WITH (FORCESEEK) ON m."WorkItemId" = s."Id" AND m."JoinId" = @Id
+                WHERE m."State" = 0 AND s."Outcome" = 2 ORDER BY m."Seq") OPTION (LOOP JOIN);
         SET @Completions = @@ROWCOUNT;
         SET @Left = CASE WHEN @Mode IN (0, 3) THEN @Left - @Completions
                          -- Where completed steps have ended it, failed ones have come too late.
                          WHEN @Done + @Completions >= @Needed THEN 0
                          ELSE @Expected - @Needed + 1 - @Failed END;
-        UPDATE "{{schema}}"."{{joins}}_member" SET "State" = 2, "UpdatedAt" = @Now
+        UPDATE "{{schema}}"."{{joins}}_member" WITH (ROWLOCK) SET "State" = 2, "UpdatedAt" = @Now
          WHERE "State" = 0 AND "JoinId" = @Id AND "Seq" IN (
-               SELECT TOP (@Left) m."Seq" FROM "{{schema}}"."{{joins}}_member" m
-                WHERE m."JoinId" = @Id AND m."State" = 0
-                  AND m."WorkItemId" IN (SELECT s.id FROM OPENJSON(@Steps) WITH (id UNIQUEIDENTIFIER '$.id', outcome INT '$.outcome') s WHERE s.outcome = 3) ORDER BY m."Seq");
+               SELECT TOP (@Left) m."Seq" FROM @Step s JOIN "{{schema}}"."{{joins}}_member" m WITH (FORCESEEK) ON m."WorkItemId" = s."Id" AND m."JoinId" = @Id
+                WHERE m."State" = 0 AND s."Outcome" = 3 ORDER BY m."Seq") OPTION (LOOP JOIN);
         SET @Failures = @@ROWCOUNT;
         -- More than were expected: those without credit are not counted.
         IF @Completions + @Failures = 0 CONTINUE;
@@ -103,8 +106,9 @@ BEGIN
         IF @Status = 2 SET @Reason = N'steps';
         IF @Status <> 0
             EXEC "{{schema}}"."{{joins}}_Finish" @Id, @Status, @Reason, @Now;
-        SELECT N'[["' + LOWER(CAST(@Id AS NVARCHAR(36))) + N'",' + CAST(@Completions AS NVARCHAR(10)) + N',' + CAST(@Failures AS NVARCHAR(10)) + N',' + CAST(@Status AS NVARCHAR(5)) + N','
-               + COALESCE(N'"' + @Reason + N'"', N'null') + N']]' AS counted;
+        IF @TellJoins = 1
+            SELECT N'[["' + LOWER(CAST(@Id AS NVARCHAR(36))) + N'",' + CAST(@Completions AS NVARCHAR(10)) + N',' + CAST(@Failures AS NVARCHAR(10)) + N',' + CAST(@Status AS NVARCHAR(5)) + N','
+                   + COALESCE(N'"' + @Reason + N'"', N'null') + N']]' AS counted;
     END
 END
 GO

@@ -20,7 +20,7 @@ BEGIN
     WHILE @Place <= @Last
     BEGIN
         SELECT @Id = d."Id" FROM @Due d WHERE d."Place" = @Place;
-        EXEC "{{schema}}"."{{joins}}_Lapse" @Id, @Now;
+        EXEC "{{schema}}"."{{joins}}_Lapse" @Id, @Now, 1;
         SET @Place = @Place + 1;
     END
     IF @Own = 1 COMMIT;
@@ -30,7 +30,9 @@ GO
 ALTER PROCEDURE "{{schema}}"."{{joins}}_Cancel"
     @JoinId UNIQUEIDENTIFIER,
     @Actor NVARCHAR(510) = NULL,
-    @ActorCorrelationId NVARCHAR(510) = NULL
+    @ActorCorrelationId NVARCHAR(510) = NULL,
+    -- Whether results of their own tell what this has counted for joins (one column, counted): for Mainstay itself.
+    @TellJoins BIT = 0
 AS
 BEGIN
     SET NOCOUNT ON;
@@ -73,16 +75,13 @@ BEGIN
         -- Other joins count them as failed by this; the cancelled one counts nothing any more.
         INSERT INTO @Endings ("Seq", "Status", "Reason", "Error", "Appends", "KeepPayload", "Back")
         SELECT w."Seq", 3, N'cancelled', N'cancelled', 0, 1, 0 FROM @Waiting w;
-        EXEC "{{schema}}"."{{outbox}}_Retire" @Endings, @Now;
+        EXEC "{{schema}}"."{{outbox}}_Retire" @Endings, @Now, @TellJoins;
         UPDATE "{{schema}}"."{{joins}}_member" SET "State" = 3, "UpdatedAt" = @Now WHERE "JoinId" = @JoinId AND "State" = 0 AND "WorkItemId" IN (SELECT w."Id" FROM @Waiting w);
-        IF @Actor IS NOT NULL
-        BEGIN
-            DECLARE @Data NVARCHAR(MAX) = N'{"before":' + @Was + N',"after":{"state":"cancelled"},"count":' + CAST(@Count AS NVARCHAR(20)) + N',"items":' + COALESCE(@Items, N'[]') + N'}';
-            DECLARE @Anchors NVARCHAR(MAX) = (
-                SELECT x.kind AS kind, x.value AS value
-                  FROM (SELECT N'join' AS kind, LOWER(CAST(@JoinId AS NVARCHAR(36))) AS value UNION ALL SELECT N'outbox', LOWER(CAST(w."Id" AS NVARCHAR(36))) FROM @Waiting w) x FOR JSON PATH);
-            EXEC "{{schema}}"."{{audit}}_Note" N'join.cancel', @Actor, @ActorCorrelationId, @Data, @Anchors;
-        END
+        DECLARE @Data NVARCHAR(MAX) = N'{"before":' + @Was + N',"after":{"state":"cancelled"},"count":' + CAST(@Count AS NVARCHAR(20)) + N',"items":' + COALESCE(@Items, N'[]') + N'}';
+        DECLARE @Anchors NVARCHAR(MAX) = (
+            SELECT x.kind AS kind, x.value AS value
+              FROM (SELECT N'join' AS kind, LOWER(CAST(@JoinId AS NVARCHAR(36))) AS value UNION ALL SELECT N'outbox', LOWER(CAST(w."Id" AS NVARCHAR(36))) FROM @Waiting w) x FOR JSON PATH);
+        EXEC "{{schema}}"."{{audit}}_Note" N'join.cancel', @Actor, @ActorCorrelationId, @Data, @Anchors;
     END
     IF @Own = 1 COMMIT;
     SELECT @Cancelled AS cancelled, @Ids AS ids_json;
@@ -116,7 +115,7 @@ AS
 BEGIN
     SET NOCOUNT ON;
     DECLARE @Place CHAR(36) = UPPER(CAST(@After AS CHAR(36)));
-    SELECT TOP (@MaxRows) m."WorkItemId" AS c0, m."State" AS c1, m."UpdatedAt" AS c2
+    SELECT TOP (@MaxRows) m."WorkItemId" AS work_item_id, m."State" AS state, m."UpdatedAt" AS updated_at
       FROM "{{schema}}"."{{joins}}_member" m
      WHERE m."JoinId" = @JoinId AND (@Place IS NULL OR UPPER(CAST(m."WorkItemId" AS CHAR(36))) > @Place)
      ORDER BY UPPER(CAST(m."WorkItemId" AS CHAR(36)));
@@ -127,7 +126,7 @@ ALTER PROCEDURE "{{schema}}"."{{joins}}_OfItem"
 AS
 BEGIN
     SET NOCOUNT ON;
-    SELECT TOP (1000) m."JoinId" AS c0 FROM "{{schema}}"."{{joins}}_member" m WHERE m."WorkItemId" = @WorkItemId ORDER BY UPPER(CAST(m."JoinId" AS CHAR(36)));
+    SELECT TOP (1000) m."JoinId" AS join_id FROM "{{schema}}"."{{joins}}_member" m WHERE m."WorkItemId" = @WorkItemId ORDER BY UPPER(CAST(m."JoinId" AS CHAR(36)));
 END
 GO
 -- How long it is until the nearest deadline of all that wait, in microseconds. Null if there is none.
@@ -135,14 +134,14 @@ ALTER PROCEDURE "{{schema}}"."{{joins}}_NextDeadline"
 AS
 BEGIN
     SET NOCOUNT ON;
-    SELECT DATEDIFF_BIG(MICROSECOND, SYSUTCDATETIME(), MIN(j."DeadlineAt")) AS c0 FROM "{{schema}}"."{{joins}}" j WITH (NOLOCK) WHERE j."Status" = 0 AND j."DeadlineAt" IS NOT NULL;
+    SELECT DATEDIFF_BIG(MICROSECOND, SYSUTCDATETIME(), MIN(j."DeadlineAt")) AS left_microseconds FROM "{{schema}}"."{{joins}}" j WITH (NOLOCK) WHERE j."Status" = 0 AND j."DeadlineAt" IS NOT NULL;
 END
 GO
 ALTER PROCEDURE "{{schema}}"."{{joins}}_Stats"
 AS
 BEGIN
     SET NOCOUNT ON;
-    SELECT COUNT(*) AS c0, COUNT(CASE WHEN j."DeadlineAt" <= SYSUTCDATETIME() THEN 1 END) AS c1 FROM "{{schema}}"."{{joins}}" j WHERE j."Status" = 0;
+    SELECT COUNT(*) AS pending, COUNT(CASE WHEN j."DeadlineAt" <= SYSUTCDATETIME() THEN 1 END) AS overdue FROM "{{schema}}"."{{joins}}" j WHERE j."Status" = 0;
 END
 GO
 -- Deletes joins that ended longer ago than that, with their members, up to so many members and joins. Call it until that is 0.
@@ -189,6 +188,6 @@ BEGIN
         EXEC "{{schema}}"."{{audit}}_Note" N'join.purge', @Actor, @ActorCorrelationId, @Data, NULL;
     END
     IF @Own = 1 COMMIT;
-    SELECT @Purged AS c0;
+    SELECT @Purged AS purged;
 END
 GO

@@ -28,7 +28,7 @@ BEGIN
     SET @Id = COALESCE(@Id, "{{schema}}"."{{outbox}}_uuid7"(SYSUTCDATETIME(), NEWID()));
     DECLARE @Complaint NVARCHAR(300) = CASE
         WHEN @ExpectedSteps IS NULL OR @ExpectedSteps NOT BETWEEN 1 AND 1000000000 THEN N'expected_steps must be 1 to 1000000000'
-        WHEN "{{schema}}"."{{outbox}}_exceeds"(@GroupingKey, 255) = 1 THEN N'grouping_key must be at most 255 characters'
+        WHEN "{{schema}}"."{{outbox}}_exceeds"(@GroupingKey, 255) = 1 THEN N'grouping_key must be at most 255 characters' + "{{schema}}"."{{outbox}}_got"(@GroupingKey)
         WHEN @Code IS NULL THEN N'mode must be all, any, quorum or deadline'
         WHEN @Needed IS NULL OR @Needed NOT BETWEEN 1 AND @ExpectedSteps THEN N'quorum must be 1 to the expected steps'
         WHEN @DeadlineAt IS NOT NULL AND @DeadlineInSeconds IS NOT NULL THEN N'deadline_in_seconds must not stand beside deadline_at'
@@ -79,6 +79,6 @@ BEGIN
         EXEC "{{schema}}"."{{audit}}_Note" N'join.start', @Actor, @ActorCorrelationId, @Data, @Anchors;
     END
     IF @Own = 1 COMMIT;
-    SELECT @Id AS c0;
+    SELECT @Id AS join_id;
 END
 GO

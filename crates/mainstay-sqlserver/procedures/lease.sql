@@ -37,7 +37,7 @@ BEGIN
     -- Taken after the wait. A moment from before would be late: it only ever makes the lease shorter.
     DECLARE @Now DATETIME2(6) = SYSUTCDATETIME();
     DECLARE @Until DATETIME2(6) = "{{schema}}"."{{outbox}}_after"(@Now, CAST(@DurationSeconds * 1000000 AS BIGINT));
-    UPDATE "{{schema}}"."{{lease}}"
+    UPDATE "{{schema}}"."{{lease}}" WITH (ROWLOCK)
        SET "Owner" = @Owner, "Context" = @Context, "Epoch" = "Epoch" + 1, "FencingToken" = "FencingToken" + 1, "AcquiredAt" = @Now, "RenewedAt" = @Now, "ExpiresAt" = @Until
      WHERE "Name" = @Name AND ("Owner" IS NULL OR "ExpiresAt" <= @Now OR (@Reentrant = 1 AND "Owner" = @Owner));
     SET @Given = @@ROWCOUNT;
@@ -62,9 +62,9 @@ BEGIN
     SET NOCOUNT ON;
     SET XACT_ABORT ON;
     DECLARE @Complaint NVARCHAR(300) = CASE
-        WHEN @Name IS NULL OR DATALENGTH(@Name) = 0 OR "{{schema}}"."{{outbox}}_exceeds"(@Name, 255) = 1 THEN N'name must be 1 to 255 characters'
-        WHEN @Owner IS NULL OR DATALENGTH(@Owner) = 0 OR "{{schema}}"."{{outbox}}_exceeds"(@Owner, 255) = 1 THEN N'owner must be 1 to 255 characters'
-        WHEN "{{schema}}"."{{outbox}}_exceeds"(@Context, 4096) = 1 THEN N'context must be at most 4096 characters'
+        WHEN @Name IS NULL OR DATALENGTH(@Name) = 0 OR "{{schema}}"."{{outbox}}_exceeds"(@Name, 255) = 1 THEN N'name must be 1 to 255 characters' + "{{schema}}"."{{outbox}}_got"(@Name)
+        WHEN @Owner IS NULL OR DATALENGTH(@Owner) = 0 OR "{{schema}}"."{{outbox}}_exceeds"(@Owner, 255) = 1 THEN N'owner must be 1 to 255 characters' + "{{schema}}"."{{outbox}}_got"(@Owner)
+        WHEN "{{schema}}"."{{outbox}}_exceeds"(@Context, 4096) = 1 THEN N'context must be at most 4096 characters' + "{{schema}}"."{{outbox}}_got"(@Context)
         WHEN @DurationSeconds IS NULL OR NOT (@DurationSeconds > 0 AND @DurationSeconds <= 1000000000) THEN N'duration_seconds must be more than 0 and at most 1000000000'
     END;
     IF @Complaint IS NOT NULL
@@ -95,10 +95,20 @@ AS
 BEGIN
     SET NOCOUNT ON;
     SET XACT_ABORT ON;
+    DECLARE @Complaint NVARCHAR(300) = N'lease_acquire_many: ' + CASE
+        WHEN @Names IS NULL THEN N'names must not be null'
+        WHEN @Owner IS NULL OR DATALENGTH(@Owner) = 0 OR "{{schema}}"."{{outbox}}_exceeds"(@Owner, 255) = 1 THEN N'owner must be 1 to 255 characters' + "{{schema}}"."{{outbox}}_got"(@Owner)
+        WHEN "{{schema}}"."{{outbox}}_exceeds"(@Context, 4096) = 1 THEN N'context must be at most 4096 characters' + "{{schema}}"."{{outbox}}_got"(@Context)
+        WHEN @Reentrant IS NULL THEN N'reentrant must not be null'
+        WHEN @DurationSeconds IS NULL OR NOT (@DurationSeconds > 0 AND @DurationSeconds <= 1000000000) THEN N'duration_seconds must be more than 0 and at most 1000000000'
+        WHEN DATALENGTH(@Names) > 0 AND EXISTS (SELECT 1 FROM STRING_SPLIT(@Names COLLATE Latin1_General_BIN2, CAST(NCHAR(31) AS NCHAR(1))) n WHERE DATALENGTH(n."value") = 0 OR "{{schema}}"."{{outbox}}_exceeds"(n."value", 255) = 1) THEN N'names must be 1 to 255 characters each'
+    END;
+    IF @Complaint IS NOT NULL
+        THROW 50001, @Complaint, 1;
     DECLARE @Own BIT = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
     DECLARE @Asked TABLE ("Name" NVARCHAR(510) COLLATE Latin1_General_BIN2 NOT NULL PRIMARY KEY NONCLUSTERED, "Given" BIT NOT NULL);
     DECLARE @Name NVARCHAR(510), @Given INT;
-    INSERT INTO @Asked ("Name", "Given") SELECT DISTINCT CAST(n."value" AS NVARCHAR(510)) COLLATE Latin1_General_BIN2, 0 FROM STRING_SPLIT(@Names COLLATE Latin1_General_BIN2, NCHAR(31)) n;
+    INSERT INTO @Asked ("Name", "Given") SELECT DISTINCT CAST(n."value" AS NVARCHAR(510)) COLLATE Latin1_General_BIN2, 0 FROM STRING_SPLIT(@Names COLLATE Latin1_General_BIN2, CAST(NCHAR(31) AS NCHAR(1))) n WHERE DATALENGTH(n."value") > 0;
     SET @Context = NULLIF(@Context, N'');
     IF @Own = 1 BEGIN TRANSACTION;
     SET @Name = (SELECT MIN("Name") FROM @Asked);
@@ -123,7 +133,7 @@ BEGIN
     SET NOCOUNT ON;
     SET XACT_ABORT ON;
     IF @DurationSeconds IS NULL OR NOT (@DurationSeconds > 0 AND @DurationSeconds <= 1000000000)
-        THROW 50001, N'lease_renew: duration_seconds must be more than 0 and at most 1000000000', 1;
+        THROW 50001, N'lease_renew_many: duration_seconds must be more than 0 and at most 1000000000', 1;
     DECLARE @Now DATETIME2(6) = SYSUTCDATETIME();
     DECLARE @Until DATETIME2(6) = "{{schema}}"."{{outbox}}_after"(@Now, CAST(@DurationSeconds * 1000000 AS BIGINT));
     DECLARE @Asked TABLE ("Name" NVARCHAR(510) COLLATE Latin1_General_BIN2 NOT NULL, "Owner" NVARCHAR(510) COLLATE Latin1_General_BIN2 NOT NULL, "Epoch" BIGINT NOT NULL);
@@ -131,10 +141,10 @@ BEGIN
     INSERT INTO @Asked ("Name", "Owner", "Epoch")
     SELECT DISTINCT "{{schema}}"."{{outbox}}_text"(c.name), "{{schema}}"."{{outbox}}_text"(c.owner), c.epoch FROM OPENJSON(@Claims) WITH (name NVARCHAR(MAX) '$.name', owner NVARCHAR(MAX) '$.owner', epoch BIGINT '$.epoch') c;
     -- Lapsed is lost, even if nobody has taken it yet.
-    UPDATE "{{schema}}"."{{lease}}" SET "FencingToken" = "FencingToken" + 1, "RenewedAt" = @Now, "ExpiresAt" = @Until
+    UPDATE "{{schema}}"."{{lease}}" WITH (ROWLOCK) SET "FencingToken" = "FencingToken" + 1, "RenewedAt" = @Now, "ExpiresAt" = @Until
     OUTPUT inserted."Name", inserted."Epoch", inserted."FencingToken" INTO @Hit
      WHERE "ExpiresAt" > @Now AND "Name" IN (SELECT a."Name" FROM @Asked a)
-       AND EXISTS (SELECT 1 FROM @Asked a WHERE a."Name" = "{{schema}}"."{{lease}}"."Name" AND a."Owner" = "{{schema}}"."{{lease}}"."Owner" AND a."Epoch" = "{{schema}}"."{{lease}}"."Epoch");
+       AND EXISTS (SELECT 1 FROM @Asked a WHERE a."Name" = "{{schema}}"."{{lease}}"."Name" AND a."Owner" = "{{schema}}"."{{lease}}"."Owner" AND a."Epoch" = "{{schema}}"."{{lease}}"."Epoch") OPTION (LOOP JOIN);
     SELECT h."Name" AS name, h."Epoch" AS epoch, h."FencingToken" AS fencing_token, @Until AS expires_at, @Now AS now FROM @Hit h;
 END
 GO
@@ -146,6 +156,15 @@ ALTER PROCEDURE "{{schema}}"."{{lease}}_Renew"
 AS
 BEGIN
     SET NOCOUNT ON;
+    SET XACT_ABORT ON;
+    DECLARE @Complaint NVARCHAR(300) = N'lease_renew: ' + CASE
+        WHEN @Name IS NULL THEN N'name must not be null'
+        WHEN @Owner IS NULL THEN N'owner must not be null'
+        WHEN @Epoch IS NULL THEN N'epoch must not be null'
+        WHEN @DurationSeconds IS NULL OR NOT (@DurationSeconds > 0 AND @DurationSeconds <= 1000000000) THEN N'duration_seconds must be more than 0 and at most 1000000000'
+    END;
+    IF @Complaint IS NOT NULL
+        THROW 50001, @Complaint, 1;
     DECLARE @Claims NVARCHAR(MAX) = (SELECT "{{schema}}"."{{outbox}}_listed"(@Name) AS name, "{{schema}}"."{{outbox}}_listed"(@Owner) AS owner, @Epoch AS epoch FOR JSON PATH);
     EXEC "{{schema}}"."{{lease}}_RenewMany" @Claims, @DurationSeconds;
 END
@@ -162,10 +181,10 @@ BEGIN
     DECLARE @Hit TABLE ("Name" NVARCHAR(510) COLLATE Latin1_General_BIN2 NOT NULL, "Epoch" BIGINT NOT NULL);
     INSERT INTO @Asked ("Name", "Owner", "Epoch")
     SELECT DISTINCT "{{schema}}"."{{outbox}}_text"(c.name), "{{schema}}"."{{outbox}}_text"(c.owner), c.epoch FROM OPENJSON(@Claims) WITH (name NVARCHAR(MAX) '$.name', owner NVARCHAR(MAX) '$.owner', epoch BIGINT '$.epoch') c;
-    UPDATE "{{schema}}"."{{lease}}" SET "Owner" = NULL, "Context" = NULL, "ExpiresAt" = @Now
+    UPDATE "{{schema}}"."{{lease}}" WITH (ROWLOCK) SET "Owner" = NULL, "Context" = NULL, "ExpiresAt" = @Now
     OUTPUT inserted."Name", inserted."Epoch" INTO @Hit
      WHERE "ExpiresAt" > @Now AND "Name" IN (SELECT a."Name" FROM @Asked a)
-       AND EXISTS (SELECT 1 FROM @Asked a WHERE a."Name" = "{{schema}}"."{{lease}}"."Name" AND a."Owner" = "{{schema}}"."{{lease}}"."Owner" AND a."Epoch" = "{{schema}}"."{{lease}}"."Epoch");
+       AND EXISTS (SELECT 1 FROM @Asked a WHERE a."Name" = "{{schema}}"."{{lease}}"."Name" AND a."Owner" = "{{schema}}"."{{lease}}"."Owner" AND a."Epoch" = "{{schema}}"."{{lease}}"."Epoch") OPTION (LOOP JOIN);
     SELECT h."Name" AS name, h."Epoch" AS epoch FROM @Hit h;
 END
 GO
@@ -176,6 +195,14 @@ ALTER PROCEDURE "{{schema}}"."{{lease}}_Release"
 AS
 BEGIN
     SET NOCOUNT ON;
+    SET XACT_ABORT ON;
+    DECLARE @Complaint NVARCHAR(300) = N'lease_release: ' + CASE
+        WHEN @Name IS NULL THEN N'name must not be null'
+        WHEN @Owner IS NULL THEN N'owner must not be null'
+        WHEN @Epoch IS NULL THEN N'epoch must not be null'
+    END;
+    IF @Complaint IS NOT NULL
+        THROW 50001, @Complaint, 1;
     DECLARE @Claims NVARCHAR(MAX) = (SELECT "{{schema}}"."{{outbox}}_listed"(@Name) AS name, "{{schema}}"."{{outbox}}_listed"(@Owner) AS owner, @Epoch AS epoch FOR JSON PATH);
     EXEC "{{schema}}"."{{lease}}_ReleaseMany" @Claims;
 END
@@ -191,6 +218,13 @@ AS
 BEGIN
     SET NOCOUNT ON;
     SET XACT_ABORT ON;
+    DECLARE @Complaint NVARCHAR(300) = N'lease_guard: ' + CASE
+        WHEN @Name IS NULL THEN N'name must not be null'
+        WHEN @Owner IS NULL THEN N'owner must not be null'
+        WHEN @Epoch IS NULL THEN N'epoch must not be null'
+    END;
+    IF @Complaint IS NOT NULL
+        THROW 50001, @Complaint, 1;
     IF @@TRANCOUNT = 0
         THROW 50005, N'lease_guard: needs a transaction', 1;
     IF @Home <> DB_NAME()
@@ -230,14 +264,19 @@ AS
 BEGIN
     SET NOCOUNT ON;
     SET XACT_ABORT ON;
+    DECLARE @Complaint NVARCHAR(300) = N'lease_force_release: ' + CASE
+        WHEN @Name IS NULL THEN N'name must not be null'
+    END;
+    IF @Complaint IS NOT NULL
+        THROW 50001, @Complaint, 1;
     DECLARE @Own BIT = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
     DECLARE @Now DATETIME2(6), @Owner NVARCHAR(510), @Epoch BIGINT, @Until DATETIME2(6);
     IF @Own = 1 BEGIN TRANSACTION;
     SET @Now = SYSUTCDATETIME();
-    SELECT @Owner = l."Owner", @Epoch = l."Epoch", @Until = l."ExpiresAt" FROM "{{schema}}"."{{lease}}" l WITH (UPDLOCK, ROWLOCK) WHERE l."Name" = @Name AND l."Owner" IS NOT NULL AND l."ExpiresAt" > @Now;
-    UPDATE "{{schema}}"."{{lease}}" SET "Owner" = NULL, "Context" = NULL, "ExpiresAt" = @Now WHERE "Name" = @Name AND "Owner" = @Owner AND "Epoch" = @Epoch AND "ExpiresAt" > @Now;
+    SELECT @Owner = l."Owner", @Epoch = l."Epoch", @Until = l."ExpiresAt" FROM "{{schema}}"."{{lease}}" l WITH (UPDLOCK, ROWLOCK, FORCESEEK) WHERE l."Name" = @Name AND l."Owner" IS NOT NULL AND l."ExpiresAt" > @Now;
+    UPDATE "{{schema}}"."{{lease}}" WITH (ROWLOCK) SET "Owner" = NULL, "Context" = NULL, "ExpiresAt" = @Now WHERE "Name" = @Name AND "Owner" = @Owner AND "Epoch" = @Epoch AND "ExpiresAt" > @Now;
     IF @@ROWCOUNT = 0 SET @Owner = NULL;
-    IF @Owner IS NOT NULL AND @Actor IS NOT NULL
+    IF @Owner IS NOT NULL
     BEGIN
         DECLARE @Anchors NVARCHAR(MAX) = (SELECT N'lease' AS kind, "{{schema}}"."{{outbox}}_listed"(@Name) AS value FOR JSON PATH);
         DECLARE @Data NVARCHAR(MAX) = (SELECT @Owner AS "before.owner", @Epoch AS "before.epoch", NULL AS "after.owner" FOR JSON PATH, INCLUDE_NULL_VALUES, WITHOUT_ARRAY_WRAPPER);

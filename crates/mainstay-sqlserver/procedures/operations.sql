@@ -27,7 +27,7 @@ BEGIN
         SELECT @Id, "{{schema}}"."{{outbox}}_text"(t."key"), "{{schema}}"."{{outbox}}_text"(t.value), @Now
           FROM OPENJSON(@Tags) WITH ("key" NVARCHAR(MAX) '$.key', value NVARCHAR(MAX) '$.value') t;
     IF @Own = 1 COMMIT;
-    SELECT @Id AS c0;
+    SELECT @Id AS operation_id;
 END
 GO
 ALTER PROCEDURE "{{schema}}"."{{operations}}_Progress"
@@ -42,9 +42,9 @@ BEGIN
     UPDATE "{{schema}}"."{{operations}}" SET "Done" = COALESCE(@Done, "Done"), "Total" = COALESCE(@Total, "Total"), "Message" = COALESCE(@Message, "Message"), "UpdatedAt" = SYSUTCDATETIME()
      WHERE "Id" = @Id AND "State" = 0;
     IF @@ROWCOUNT > 0
-        SELECT 0 AS c0, CAST(NULL AS BIGINT) AS c1;
+        SELECT 0 AS state, CAST(NULL AS BIGINT) AS number;
     ELSE
-        SELECT o."State" AS c0, CAST(NULL AS BIGINT) AS c1 FROM "{{schema}}"."{{operations}}" o WHERE o."Id" = @Id AND o."State" <> 0;
+        SELECT o."State" AS state, CAST(NULL AS BIGINT) AS number FROM "{{schema}}"."{{operations}}" o WHERE o."Id" = @Id AND o."State" <> 0;
 END
 GO
 ALTER PROCEDURE "{{schema}}"."{{operations}}_Note"
@@ -66,7 +66,7 @@ BEGIN
         INSERT INTO "{{schema}}"."{{operations}}_event" ("OperationId", "Number", "RecordedAt", "Kind", "Message", "Data") VALUES (@Id, @Number, @Now, @Kind, @Message, @Data);
     END
     IF @Own = 1 COMMIT;
-    SELECT CASE WHEN @Number IS NOT NULL THEN 0 ELSE o."State" END AS c0, @Number AS c1 FROM "{{schema}}"."{{operations}}" o WHERE o."Id" = @Id AND (@Number IS NOT NULL OR o."State" <> 0);
+    SELECT CASE WHEN @Number IS NOT NULL THEN 0 ELSE o."State" END AS state, @Number AS number FROM "{{schema}}"."{{operations}}" o WHERE o."Id" = @Id AND (@Number IS NOT NULL OR o."State" <> 0);
 END
 GO
 ALTER PROCEDURE "{{schema}}"."{{operations}}_End"
@@ -80,9 +80,9 @@ BEGIN
     DECLARE @Now DATETIME2(6) = SYSUTCDATETIME();
     UPDATE "{{schema}}"."{{operations}}" SET "State" = @State, "Error" = @Error, "UpdatedAt" = @Now, "EndedAt" = @Now WHERE "Id" = @Id AND "State" = 0;
     IF @@ROWCOUNT > 0
-        SELECT 0 AS c0, CAST(NULL AS BIGINT) AS c1;
+        SELECT 0 AS state, CAST(NULL AS BIGINT) AS number;
     ELSE
-        SELECT o."State" AS c0, CAST(NULL AS BIGINT) AS c1 FROM "{{schema}}"."{{operations}}" o WHERE o."Id" = @Id AND o."State" <> 0;
+        SELECT o."State" AS state, CAST(NULL AS BIGINT) AS number FROM "{{schema}}"."{{operations}}" o WHERE o."Id" = @Id AND o."State" <> 0;
 END
 GO
 ALTER PROCEDURE "{{schema}}"."{{operations}}_List"
@@ -122,7 +122,7 @@ ALTER PROCEDURE "{{schema}}"."{{operations}}_Events"
 AS
 BEGIN
     SET NOCOUNT ON;
-    SELECT TOP (@MaxRows) e."Number" AS c0, e."RecordedAt" AS c1, e."Kind" AS c2, e."Message" AS c3, e."Data" AS c4
+    SELECT TOP (@MaxRows) e."Number" AS number, e."RecordedAt" AS recorded_at, e."Kind" AS kind, e."Message" AS message, e."Data" AS data
       FROM "{{schema}}"."{{operations}}_event" e WHERE e."OperationId" = @Id AND e."Number" > @After ORDER BY e."Number";
 END
 GO
@@ -167,7 +167,7 @@ BEGIN
         EXEC "{{schema}}"."{{audit}}_Note" N'operation.mark_stalled', @Actor, @ActorCorrelationId, @Data, @Anchors;
     END
     IF @Own = 1 COMMIT;
-    SELECT h."Id" AS c0 FROM @Hit h;
+    SELECT h."Id" AS operation_id FROM @Hit h;
 END
 GO
 ALTER PROCEDURE "{{schema}}"."{{operations}}_Purge"
@@ -196,6 +196,6 @@ BEGIN
         EXEC "{{schema}}"."{{audit}}_Note" N'operation.purge', @Actor, @ActorCorrelationId, @Data, NULL;
     END
     IF @Own = 1 COMMIT;
-    SELECT @Purged AS c0;
+    SELECT @Purged AS purged;
 END
 GO

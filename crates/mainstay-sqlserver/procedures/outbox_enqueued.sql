@@ -5,5 +5,5 @@
     IF @Pairs IS NOT NULL
     BEGIN
         DECLARE @Fresh BIT = CASE WHEN EXISTS (SELECT 1 FROM @New WHERE "Added" = 0) THEN 0 ELSE 1 END;
-        EXEC "{{schema}}"."{{joins}}_AttachPairs" @Pairs, @Fresh;
+        EXEC "{{schema}}"."{{joins}}_AttachPairs" @Pairs, @Fresh, 1;
     END

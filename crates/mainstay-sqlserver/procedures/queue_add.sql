@@ -48,14 +48,14 @@ BEGIN
           FROM @New n
          WHERE n."Key" IS NOT NULL
            AND n."N" = (SELECT MIN(f."N") FROM @New f WHERE f."Key" = n."Key")
-           AND NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}_idempotency" i WITH (UPDLOCK, ROWLOCK) WHERE i."IdempotencyKey" = n."Key")
+           AND NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}_idempotency" i WITH (UPDLOCK, ROWLOCK, FORCESEEK) WHERE i."IdempotencyKey" = n."Key")
          ORDER BY n."Key";
         UPDATE n SET "Added" = 0
           FROM @New n
          WHERE n."Key" IS NOT NULL
-           AND NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}_idempotency" i WHERE i."IdempotencyKey" = n."Key" AND i."Id" = n."Id");
+           AND NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}_idempotency" i WITH (FORCESEEK) WHERE i."IdempotencyKey" = n."Key" AND i."Id" = n."Id");
         UPDATE n SET "MessageId" = i."MessageId", "Id" = i."Id"
-          FROM @New n JOIN "{{schema}}"."{{queue}}_idempotency" i ON i."IdempotencyKey" = n."Key"
+          FROM @New n JOIN "{{schema}}"."{{queue}}_idempotency" i WITH (FORCESEEK) ON i."IdempotencyKey" = n."Key"
          WHERE n."Added" = 0;
     END
 

@@ -134,20 +134,20 @@ BEGIN
          CROSS APPLY (
                SELECT TOP (1) o."DueAt" FROM "{{schema}}"."{{queue}}" o WITH (NOLOCK)
                 WHERE o."Status" = 0 AND o."Priority" = v.p
-                  AND (@OnlyTopics IS NULL OR o."Topic" IN (SELECT t."value" COLLATE Latin1_General_BIN2 FROM STRING_SPLIT(@OnlyTopics COLLATE Latin1_General_BIN2, NCHAR(31)) t))
-                  AND (@ExceptTopics IS NULL OR o."Topic" NOT IN (SELECT t."value" COLLATE Latin1_General_BIN2 FROM STRING_SPLIT(@ExceptTopics COLLATE Latin1_General_BIN2, NCHAR(31)) t))
+                  AND (@OnlyTopics IS NULL OR o."Topic" IN (SELECT t."value" COLLATE Latin1_General_BIN2 FROM STRING_SPLIT(@OnlyTopics COLLATE Latin1_General_BIN2, CAST(NCHAR(31) AS NCHAR(1))) t))
+                  AND (@ExceptTopics IS NULL OR o."Topic" NOT IN (SELECT t."value" COLLATE Latin1_General_BIN2 FROM STRING_SPLIT(@ExceptTopics COLLATE Latin1_General_BIN2, CAST(NCHAR(31) AS NCHAR(1))) t))
                   AND (@Paused = 0 OR NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}_paused" x WITH (NOLOCK) WHERE x."Topic" = o."Topic"))
                   AND (o."OrderingKey" IS NULL OR (
-                       NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}" a WITH (NOLOCK) WHERE a."OrderingKey" = o."OrderingKey" AND a."Seq" < o."Seq")
+                       NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}" a WITH (NOLOCK) WHERE a."OrderingKey" = o."OrderingKey" AND a."OrderingKey" IS NOT NULL AND a."Seq" < o."Seq")
                        AND NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}_hold" h WITH (NOLOCK) WHERE h."OrderingKey" = o."OrderingKey")
                        AND NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}" r WITH (NOLOCK)
-                                        WHERE r."OrderingKey" = o."OrderingKey" AND r."Seq" > o."Seq" AND r."Status" = 1 AND r."LockedUntil" > @Now)))
+                                        WHERE r."OrderingKey" = o."OrderingKey" AND r."OrderingKey" IS NOT NULL AND r."Seq" > o."Seq" AND r."Status" = 1 AND r."LockedUntil" > @Now)))
                 ORDER BY o."DueAt", o."Seq") x);
     DECLARE @Lapse DATETIME2(6) = (
         SELECT MIN(o."LockedUntil") FROM "{{schema}}"."{{queue}}" o WITH (NOLOCK)
          WHERE o."Status" = 1
-           AND (@OnlyTopics IS NULL OR o."Topic" IN (SELECT t."value" COLLATE Latin1_General_BIN2 FROM STRING_SPLIT(@OnlyTopics COLLATE Latin1_General_BIN2, NCHAR(31)) t))
-           AND (@ExceptTopics IS NULL OR o."Topic" NOT IN (SELECT t."value" COLLATE Latin1_General_BIN2 FROM STRING_SPLIT(@ExceptTopics COLLATE Latin1_General_BIN2, NCHAR(31)) t))
+           AND (@OnlyTopics IS NULL OR o."Topic" IN (SELECT t."value" COLLATE Latin1_General_BIN2 FROM STRING_SPLIT(@OnlyTopics COLLATE Latin1_General_BIN2, CAST(NCHAR(31) AS NCHAR(1))) t))
+           AND (@ExceptTopics IS NULL OR o."Topic" NOT IN (SELECT t."value" COLLATE Latin1_General_BIN2 FROM STRING_SPLIT(@ExceptTopics COLLATE Latin1_General_BIN2, CAST(NCHAR(31) AS NCHAR(1))) t))
            AND (@Paused = 0 OR NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}_paused" x WITH (NOLOCK) WHERE x."Topic" = o."Topic")));
     DECLARE @Due DATETIME2(6) = CASE WHEN @Lapse IS NULL OR @Ready < @Lapse THEN @Ready ELSE @Lapse END;
     SELECT CASE WHEN @Due <= @Now THEN 0 ELSE DATEDIFF_BIG(MICROSECOND, @Now, @Due) END AS due_in;
@@ -157,7 +157,9 @@ ALTER PROCEDURE "{{schema}}"."{{queue}}_CancelMany"
     -- A list of objects with an id.
     @Ids NVARCHAR(MAX),
     @Actor NVARCHAR(510) = NULL,
-    @ActorCorrelationId NVARCHAR(510) = NULL
+    @ActorCorrelationId NVARCHAR(510) = NULL,
+    -- Whether results of their own tell what this has counted for joins (one column, counted): for Mainstay itself.
+    @TellJoins BIT = 0
 AS
 BEGIN
     SET NOCOUNT ON;
@@ -185,8 +187,9 @@ BEGIN
      WHERE "Status" = 0 AND "Id" IN (SELECT a."Id" FROM @Asked a) OPTION (LOOP JOIN);
     INSERT INTO @Endings ("Seq", "Status", "Reason", "Error", "Appends", "KeepPayload", "Back")
     SELECT h."Seq", 3, N'cancelled', N'cancelled', 0, 1, 0 FROM @Hit h;
-    EXEC "{{schema}}"."{{queue}}_Retire" @Endings, @Now;
-    IF @Actor IS NOT NULL AND EXISTS (SELECT 1 FROM @Hit)
+    EXEC "{{schema}}"."{{queue}}_Retire" @Endings, @Now, @TellJoins;
+    -- A timer that an application takes back is its own business, and recorded when somebody is named.
+    IF EXISTS (SELECT 1 FROM @Hit) AND (@Actor IS NOT NULL OR N'{{queue:kind}}' <> N'timers')
     BEGIN
         DECLARE @Count INT = (SELECT COUNT(*) FROM @Hit);
         DECLARE @Items NVARCHAR(MAX) = (
@@ -203,11 +206,11 @@ GO
 ALTER PROCEDURE "{{schema}}"."{{queue}}_RequeueMany"
     -- A list of objects with an id.
     @Ids NVARCHAR(MAX),
-    @Actor NVARCHAR(510),
+    @Actor NVARCHAR(510) = NULL,
     @ActorCorrelationId NVARCHAR(510) = NULL,
     -- By what they were found, for the record.
     @Filter NVARCHAR(MAX) = NULL,
-    -- Answers nothing, for those who have an answer of their own.
+    -- Answers and records nothing, for those who have an answer and a record of their own.
     @Silent BIT = 0
 -- To put an item back under its own number takes a right on the table, which a caller need not have.
 WITH EXECUTE AS OWNER
@@ -246,12 +249,12 @@ BEGIN
         "IdempotencyKey", "CorrelationId", "LastError", "Headers", "Payload")
     SELECT h."Seq", h."Id", h."MessageId", h."Topic", h."CreatedAt", @Now, h."RequestedDueAt", CASE WHEN h."ExpiresAt" > @Now THEN h."ExpiresAt" END, h."Generation", h."Priority",
            h."HoldOnFailure", h."OrderingKey", h."IdempotencyKey", h."CorrelationId", h."LastError", h."Headers", h."Payload"
-      FROM "{{schema}}"."{{queue}}_history" h JOIN @Hit x ON x."Seq" = h."Seq";
+      FROM @Hit x JOIN "{{schema}}"."{{queue}}_history" h WITH (FORCESEEK) ON h."Seq" = x."Seq";
     SET IDENTITY_INSERT "{{schema}}"."{{queue}}" OFF;
-    DELETE FROM "{{schema}}"."{{queue}}_history" WHERE "Seq" IN (SELECT x."Seq" FROM @Hit x);
+    DELETE FROM "{{schema}}"."{{queue}}_history" WITH (ROWLOCK) WHERE "Seq" IN (SELECT x."Seq" FROM @Hit x) OPTION (LOOP JOIN);
     DELETE FROM "{{schema}}"."{{queue}}_hold" WHERE "OrderingKey" IN (SELECT x."OrderingKey" FROM @Hit x WHERE x."OrderingKey" IS NOT NULL);
     {{requeued}}
-    IF @Actor IS NOT NULL AND EXISTS (SELECT 1 FROM @Hit)
+    IF @Silent = 0 AND EXISTS (SELECT 1 FROM @Hit)
     BEGIN
         DECLARE @Count INT = (SELECT COUNT(*) FROM @Hit);
         DECLARE @Items NVARCHAR(MAX) = (
@@ -306,7 +309,7 @@ BEGIN
     EXEC "{{schema}}"."{{queue}}_Lock" @OrderingKey, 1;
     DELETE FROM "{{schema}}"."{{queue}}_hold" WHERE "OrderingKey" = @OrderingKey;
     DECLARE @Released INT = @@ROWCOUNT;
-    IF @Released > 0 AND @Actor IS NOT NULL
+    IF @Released > 0
     BEGIN
         DECLARE @Anchors NVARCHAR(MAX) = (SELECT N'ordering_key' AS kind, "{{schema}}"."{{outbox}}_listed"(@OrderingKey) AS value FOR JSON PATH);
         EXEC "{{schema}}"."{{audit}}_Note" N'{{queue:kind}}.release_key', @Actor, @ActorCorrelationId, N'{"before":{"held":true},"after":{"held":false}}', @Anchors;
@@ -343,16 +346,16 @@ BEGIN
             SELECT TOP (@Room) h."Seq" FROM "{{schema}}"."{{queue}}_history" h WITH (UPDLOCK, READPAST, ROWLOCK)
              WHERE h."Status" = @Status AND h."ProcessedAt" <= @Until ORDER BY h."ProcessedAt", h."Seq";
     {{purging}}
-            DELETE FROM "{{schema}}"."{{queue}}_history"
+            DELETE FROM "{{schema}}"."{{queue}}_history" WITH (ROWLOCK)
             OUTPUT deleted."Seq", deleted."Id", deleted."IdempotencyKey" INTO @Gone
-             WHERE "Status" = @Status AND "ProcessedAt" <= @Until AND "Seq" IN (SELECT p."Seq" FROM @Pick p);
+             WHERE "Status" = @Status AND "ProcessedAt" <= @Until AND "Seq" IN (SELECT p."Seq" FROM @Pick p) OPTION (LOOP JOIN);
             SET @Room = @Room - @@ROWCOUNT;
         END
         SET @Status = @Status + 1;
     END
     SET @Purged = @MaxRows - @Room;
-    DELETE FROM "{{schema}}"."{{queue}}_idempotency"
-     WHERE EXISTS (SELECT 1 FROM @Gone g WHERE g."IdempotencyKey" = "{{schema}}"."{{queue}}_idempotency"."IdempotencyKey" AND g."Id" = "{{schema}}"."{{queue}}_idempotency"."Id");
+    DELETE FROM "{{schema}}"."{{queue}}_idempotency" WITH (ROWLOCK)
+     WHERE "IdempotencyKey" IN (SELECT g."IdempotencyKey" FROM @Gone g WHERE g."IdempotencyKey" IS NOT NULL) AND EXISTS (SELECT 1 FROM @Gone g WHERE g."IdempotencyKey" = "{{schema}}"."{{queue}}_idempotency"."IdempotencyKey" AND g."Id" = "{{schema}}"."{{queue}}_idempotency"."Id") OPTION (LOOP JOIN);
     IF @Actor IS NOT NULL AND @Purged > 0
     BEGIN
         DECLARE @Data NVARCHAR(MAX) = (

@@ -21,11 +21,11 @@ BEGIN
     SET NOCOUNT ON;
     SET XACT_ABORT ON;
     DECLARE @Complaint NVARCHAR(300) = CASE
-        WHEN @Topic IS NULL OR DATALENGTH(@Topic) = 0 OR "{{schema}}"."{{outbox}}_exceeds"(@Topic, 255) = 1 THEN N'topic must be 1 to 255 characters'
+        WHEN @Topic IS NULL OR DATALENGTH(@Topic) = 0 OR "{{schema}}"."{{outbox}}_exceeds"(@Topic, 255) = 1 THEN N'topic must be 1 to 255 characters' + "{{schema}}"."{{outbox}}_got"(@Topic)
         WHEN @Payload IS NULL THEN N'payload must not be null (an empty text is fine)'
-        WHEN "{{schema}}"."{{outbox}}_exceeds"(@CorrelationId, 255) = 1 THEN N'correlation_id must be at most 255 characters'
-        WHEN DATALENGTH(@IdempotencyKey) = 0 OR "{{schema}}"."{{outbox}}_exceeds"(@IdempotencyKey, 255) = 1 THEN N'idempotency_key must be 1 to 255 characters'
-        WHEN DATALENGTH(@OrderingKey) = 0 OR "{{schema}}"."{{outbox}}_exceeds"(@OrderingKey, 255) = 1 THEN N'ordering_key must be 1 to 255 characters'
+        WHEN "{{schema}}"."{{outbox}}_exceeds"(@CorrelationId, 255) = 1 THEN N'correlation_id must be at most 255 characters' + "{{schema}}"."{{outbox}}_got"(@CorrelationId)
+        WHEN DATALENGTH(@IdempotencyKey) = 0 OR "{{schema}}"."{{outbox}}_exceeds"(@IdempotencyKey, 255) = 1 THEN N'idempotency_key must be 1 to 255 characters' + "{{schema}}"."{{outbox}}_got"(@IdempotencyKey)
+        WHEN DATALENGTH(@OrderingKey) = 0 OR "{{schema}}"."{{outbox}}_exceeds"(@OrderingKey, 255) = 1 THEN N'ordering_key must be 1 to 255 characters' + "{{schema}}"."{{outbox}}_got"(@OrderingKey)
         WHEN @Priority IS NULL OR @Priority NOT BETWEEN -9 AND 9 THEN N'priority must be -9 to 9'
         WHEN @Headers IS NOT NULL AND ISJSON(@Headers) = 0 THEN N'headers must be a JSON object'
         WHEN @DueInSeconds IS NOT NULL AND (@DueAt IS NOT NULL OR @DueInSeconds < 0 OR @DueInSeconds > 100000000000) THEN N'due_in_seconds must be 0 to 100000000000, and not beside due_at'
@@ -46,7 +46,7 @@ BEGIN
     IF @IdempotencyKey IS NOT NULL
     BEGIN
         EXEC "{{schema}}"."{{queue}}_OnceLock" @IdempotencyKey;
-        SELECT @Known = i."Id", @KnownMessage = i."MessageId" FROM "{{schema}}"."{{queue}}_idempotency" i WITH (UPDLOCK, ROWLOCK)
+        SELECT @Known = i."Id", @KnownMessage = i."MessageId" FROM "{{schema}}"."{{queue}}_idempotency" i WITH (UPDLOCK, ROWLOCK, FORCESEEK)
          WHERE i."IdempotencyKey" = @IdempotencyKey;
     END
     IF @Known IS NOT NULL

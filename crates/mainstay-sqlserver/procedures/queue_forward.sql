@@ -27,16 +27,16 @@ BEGIN
       FROM (SELECT r."Seq", r."DueAt"
               FROM (VALUES (9), (8), (7), (6), (5), (4), (3), (2), (1), (0), (-1), (-2), (-3), (-4), (-5), (-6), (-7), (-8), (-9)) v(p)
              CROSS APPLY (
-                   SELECT TOP (@BatchSize) o."Seq", o."DueAt" FROM "{{schema}}"."{{queue}}" o WITH (UPDLOCK, READPAST, ROWLOCK)
+                   SELECT TOP (@BatchSize) o."Seq", o."DueAt" FROM "{{schema}}"."{{queue}}" o WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
                     WHERE o."Status" = 0 AND o."Priority" = v.p AND o."DueAt" <= @Now ORDER BY o."DueAt", o."Seq") r
             UNION ALL
             SELECT r."Seq", r."DueAt"
               FROM (VALUES (9), (8), (7), (6), (5), (4), (3), (2), (1), (0), (-1), (-2), (-3), (-4), (-5), (-6), (-7), (-8), (-9)) v(p)
              CROSS APPLY (
-                   SELECT TOP (@BatchSize) o."Seq", o."DueAt" FROM "{{schema}}"."{{queue}}" o WITH (UPDLOCK, READPAST, ROWLOCK)
+                   SELECT TOP (@BatchSize) o."Seq", o."DueAt" FROM "{{schema}}"."{{queue}}" o WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
                     WHERE o."Status" = 1 AND o."Priority" = v.p AND o."LockedUntil" <= @Now ORDER BY o."LockedUntil", o."Seq") r) x
      ORDER BY x."DueAt", x."Seq";
-    UPDATE "{{schema}}"."{{queue}}" WITH (ROWLOCK) SET "Status" = 1, "OwnerToken" = @OwnerToken, "Generation" = "Generation" + 1, "Attempts" = "Attempts" + 1, "LockedUntil" = @Now
+    UPDATE "{{schema}}"."{{queue}}" WITH (READCOMMITTEDLOCK, READPAST, ROWLOCK) SET "Status" = 1, "OwnerToken" = @OwnerToken, "Generation" = "Generation" + 1, "Attempts" = "Attempts" + 1, "LockedUntil" = @Now
     OUTPUT inserted."Seq", inserted."Id", inserted."MessageId", inserted."DueAt", inserted."ExpiresAt" INTO @Hit
      WHERE "Seq" IN (SELECT p."Seq" FROM @Pick p) AND (("Status" = 0 AND "DueAt" <= @Now) OR ("Status" = 1 AND "LockedUntil" <= @Now)) OPTION (LOOP JOIN);
     IF EXISTS (SELECT 1 FROM @Hit)
@@ -44,9 +44,9 @@ BEGIN
         INSERT INTO @Fate ("Seq", "Id", "DueAt", "Fate")
         SELECT h."Seq", h."Id", h."DueAt",
                CASE WHEN h."ExpiresAt" <= @Now THEN 1
-                    WHEN EXISTS (SELECT 1 FROM "{{schema}}"."{{outbox}}" o WHERE o."Id" = h."Id" AND o."MessageId" = h."MessageId")
-                      OR EXISTS (SELECT 1 FROM "{{schema}}"."{{outbox}}_history" o WHERE o."Id" = h."Id" AND o."MessageId" = h."MessageId") THEN 3
-                    WHEN EXISTS (SELECT 1 FROM "{{schema}}"."{{outbox}}" o WHERE o."Id" = h."Id") OR EXISTS (SELECT 1 FROM "{{schema}}"."{{outbox}}_history" o WHERE o."Id" = h."Id") THEN 2
+                    WHEN EXISTS (SELECT 1 FROM "{{schema}}"."{{outbox}}" o WITH (FORCESEEK) WHERE o."Id" = h."Id" AND o."MessageId" = h."MessageId")
+                      OR EXISTS (SELECT 1 FROM "{{schema}}"."{{outbox}}_history" o WITH (FORCESEEK) WHERE o."Id" = h."Id" AND o."MessageId" = h."MessageId") THEN 3
+                    WHEN EXISTS (SELECT 1 FROM "{{schema}}"."{{outbox}}" o WITH (FORCESEEK) WHERE o."Id" = h."Id") OR EXISTS (SELECT 1 FROM "{{schema}}"."{{outbox}}_history" o WITH (FORCESEEK) WHERE o."Id" = h."Id") THEN 2
                     ELSE 0 END
           FROM @Hit h;
         INSERT INTO "{{schema}}"."{{outbox}}" (
@@ -55,7 +55,7 @@ BEGIN
                COALESCE(q."OrderingKey", NULLIF(JSON_VALUE(q."Headers", '$."mainstay-ordering-key"'), N'')), q."HoldOnFailure", q."CorrelationId",
                CASE WHEN JSON_VALUE(q."Headers", '$."mainstay-ordering-key"') IS NULL THEN q."Headers"
                     ELSE NULLIF(JSON_MODIFY(q."Headers", '$."mainstay-ordering-key"', NULL), N'{}') END
-          FROM "{{schema}}"."{{queue}}" q JOIN @Fate f ON f."Seq" = q."Seq"
+          FROM @Fate f JOIN "{{schema}}"."{{queue}}" q WITH (FORCESEEK) ON q."Seq" = f."Seq"
          WHERE f."Fate" = 0
          ORDER BY f."DueAt", f."Seq";
         INSERT INTO @Endings ("Seq", "Status", "Reason", "Error", "Appends", "KeepPayload", "Back")

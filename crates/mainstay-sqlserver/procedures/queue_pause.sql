@@ -10,8 +10,8 @@ BEGIN
     SET NOCOUNT ON;
     SET XACT_ABORT ON;
     DECLARE @Complaint NVARCHAR(300) = CASE
-        WHEN @Topic IS NULL OR DATALENGTH(@Topic) = 0 OR "{{schema}}"."{{outbox}}_exceeds"(@Topic, 255) = 1 THEN N'topic must be 1 to 255 characters'
-        WHEN DATALENGTH(@Reason) = 0 OR "{{schema}}"."{{outbox}}_exceeds"(@Reason, 255) = 1 THEN N'reason must be 1 to 255 characters, or null'
+        WHEN @Topic IS NULL OR DATALENGTH(@Topic) = 0 OR "{{schema}}"."{{outbox}}_exceeds"(@Topic, 255) = 1 THEN N'topic must be 1 to 255 characters' + "{{schema}}"."{{outbox}}_got"(@Topic)
+        WHEN DATALENGTH(@Reason) = 0 OR "{{schema}}"."{{outbox}}_exceeds"(@Reason, 255) = 1 THEN N'reason must be 1 to 255 characters, or null' + "{{schema}}"."{{outbox}}_got"(@Reason)
     END;
     IF @Complaint IS NOT NULL
     BEGIN
@@ -47,7 +47,10 @@ BEGIN
     SET NOCOUNT ON;
     SET XACT_ABORT ON;
     IF @Topic IS NULL OR DATALENGTH(@Topic) = 0 OR "{{schema}}"."{{outbox}}_exceeds"(@Topic, 255) = 1
-        THROW 50001, N'{{queue:kind}}_resume: topic must be 1 to 255 characters', 1;
+    BEGIN
+        DECLARE @Complaint NVARCHAR(300) = N'{{queue:kind}}_resume: topic must be 1 to 255 characters' + "{{schema}}"."{{outbox}}_got"(@Topic);
+        THROW 50001, @Complaint, 1;
+    END
     DECLARE @Own BIT = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
     DECLARE @By NVARCHAR(510) = COALESCE(@Actor, LEFT(N'sql:' + ORIGINAL_LOGIN(), 255));
     IF @Own = 1 BEGIN TRANSACTION;

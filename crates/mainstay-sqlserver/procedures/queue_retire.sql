@@ -1,9 +1,10 @@
--- Internal: items leave the open table for the history. What that counts for joins is a result set of its own, with one column `counted`. The caller's transaction holds a lock on each of these rows, and the locks of their
+-- Internal: items leave the open table for the history. What that counts for joins is a result of its own, with one column `counted`, if that is asked for. The caller's transaction holds a lock on each of these rows, and the locks of their
 -- ordering keys.
 
 ALTER PROCEDURE "{{schema}}"."{{queue}}_Retire"
     @Endings "{{schema}}"."{{queue}}_ending" READONLY,
-    @Now DATETIME2(6)
+    @Now DATETIME2(6),
+    @TellJoins BIT = 0
 AS
 BEGIN
     SET NOCOUNT ON;
@@ -16,13 +17,13 @@ BEGIN
            o."IdempotencyKey", o."CorrelationId",
            CASE WHEN e."Appends" = 1 THEN LEFT(e."Error" + COALESCE(N'; last error: ' + o."LastError", N''), 2048) ELSE COALESCE(e."Error", o."LastError") END,
            o."Headers", CASE WHEN e."KeepPayload" = 1 THEN o."Payload" END
-      FROM "{{schema}}"."{{queue}}" o
-      JOIN @Endings e ON e."Seq" = o."Seq";
+      FROM @Endings e
+      JOIN "{{schema}}"."{{queue}}" o WITH (FORCESEEK) ON o."Seq" = e."Seq";
     -- A cancelled one holds nothing: whoever cancels it wants the rest to go on.
     INSERT INTO "{{schema}}"."{{queue}}_hold" ("OrderingKey", "Id", "HeldAt")
     SELECT o."OrderingKey", o."Id", @Now
-      FROM "{{schema}}"."{{queue}}" o
-      JOIN @Endings e ON e."Seq" = o."Seq"
+      FROM @Endings e
+      JOIN "{{schema}}"."{{queue}}" o WITH (FORCESEEK) ON o."Seq" = e."Seq"
      WHERE e."Status" = 3 AND e."Reason" <> N'cancelled' AND o."HoldOnFailure" = 1 AND o."OrderingKey" IS NOT NULL
        AND NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}_hold" h WHERE h."OrderingKey" = o."OrderingKey");
     {{retired}}

@@ -9,7 +9,9 @@ ALTER PROCEDURE "{{schema}}"."{{queue}}_Settle"
     -- A list of objects: id, generation (none compares the owner alone), outcome (0 ack, 1 abandon, 2 fail, 3 release, 4 fail: delivery limit, 5 fail:
     -- expired, 6 fail: cancelled, 7 never handed out: delivery limit, 8 never handed out: expired), delay (microseconds), error.
     @Settlements NVARCHAR(MAX),
-    @KeepPayload BIT = 1
+    @KeepPayload BIT = 1,
+    -- Whether results of their own tell what this has counted for joins (one column, counted): for Mainstay itself.
+    @TellJoins BIT = 0
 AS
 BEGIN
     SET NOCOUNT ON;
@@ -63,7 +65,7 @@ BEGIN
           FROM @Hit h
           JOIN @Asked a ON a."Id" = h."Id" AND (a."Generation" IS NULL OR a."Generation" = h."Generation") AND a."Outcome" NOT IN (1, 3)
          WHERE a."N" = (SELECT MIN(f."N") FROM @Asked f WHERE f."Id" = h."Id" AND (f."Generation" IS NULL OR f."Generation" = h."Generation") AND f."Outcome" NOT IN (1, 3));
-        EXEC "{{schema}}"."{{queue}}_Retire" @Endings, @Now;
+        EXEC "{{schema}}"."{{queue}}_Retire" @Endings, @Now, @TellJoins;
     END
     IF EXISTS (SELECT 1 FROM @Asked WHERE "Outcome" IN (1, 3))
         -- 1, 2, 4 … 60 seconds by the number of deliveries before this one. A release was no delivery.
@@ -94,6 +96,7 @@ ALTER PROCEDURE "{{schema}}"."{{queue}}_Ack"
 AS
 BEGIN
     SET NOCOUNT ON;
+    SET XACT_ABORT ON;
     DECLARE @Settlements NVARCHAR(MAX) = (SELECT i."Id" AS id, i."Generation" AS generation, 0 AS outcome FROM @Ids i FOR JSON PATH);
     EXEC "{{schema}}"."{{queue}}_Settle" @OwnerToken, @Settlements;
 END
@@ -106,6 +109,7 @@ ALTER PROCEDURE "{{schema}}"."{{queue}}_Abandon"
 AS
 BEGIN
     SET NOCOUNT ON;
+    SET XACT_ABORT ON;
     DECLARE @Settlements NVARCHAR(MAX) = (
         SELECT i."Id" AS id, i."Generation" AS generation, 1 AS outcome, CAST(@DelaySeconds * 1000000 AS BIGINT) AS delay, "{{schema}}"."{{outbox}}_listed"(@LastError) AS error FROM @Ids i FOR JSON PATH);
     EXEC "{{schema}}"."{{queue}}_Settle" @OwnerToken, @Settlements;
@@ -118,6 +122,7 @@ ALTER PROCEDURE "{{schema}}"."{{queue}}_Fail"
 AS
 BEGIN
     SET NOCOUNT ON;
+    SET XACT_ABORT ON;
     DECLARE @Settlements NVARCHAR(MAX) = (
         SELECT i."Id" AS id, i."Generation" AS generation, 2 AS outcome, "{{schema}}"."{{outbox}}_listed"(@LastError) AS error FROM @Ids i FOR JSON PATH);
     EXEC "{{schema}}"."{{queue}}_Settle" @OwnerToken, @Settlements;
@@ -130,6 +135,7 @@ ALTER PROCEDURE "{{schema}}"."{{queue}}_Release"
 AS
 BEGIN
     SET NOCOUNT ON;
+    SET XACT_ABORT ON;
     DECLARE @Settlements NVARCHAR(MAX) = (
         SELECT i."Id" AS id, i."Generation" AS generation, 3 AS outcome, CAST(@DelaySeconds * 1000000 AS BIGINT) AS delay FROM @Ids i FOR JSON PATH);
     EXEC "{{schema}}"."{{queue}}_Settle" @OwnerToken, @Settlements;
@@ -169,7 +175,7 @@ BEGIN
     SELECT a."Id" FROM @Asked a
      WHERE (EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}" o WITH (NOLOCK) WHERE o."Id" = a."Id")
             OR EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}_history" o WITH (NOLOCK) WHERE o."Id" = a."Id"))
-       AND NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}" o WITH (READCOMMITTEDLOCK, READPAST) WHERE o."Id" = a."Id")
+       AND NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}" o WITH (UPDLOCK, READPAST, ROWLOCK) WHERE o."Id" = a."Id")
        AND NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}_history" o WITH (READCOMMITTEDLOCK, READPAST) WHERE o."Id" = a."Id");
 END
 GO
@@ -180,6 +186,7 @@ ALTER PROCEDURE "{{schema}}"."{{queue}}_Renew"
 AS
 BEGIN
     SET NOCOUNT ON;
+    SET XACT_ABORT ON;
     DECLARE @Claims NVARCHAR(MAX) = (SELECT i."Id" AS id, i."Generation" AS generation FROM @Ids i FOR JSON PATH);
     EXEC "{{schema}}"."{{queue}}_RenewMany" @OwnerToken, @Claims, @LeaseSeconds;
 END
@@ -196,7 +203,7 @@ BEGIN
     IF @Own = 1 BEGIN TRANSACTION;
     INSERT INTO @Pick ("Seq")
     SELECT TOP (@MaxRows) o."Seq" FROM "{{schema}}"."{{queue}}" o WITH (UPDLOCK, READPAST, ROWLOCK) WHERE o."Status" = 1 AND o."LockedUntil" <= @Now;
-    UPDATE "{{schema}}"."{{queue}}" WITH (ROWLOCK) SET "Status" = 0, "OwnerToken" = NULL, "LockedUntil" = NULL
+    UPDATE "{{schema}}"."{{queue}}" WITH (READCOMMITTEDLOCK, READPAST, ROWLOCK) SET "Status" = 0, "OwnerToken" = NULL, "LockedUntil" = NULL
      WHERE "Seq" IN (SELECT p."Seq" FROM @Pick p) AND "Status" = 1 AND "LockedUntil" <= @Now OPTION (LOOP JOIN);
     SET @Reaped = @@ROWCOUNT;
     IF @Own = 1 COMMIT;

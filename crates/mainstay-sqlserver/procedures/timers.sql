@@ -17,6 +17,7 @@ ALTER PROCEDURE "{{schema}}"."{{timers}}_Schedule"
 AS
 BEGIN
     SET NOCOUNT ON;
+    SET XACT_ABORT ON;
     IF (@DueAt IS NULL AND @DueInSeconds IS NULL) OR (@DueAt IS NOT NULL AND @DueInSeconds IS NOT NULL)
         THROW 50001, N'timers_schedule: either due_at or due_in_seconds must be given, and not both', 1;
     -- In a header and not in the item's own key: that would let a timer wait for an earlier one of the same key that is due later.
@@ -37,6 +38,8 @@ BEGIN
     SET XACT_ABORT ON;
     IF (@DueAt IS NULL AND @DueInSeconds IS NULL) OR (@DueAt IS NOT NULL AND @DueInSeconds IS NOT NULL)
         THROW 50001, N'timers_reschedule: either due_at or due_in_seconds must be given, and not both', 1;
+    IF @DueInSeconds < 0 OR @DueInSeconds > 100000000000
+        THROW 50001, N'timers_reschedule: due_in_seconds must be 0 to 100000000000', 1;
     DECLARE @Own BIT = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
     DECLARE @Was DATETIME2(6), @Changed INT;
     IF @Own = 1 BEGIN TRANSACTION;

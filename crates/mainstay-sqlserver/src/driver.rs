@@ -3,6 +3,8 @@
 //! A query's future must never be dropped alone: what is left of its answer would be taken for the answer of the next one. So here nothing is
 //! raced and nothing times out; [`pool`](crate::pool) runs each query in a task that owns the connection, and whoever gives up takes the
 //! connection along.
+//!
+//! The driver logs every error of the server as the server words it, values and all. Nobody hears that ([`unheard`]): what may be told is in our own errors.
 
 use std::net::Shutdown;
 use std::sync::Arc;
@@ -17,6 +19,9 @@ use mainstay_core::store::{Argument, CallIn, LeaseStore, OutboxStore, Step, Stor
 use tiberius::{AuthMethod, ColumnData, Config, EncryptionLevel, Query};
 use tokio::net::TcpStream;
 use tokio_util::compat::{Compat, TokioAsyncWriteCompatExt};
+use tracing::dispatcher::{Dispatch, get_default};
+use tracing::instrument::WithSubscriber;
+use tracing::subscriber::NoSubscriber;
 
 use crate::adapter;
 use crate::error::{Fault, from_fault};
@@ -63,7 +68,7 @@ impl Session {
             target.login = Some(Login::Token(token));
         }
         for _ in 0..REDIRECTS {
-            match Self::open_at(&target).await {
+            match unheard(Self::open_at(&target)).await {
                 Err(tiberius::error::Error::Routing { host, port }) => {
                     // The certificate is that of where it points to.
                     (target.host, target.port) = (host, port);
@@ -95,9 +100,8 @@ impl Session {
 
     /// Runs statements that must be a batch of their own.
     pub(crate) async fn batch(&mut self, sql: &str) -> Result<Vec<Row>, Fault> {
-        let results =
-            self.client.simple_query(sql).await.map_err(fault)?.into_results().await.map_err(fault)?;
-        Ok(results.into_iter().flatten().map(row).collect())
+        let answer = unheard(async { self.client.simple_query(sql).await?.into_results().await });
+        Ok(answer.await.map_err(fault)?.into_iter().flatten().map(row).collect())
     }
 
     /// Whether the server has ended the connection while nobody used it, or has said something that nobody asked for.
@@ -151,6 +155,15 @@ fn config(target: &Target) -> Config {
     config
 }
 
+/// Does something with the driver, and nobody hears what it logs meanwhile. Without a subscriber it is left alone: `tracing` then tells the crate `log`, and
+/// would never do so again once one was set, be it this one; our own lines would be lost.
+async fn unheard<T>(work: impl Future<Output = T>) -> T {
+    match get_default(|listener| listener.is::<NoSubscriber>()) {
+        true => work.await,
+        false => work.with_subscriber(Dispatch::none()).await,
+    }
+}
+
 async fn run<S>(client: &mut tiberius::Client<S>, step: &Step) -> Result<Vec<Row>, Fault>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send,
@@ -164,8 +177,8 @@ where
             Argument::Bytes(bytes) => query.bind(bytes.as_slice()),
         }
     }
-    let results = query.query(client).await.map_err(fault)?.into_results().await.map_err(fault)?;
-    Ok(results.into_iter().flatten().map(row).collect())
+    let answer = unheard(async { query.query(client).await?.into_results().await });
+    Ok(answer.await.map_err(fault)?.into_iter().flatten().map(row).collect())
 }
 
 /// The same in the caller's own transaction. Should that be gone, as it is after most errors, the statement would be on its own: so it is refused. And
@@ -292,9 +305,8 @@ impl SqlServerTransaction {
     pub async fn query(&mut self, query: Query<'static>) -> Result<Vec<tiberius::Row>> {
         const QUERY: &str = "transaction.query";
         let work = async |query: Query<'static>, session: &mut Session| {
-            let results =
-                query.query(&mut session.client).await.map_err(fault)?.into_results().await.map_err(fault)?;
-            Ok(results.into_iter().flatten().collect())
+            let answer = unheard(async { query.query(&mut session.client).await?.into_results().await });
+            Ok(answer.await.map_err(fault)?.into_iter().flatten().collect())
         };
         self.with(QUERY, move |session| Box::pin(async move { work(query, session).await })).await
     }

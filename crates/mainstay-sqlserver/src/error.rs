@@ -100,8 +100,13 @@ fn classify(number: u32, class: u8, message: &str) -> (ErrorKind, &'static str) 
         911 => (ErrorKind::Config, "create the database, or correct the connection string"),
         3906 => (ErrorKind::ReadOnly, "connect to the primary"),
         1101 | 1105 | 9002 | 40544 => (ErrorKind::Full, "make room in the database"),
-        // Connections lost; a database of Azure that is moved or whose login fails for the moment; a server that is going down.
-        233 | 4060 | 10053 | 10054 | 10060 | 40143 | 40197 | 40540 | 6005 => (ErrorKind::Unavailable, ""),
+        // What Azure says of a database that is not there for the moment; elsewhere it may well be wrong for good.
+        4060 => (
+            ErrorKind::Unavailable,
+            "if this stays, check that the connection string names the right database and that the login is mapped to a user in it",
+        ),
+        // Connections lost; a database of Azure that is moved; a server that is going down.
+        233 | 10053 | 10054 | 10060 | 40143 | 40197 | 40540 | 6005 => (ErrorKind::Unavailable, ""),
         // A database that is being recovered, or a group that is between two primaries.
         921 | 922 | 976 | 978 | 979 | 982 | 983 => (ErrorKind::Unavailable, ""),
         number if TURNED_AWAY.contains(&number) => (ErrorKind::Unavailable, ""),
@@ -204,6 +209,21 @@ fn from_server(operation: &'static str, number: u32, class: u8, message: &str) -
     error.with_source(source)
 }
 
+/// Whether the server has surely undone what it was asked, so that its connection has no transaction open and can be used for something else.
+///
+/// Procedures set `XACT_ABORT`, with which whatever goes wrong while a statement runs ends the transaction, and so does what they throw: a wrong argument, a
+/// concurrent statement (1205, 1222), a lease that is lost. The book does not say so of what goes wrong before a statement runs, though the procedure it is in has begun: a name in
+/// it that is not there (208), a right (229); nor of a server in trouble, or of a number that we don't know. These are rare, and to connect anew is little beside locks
+/// that nobody lets go of, and work that is never committed. Nothing here sends an attention, after which a transaction would stay: what is given up is closed.
+pub(crate) fn has_undone(error: &Error) -> bool {
+    match error.kind() {
+        ErrorKind::InvalidArgument | ErrorKind::NotFound | ErrorKind::Mismatch | ErrorKind::LeaseLost => true,
+        // Not where there was a transaction too many, or one too few.
+        ErrorKind::Conflict => error.is_retryable(),
+        _ => false,
+    }
+}
+
 /// Whether a message names a constraint with this in its name, in whatever case.
 fn is_about(message: &str, part: &str) -> bool {
     message.to_ascii_lowercase().contains(&part.to_ascii_lowercase())
@@ -299,6 +319,23 @@ mod tests {
     fn two_at_once_with_one_key_is_a_conflict() {
         let error = error(2627, "duplicate key value violates unique constraint \"pk_outbox_idempotency\"");
         assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Conflict, true));
+    }
+
+    #[test]
+    fn only_an_error_that_ends_the_transaction_leaves_the_connection_fit_for_others() {
+        for number in [1205, 1222, 547, 2627, 50_001, 50_002, 50_003, 50_004, 50_009] {
+            assert!(has_undone(&error(number, "x")), "{number}");
+        }
+        for number in [208, 2812, 229, 3930, 3902, 3906, 9002, 40197, 40501, 99_999] {
+            assert!(!has_undone(&error(number, "x")), "{number}");
+        }
+        assert!(!has_undone(&from_fault("test", Fault::Broken("reset".into()))));
+    }
+
+    #[test]
+    fn a_database_that_cannot_be_opened_is_tried_again_and_told_what_to_check() {
+        let error = error(4060, "Cannot open database \"shop\" requested by the login. The login failed.");
+        assert!(error.is_retryable() && error.message().contains("mapped to a user"), "{error}");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Joins: each method is one call of one procedure, in one round trip.
 //!
-//! What was counted on the way comes in results of its own, before the answer, so that whatever ends an item can tell of it.
+//! What was counted on the way comes in results of its own, beside the answer, so that whatever ends an item can tell of it.
 
 use std::time::Duration;
 
@@ -97,7 +97,8 @@ impl JoinStore for SqlServerJoins {
     }
 
     fn attaching(&self, join: JoinId, items: &[WorkItemId], by: Option<&Actor>) -> StoreCall {
-        self.texts.call("join.attach", self.on("Attach", join).text("Ids", ids(items)).actor(by))
+        self.texts
+            .call("join.attach", self.on("Attach", join).text("Ids", ids(items)).actor(by).telling_of_joins())
     }
 
     fn attached(&self, _join: JoinId, answers: &[String]) -> Result<Attached> {
@@ -107,7 +108,7 @@ impl JoinStore for SqlServerJoins {
 
     fn reporting(&self, join: JoinId, item: WorkItemId, step: Outcome, by: Option<&Actor>) -> StoreCall {
         let call = self.on("Report", join).id("WorkItemId", item.as_uuid()).text("Outcome", step.as_str());
-        self.texts.call("join.report", call.actor(by))
+        self.texts.call("join.report", call.actor(by).telling_of_joins())
     }
 
     fn reported(&self, _join: JoinId, _item: WorkItemId, answers: &[String]) -> Result<Reported> {
@@ -149,7 +150,8 @@ impl JoinStore for SqlServerJoins {
 
     async fn cancel(&self, join: JoinId, by: &Actor) -> Result<CancelledJoin> {
         const CANCEL: &str = "join.cancel";
-        let answers = self.texts.ask(CANCEL, self.on("Cancel", join).actor(Some(by))).await?;
+        let answers =
+            self.texts.ask(CANCEL, self.on("Cancel", join).actor(Some(by)).telling_of_joins()).await?;
         self.signals.signal(Queue::Outbox);
         let (main, counted) = told(&answers);
         let changed =

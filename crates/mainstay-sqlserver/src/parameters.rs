@@ -109,6 +109,11 @@ impl Call {
             .maybe_text("ActorCorrelationId", by.and_then(Actor::correlation_id))
     }
 
+    /// With what was counted for joins, in results of its own.
+    pub(crate) fn telling_of_joins(self) -> Self {
+        self.flag("TellJoins", true)
+    }
+
     pub(crate) fn step(self) -> Step {
         Step { sql: self.sql.into(), arguments: self.arguments }
     }

@@ -2,7 +2,7 @@
 //!
 //! A query runs in a task that owns its connection. Whoever stops waiting for it ends the task, and the connection with it: the server then
 //! undoes what was not complete, and no half-read answer can ever be taken for another's. A connection comes back to the pool only with
-//! its answer complete and no transaction open.
+//! its answer complete and no transaction open; where an error leaves that in doubt, it is closed as well ([`has_undone`]).
 
 use std::error::Error as _;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 use uuid::Uuid;
 
 use crate::driver::Session;
-use crate::error::{Fault, closed, from_fault, was_turned_away};
+use crate::error::{Fault, closed, from_fault, has_undone, was_turned_away};
 use crate::rows::Row;
 use crate::url::Target;
 
@@ -242,10 +242,10 @@ impl Connections {
                 Err(error) => error,
             };
             let turned_away = was_turned_away(&error);
-            // Where the server has become a secondary, the pool must find the new primary.
-            match turned_away || error.kind() == ErrorKind::ReadOnly {
-                true => drop(lease),
-                false => lease.give_back(),
+            // Otherwise it is closed. So it is where the server has become a secondary, or is too busy: the next one may be to another.
+            match has_undone(&error) {
+                true => lease.give_back(),
+                false => drop(lease),
             }
             let lost = error.kind() == ErrorKind::Conflict && error.is_retryable();
             let most = if turned_away { CONNECT_ATTEMPTS } else { CONFLICT_ATTEMPTS };

@@ -40,12 +40,14 @@ impl QueueProcedures {
     pub(crate) fn claim(&self, request: &ClaimRequest) -> Step {
         let call = self.call("Claim").owner(request.owner).seconds("LeaseSeconds", request.lease);
         let call = call.integer("BatchSize", request.batch).integer("DeliveryLimit", request.delivery_limit);
-        call.topics("OnlyTopics", &request.only_topics).topics("ExceptTopics", &request.except_topics).step()
+        let call =
+            call.topics("OnlyTopics", &request.only_topics).topics("ExceptTopics", &request.except_topics);
+        call.telling_of_joins().step()
     }
 
     pub(crate) fn settle(&self, owner: OwnerToken, all: &[Settlement], keep_payload: bool) -> Step {
         let call = self.call("Settle").owner(owner).text("Settlements", settlements(all));
-        call.flag("KeepPayload", keep_payload).step()
+        call.flag("KeepPayload", keep_payload).telling_of_joins().step()
     }
 
     pub(crate) fn renew(&self, owner: OwnerToken, all: &[ClaimHandle], lease: Duration) -> Step {
@@ -81,7 +83,7 @@ impl QueueProcedures {
     }
 
     pub(crate) fn cancel(&self, all: &[WorkItemId], by: Option<&Actor>) -> Step {
-        self.call("CancelMany").text("Ids", ids(all)).actor(by).step()
+        self.call("CancelMany").text("Ids", ids(all)).actor(by).telling_of_joins().step()
     }
 
     pub(crate) fn requeue(&self, all: &[WorkItemId], by: &Actor) -> Step {

@@ -191,6 +191,7 @@ impl SqlServer {
 
 pub(crate) fn capabilities() -> Capabilities {
     let mut capabilities = Capabilities::none();
+    capabilities.functions = true;
     capabilities.own_clock = true;
     capabilities.roles = true;
     capabilities.shared = true;

@@ -50,13 +50,10 @@ impl Row {
         self.labels.iter().any(|found| found == label)
     }
 
-    /// As a JSON text, for the answers of calls: the text of a column `answer`, or else a list of all columns if the first is `c0`, or else an object of them. Times are microseconds since
+    /// As a JSON text, for the answers of calls: a list of all columns if it begins with one of those that do, or else an object of them. Times are microseconds since
     /// 1970; what is in a column whose label ends with `_json` is JSON already, and with `_pairs` a list of objects that are to be lists.
     pub(crate) fn answer(&self) -> String {
-        if let Some(Cell::Text(answer)) = self.cell("answer") {
-            return answer.clone();
-        }
-        if self.labels.first().is_some_and(|label| label == "c0") {
+        if self.labels.first().is_some_and(|label| LISTS.contains(&label.as_str())) {
             return Value::Array(self.cells.iter().map(value).collect()).to_string();
         }
         let object: Map<String, Value> =
@@ -64,6 +61,34 @@ impl Row {
         Value::Object(object).to_string()
     }
 }
+
+/// What answers begin with that are read by their places. Their columns have names all the same, for other languages.
+const LISTS: [&str; 24] = [
+    "added",
+    "attached",
+    "audit_id",
+    "changed",
+    "claimed_shard",
+    "forgotten",
+    "held_until",
+    "join_id",
+    "left_microseconds",
+    "moved",
+    "number",
+    "operation_id",
+    "outcome",
+    "pending",
+    "processed",
+    "purged",
+    "reported",
+    "requested",
+    "revived_source",
+    "seen",
+    "slice_in_flight",
+    "state",
+    "version",
+    "work_item_id",
+];
 
 fn named(label: &str, cell: &Cell) -> (String, Value) {
     if let (Some(label), Cell::Text(text)) = (label.strip_suffix("_pairs"), cell) {
@@ -354,7 +379,9 @@ mod tests {
         let wanted =
             r#"{"id":"00000000-0000-0000-0000-000000000000","at":1000000,"n":7,"list":[1,2],"none":null}"#;
         assert_eq!(answer, serde_json::from_str::<Value>(wanted).unwrap());
-        assert_eq!(Row::new(vec!["answer".into()], vec![Cell::Text("[1]".into())]).answer(), "[1]");
+        let list =
+            Row::new(vec!["outcome".into(), "other".into()], vec![Cell::Text("new".into()), Cell::Null]);
+        assert_eq!(list.answer(), r#"["new",null]"#);
     }
 
     #[test]

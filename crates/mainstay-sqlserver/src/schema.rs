@@ -1,6 +1,8 @@
 //! The deployment of tables and procedures: one transaction that holds a lock, so any number of instances may do it at once.
 
 mod procedure;
+#[cfg(test)]
+mod reference;
 mod script;
 
 use std::collections::BTreeSet;
@@ -47,6 +49,8 @@ pub const MIGRATIONS: &[Migration] = &[
         over: &Queue::ALL,
     },
     Migration::once(12, "texts_and_ids", include_str!("../migrations/0012_texts_and_ids.sql")),
+    Migration::once(13, "complaints", include_str!("../migrations/0013_complaints.sql")),
+    Migration::once(14, "lease_names", include_str!("../migrations/0014_lease_names.sql")),
 ];
 
 /// Under which name the procedures' checksum is kept.
@@ -67,6 +71,10 @@ const CREATE_LEDGER: &str = "CREATE TABLE \"{{schema}}\".\"mainstay_migration\" 
 
 /// What everything relies on that a session can be without: filtered indexes need quoted identifiers, and so do names.
 const SETTINGS: &str = "SET QUOTED_IDENTIFIER ON; SET ANSI_NULLS ON; SET ANSI_PADDING ON; SET ANSI_WARNINGS ON; SET ARITHABORT ON; SET CONCAT_NULL_YIELDS_NULL ON;";
+
+/// Refuses a database that is kept as an older server's: it has no `OPENJSON` and no `STRING_SPLIT`, and says of them that they are not there.
+const LEVEL: &str = "IF SERVERPROPERTY(N'BabelfishVersion') IS NULL AND (SELECT d.compatibility_level FROM sys.databases d WHERE d.database_id = DB_ID()) < 130
+    THROW 50001, N'the compatibility level of the database must be 130 or more: ALTER DATABASE CURRENT SET COMPATIBILITY_LEVEL = 150', 1;";
 
 /// Keeps deployments apart, until the transaction ends.
 const LOCK: &str = "DECLARE @Got INT; EXEC @Got = sp_getapplock @Resource = N'mainstay deployment', @LockMode = N'Exclusive', @LockOwner = N'Transaction', @LockTimeout = 600000;";
@@ -179,6 +187,7 @@ impl SqlServerSchema {
 
     /// Deploys on a connection whose transaction has begun.
     async fn deploy_on(&self, lease: &mut Lease, by: &Actor) -> Result<()> {
+        lease.batch(DEPLOY, LEVEL).await?;
         lease.batch(DEPLOY, fill(CREATE_SCHEMA, &self.names)).await?;
         let exists =
             "SELECT COUNT(*) AS found FROM sys.tables t JOIN sys.schemas s ON s.schema_id = t.schema_id
@@ -414,14 +423,24 @@ mod tests {
         let server = crate::SqlServer::connect("mssql://user:secret@localhost/shop").await.unwrap();
         let script = mainstay_core::store::Provider::schema(&server).script();
         let batches: Vec<&str> = script.split("\nGO\n").collect();
-        assert!(batches[0].contains(":on error exit") && batches[0].contains("SET QUOTED_IDENTIFIER ON"));
-        assert!(batches[1].starts_with("BEGIN TRANSACTION;"), "{}", batches[1]);
-        assert_eq!(batches[batches.len() - 2..], ["COMMIT TRANSACTION;", ""]);
+        // Where `:on error exit` is not known, that batch fails and no other one.
+        assert!(batches[0].ends_with("\n:on error exit") && !batches[0].contains("SET "), "{}", batches[0]);
+        assert_eq!(batches[1], format!("{SETTINGS}\nSET XACT_ABORT ON;"));
+        assert!(batches[2].starts_with("BEGIN TRANSACTION;"), "{}", batches[2]);
+        assert!(batches[batches.len() - 2].ends_with("\nCOMMIT TRANSACTION;"));
+        // Nothing runs beside a transaction that is gone.
+        let guarded = &batches[3..batches.len() - 1];
+        let guard = "IF @@ERROR <> 0 OR @@TRANCOUNT = 0 THROW 50005, ";
+        assert!(guarded.iter().all(|batch| batch.starts_with(guard)));
         for procedure in procedures(&names()) {
-            assert!(batches.contains(&procedure.definition().trim()), "{} has no batch", procedure.name);
+            let making = script::making(&procedure);
+            let has_batch = guarded.iter().any(|batch| batch.ends_with(making.trim()));
+            assert!(has_batch && !making.starts_with("ALTER"), "{} has no batch", procedure.name);
         }
         let grants = server.grants_script("app\"x");
-        for line in grants.lines().skip(1) {
+        let (settings, grants) = grants.split_once("\nGO\n").unwrap();
+        assert!(settings.ends_with(SETTINGS), "{settings}");
+        for line in grants.lines() {
             assert!(line.starts_with("GRANT EXECUTE ON ") && line.ends_with(" TO \"app\"\"x\";"), "{line}");
         }
         for internal in ["Outbox_Retire", "Outbox_Lock", "Outbox_OnceLock", "Audit_Add", "Lease_Take"] {
@@ -437,7 +456,8 @@ mod tests {
     async fn the_script_refuses_what_it_does_not_know_before_it_changes_anything() {
         let server = crate::SqlServer::connect("mssql://user:secret@localhost/shop").await.unwrap();
         let script = mainstay_core::store::Provider::schema(&server).script();
-        let refused = script.find("\"version\" > 12) THROW 50009").unwrap();
+        let newer = format!("\"version\" > {}) THROW 50009", SqlServerSchema::VERSION);
+        let refused = script.find(&newer).unwrap();
         let first = MIGRATIONS.first().unwrap();
         let changed = format!("\"version\" = 1 AND \"checksum\" <> N'{}') THROW", checksum(first.sql));
         assert!(refused < script.find(&changed).unwrap());

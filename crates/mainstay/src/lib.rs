@@ -1,6 +1,6 @@
 //! Reliable background work on the database you already run.
 //!
-//! A transactional outbox and an inbox over embedded SQLite or PostgreSQL: enqueue inside your own transaction, with the driver you
+//! A transactional outbox and an inbox over embedded SQLite, PostgreSQL or Microsoft SQL Server: enqueue inside your own transaction, with the driver you
 //! already use, and every message is handled at least once, whatever crashes; receive what others send, and handle it once however
 //! often it comes.
 //!
@@ -81,6 +81,9 @@ mod guides {
     struct Health;
     #[doc = include_str!("../../../docs/guides/inbox.md")]
     struct Inbox;
+    #[cfg(feature = "sqlserver")]
+    #[doc = include_str!("../../../docs/guides/sqlserver.md")]
+    struct SqlServer;
     #[cfg(feature = "otlp")]
     #[doc = include_str!("../../../docs/guides/tracing.md")]
     struct Tracing;

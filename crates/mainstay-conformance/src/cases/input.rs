@@ -6,7 +6,7 @@ use mainstay_core::store::Names;
 use mainstay_core::{ErrorKind, OwnerToken};
 
 use crate::case::cases;
-use crate::fixture::Fixture;
+use crate::fixture::{Fixture, Lacking};
 use crate::world::{LEASE, TOPIC, World};
 
 cases! { $ input_cases:
@@ -130,7 +130,8 @@ pub(super) async fn mst_022_hostile_texts_never_change_a_statement(fx: &dyn Fixt
     assert_eq!(world.total().await, 1 + HOSTILE.len() as u64);
 }
 
-pub(super) async fn mst_022_hostile_schema_and_table_names_work(fx: &dyn Fixture) {
+pub(super) async fn mst_022_hostile_schema_and_table_names_work(fx: &dyn Fixture) -> Result<(), Lacking> {
+    fx.takes_any_name().await?;
     let reference = World::open(fx).await;
     let kept = reference.enqueue(Message::new(TOPIC, "kept")).await;
     let pairs = [
@@ -162,4 +163,5 @@ pub(super) async fn mst_022_hostile_schema_and_table_names_work(fx: &dyn Fixture
         assert_eq!(world.outbox.purge(&retention).await.unwrap(), 1);
     }
     assert_eq!(reference.row(kept).await.payload.as_deref(), Some("kept"));
+    Ok(())
 }

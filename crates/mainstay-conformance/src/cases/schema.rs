@@ -123,18 +123,25 @@ pub(super) async fn obx_100_a_claim_reads_what_it_takes_and_not_the_table(
     Ok(())
 }
 
+/// What any language can do with the items of every queue.
+const QUEUE_VERBS: [&str; 9] =
+    ["enqueue", "claim", "ack", "abandon", "fail", "reap_expired", "renew", "release", "requeue"];
+
 pub(super) async fn obx_095_the_functions_exist(fx: &dyn Fixture) -> Verdict {
     let world = World::open(fx).await;
     if !world.provider.capabilities().functions {
         let objects = fx.objects(&Names::default()).await;
-        assert!(!objects.iter().any(|object| object.starts_with("function ")), "then declare the capability");
+        let has = |kind: &str| objects.iter().any(|object| object.starts_with(kind));
+        assert!(!has("function ") && !has("procedure "), "then declare the capability");
         return Verdict::NotApplicable("functions");
     }
     let names = Names::default();
     let objects = fx.objects(&names).await;
-    for verb in ["enqueue", "claim", "ack", "abandon", "fail", "reap_expired", "renew", "release", "requeue"]
-    {
-        assert!(objects.contains(&format!("function outbox_{verb}")), "outbox_{verb} is missing");
+    for queue in ["outbox", "inbox", "timers", "job_runs"] {
+        for verb in QUEUE_VERBS {
+            let function = format!("{queue}_{verb}");
+            assert!(objects.contains(&fx.object_of(&function)), "{function} is missing");
+        }
     }
     // Any language can take part: a message goes all the way through the functions alone.
     let call = async |function: &str, arguments: &[Option<&str>]| {

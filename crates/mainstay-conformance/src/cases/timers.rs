@@ -256,6 +256,9 @@ async fn r17_a_timer_is_scheduled_through_the_public_function(fx: &dyn Fixture) 
         ("timers_reschedule", vec![Some(text.as_str()), Some("-infinity")], "due_at must be a finite time"),
         ("timers_reschedule", vec![Some(text.as_str()), None, Some("-1")], "due_in_seconds must be 0 to"),
     ] {
+        if !fx.can_say(function, &arguments) {
+            continue;
+        }
         let error = call(function, &arguments).await.expect_err(says);
         assert!(error.contains(says), "{function}: {error}");
     }

@@ -97,9 +97,12 @@ pub(super) fn fill(template: &str, names: &Names) -> String {
 }
 
 /// What procedures say that Babelfish does not take, and what they say there. To act as the owner is for what its caller may not do with the tables it names; Babelfish asks for no
-/// such right. A time with an offset can't be given there as a text, or as a time without one.
-const ELSEWHERE: [(&str, &str); 2] =
-    [("WITH EXECUTE AS OWNER", ""), ("DATETIMEOFFSET(6) = NULL", "DATETIME2(6) = NULL")];
+/// such right. A time with an offset can't be given there as a text, or as a time without one. Its texts are UTF-8 whatever their collation.
+const ELSEWHERE: [(&str, &str); 3] = [
+    ("WITH EXECUTE AS OWNER", ""),
+    ("DATETIMEOFFSET(6) = NULL", "DATETIME2(6) = NULL"),
+    (" COLLATE Latin1_General_100_BIN2_UTF8", ""),
+];
 
 /// What holds on Babelfish alone.
 pub(super) const ON_BABELFISH: &str = "SERVERPROPERTY(N'BabelfishVersion') IS NOT NULL";

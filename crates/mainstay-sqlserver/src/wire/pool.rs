@@ -36,13 +36,15 @@ async fn an_operation_that_is_given_up_takes_its_connection_along() {
 }
 
 #[tokio::test]
-async fn the_victim_of_a_deadlock_tries_again_and_other_errors_are_told() {
-    let server = Server::start(vec![Reply::Error(1205), Reply::Number(3), Reply::Error(547)]).await;
+async fn who_lost_to_a_concurrent_statement_tries_again_and_other_errors_are_told() {
+    let server =
+        Server::start(vec![Reply::Error(1205), Reply::Error(1222), Reply::Number(3), Reply::Error(547)])
+            .await;
     let pool = server.pool(1);
     assert_eq!(read(&pool.run("test", &step()).await.unwrap()), 3);
     let error = pool.run("test", &step()).await.unwrap_err();
     assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::InvalidArgument, false));
-    assert_eq!(server.opened(), 1, "an error of the server costs no connection");
+    assert_eq!(server.opened(), 1, "an error that has ended its transaction costs no connection");
     let stubborn = Server::start(vec![Reply::Error(1205); 9]).await;
     let error = stubborn.pool(1).run("test", &step()).await.unwrap_err();
     assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Conflict, true));
@@ -156,6 +158,40 @@ async fn a_statement_that_a_busy_server_did_not_begin_with_is_asked_again_on_ano
     // Whether this was done, nobody knows.
     let unclear = Server::start(vec![Reply::Error(40197), Reply::Number(6)]).await;
     assert_eq!(unclear.pool(1).run("test", &step()).await.unwrap_err().kind(), ErrorKind::Unavailable);
+}
+
+#[tokio::test]
+async fn a_connection_is_given_up_where_it_may_have_a_transaction_or_is_to_the_wrong_server() {
+    // A secondary; a procedure that is not there; an error by which the server ends the connection.
+    for (reply, kind) in [
+        (Reply::Error(3906), ErrorKind::ReadOnly),
+        (Reply::Error(208), ErrorKind::Schema),
+        (Reply::Told(823, 24, "no"), ErrorKind::Unavailable),
+        (Reply::End, ErrorKind::Unavailable),
+    ] {
+        let mut server = Server::start(vec![reply, Reply::Number(7)]).await;
+        let pool = server.pool(1);
+        assert_eq!(pool.run("test", &step()).await.unwrap_err().kind(), kind);
+        server.ended.wait_for(|ended| *ended == 1).await.unwrap();
+        assert_eq!(read(&pool.run("test", &step()).await.unwrap()), 7);
+        assert_eq!(server.opened(), 2);
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_answer_a_login_is_waited_for_only_so_long() {
+    let mut server = Server::start_with(vec![Welcome::Silence], vec![Reply::Number(8)], None).await;
+    let pool = server.pool(1);
+    let stuck = begun(&pool);
+    server.logins.recv().await.unwrap();
+    // From here on only the clock can go on.
+    tokio::time::pause();
+    let error = stuck.await.unwrap().unwrap_err();
+    tokio::time::resume();
+    assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Unavailable, true));
+    assert!(error.message().contains("did not answer within 20s"), "{error}");
+    server.ended.wait_for(|ended| *ended == 1).await.unwrap();
+    assert_eq!(read(&pool.run("test", &step()).await.unwrap()), 8);
 }
 
 #[tokio::test]

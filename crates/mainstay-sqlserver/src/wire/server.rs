@@ -25,6 +25,8 @@ pub(super) enum Welcome {
     Good,
     /// An error of the server.
     Error(u32),
+    /// An error with its text.
+    Told(u32, &'static str),
     /// Nothing, ever.
     Silence,
 }
@@ -36,10 +38,14 @@ pub(super) enum Reply {
     Number(i32),
     /// An error of the server.
     Error(u32),
+    /// An error with its class and its text.
+    Told(u32, u8, &'static str),
     /// Nothing, ever.
     Silence,
     /// The end of the connection, after the number.
     NumberAndEnd(i32),
+    /// The end of the connection, without a word.
+    End,
 }
 
 /// The server: how many connections it has had, how many of them have ended, and what it was sent.
@@ -236,9 +242,13 @@ fn number(number: i32) -> Vec<u8> {
     [column, vec![0xd1], number.to_le_bytes().to_vec(), done(0x10)].concat()
 }
 
-fn error(number: u32) -> Vec<u8> {
-    let text = wide("no");
-    let rest = [&number.to_le_bytes()[..], &[1, 13, 2, 0], &text, &[0, 0], &1_u32.to_le_bytes()].concat();
+/// The class of most errors.
+const CLASS: u8 = 13;
+
+fn error(number: u32, class: u8, text: &str) -> Vec<u8> {
+    let length = u16::try_from(text.encode_utf16().count()).unwrap().to_le_bytes();
+    let start = [&number.to_le_bytes()[..], &[1, class], &length].concat();
+    let rest = [&start[..], &wide(text), &[0, 0], &1_u32.to_le_bytes()].concat();
     [&[0xaa][..], &u16::try_from(rest.len()).unwrap().to_le_bytes(), &rest, &done(2)].concat()
 }
 
@@ -267,7 +277,8 @@ async fn converse(mut line: Line, script: Script) -> std::io::Result<()> {
                 let next = script.welcomes.lock().unwrap().next().unwrap_or(Welcome::Good);
                 match next {
                     Welcome::Good => line.answer(&welcome()).await?,
-                    Welcome::Error(number) => line.answer(&error(number)).await?,
+                    Welcome::Error(number) => line.answer(&error(number, CLASS, "no")).await?,
+                    Welcome::Told(number, text) => line.answer(&error(number, CLASS, text)).await?,
                     Welcome::Silence => {}
                 }
             }
@@ -281,12 +292,14 @@ async fn converse(mut line: Line, script: Script) -> std::io::Result<()> {
                 let next = script.replies.lock().unwrap().next().unwrap_or(Reply::Number(0));
                 match next {
                     Reply::Number(value) => line.answer(&number(value)).await?,
-                    Reply::Error(value) => line.answer(&error(value)).await?,
+                    Reply::Error(value) => line.answer(&error(value, CLASS, "no")).await?,
+                    Reply::Told(value, class, text) => line.answer(&error(value, class, text)).await?,
                     Reply::Silence => {}
                     Reply::NumberAndEnd(value) => {
                         line.answer(&number(value)).await?;
                         return Ok(());
                     }
+                    Reply::End => return Ok(()),
                 }
             }
         }
