@@ -198,11 +198,12 @@ impl fmt::Display for Database {
             // A path may be a URL whose scheme was forgotten.
             Self::SqliteFile(path) => write!(f, "sqlite:{}", redact(&path.display().to_string())),
             Self::SqliteMemory => f.write_str("sqlite::memory:"),
-            Self::SqlServer(text) if !text.contains("://") => {
-                f.write_str(&SqlServer::location(text).unwrap_or_else(|_| "a SQL Server".to_owned()))
-            }
-            Self::Postgres(url) | Self::SqlServer(url) => {
-                let scheme = if matches!(self, Self::Postgres(_)) { "postgres" } else { "mssql" };
+            // Only what reads both of its forms knows which part is which; and a password may have got into any of them.
+            Self::SqlServer(text) => match SqlServer::location(text) {
+                Ok(location) => f.write_str(&redact(&location)),
+                Err(_) => f.write_str("a SQL Server"),
+            },
+            Self::Postgres(url) => {
                 let rest = url.split_once("://").map_or("", |(_, rest)| rest);
                 let (credentials, address) = match rest.rsplit_once('@') {
                     Some((credentials, address)) => (credentials, address),
@@ -211,7 +212,7 @@ impl fmt::Display for Database {
                 let user = credentials.split([':', '/', '?']).next().unwrap_or_default();
                 let address = address.split('?').next().unwrap_or_default();
                 let at = if user.is_empty() { "" } else { "@" };
-                write!(f, "{scheme}://{user}{at}{address}")
+                write!(f, "postgres://{user}{at}{address}")
             }
         }
     }
@@ -289,7 +290,13 @@ mod tests {
             ("postgresql://h/d?password=s3cret", "postgres://h/d"),
             ("sqlserver://u:s3cret@h:1/d?encrypt=strict", "mssql://u@h:1/d"),
             ("Server=h,1;Database=d;User Id=u;Password='s3;cret'", "mssql://u@h:1/d"),
+            ("Server=h;User Id=u;Password=a://s3cret", "mssql://u@h:1433/master"),
+            ("mssql://u:s3://cret@h/d", "mssql://u@h:1433/d"),
+            ("Server=u:s3cret@h;User Id=u;Password=p", "mssql://u@u:***@h:1433/master"),
             ("Server=h;Nonsense=s3cret", "a SQL Server"),
+            ("Server=h;Nonsense=a://s3cret", "a SQL Server"),
+            ("mssql://u:s3@cret@h/d", "a SQL Server"),
+            ("mssql://h/d?password=s3cret", "a SQL Server"),
             ("sqlite:u:s3cret@h/x.db", "sqlite:u:***@h/x.db"),
         ] {
             assert_eq!(Database::parse(url).unwrap().to_string(), shown);

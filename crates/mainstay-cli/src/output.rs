@@ -10,7 +10,7 @@ use comfy_table::presets::NOTHING;
 use comfy_table::{Attribute, Cell, CellAlignment, Color, ContentArrangement, Table, TableComponent};
 use serde::Serialize;
 
-use crate::redact::redact;
+use crate::redact::redact_quoting;
 
 /// Where something is said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -116,11 +116,16 @@ pub(crate) fn note(text: impl std::fmt::Display) {
 
 /// Tells what is wrong: a block whose first word is `error:`. No password gets out that slipped into it.
 pub(crate) fn error(text: &str) {
-    let text = redact(text);
+    let text = without_secrets(text);
     note(match text.strip_prefix("error:") {
         Some(rest) if Stream::Err.is_styled() => format!("\x1b[1;31merror:\x1b[0m{rest}"),
         _ => text,
     });
+}
+
+/// Tells that something was not done, on a line of stderr. What was named may be something else that was put in its place.
+pub(crate) fn refusal(text: &str) {
+    note(without_secrets(text));
 }
 
 /// Prints help on stdout, or what is wrong with the arguments on stderr. Not by clap itself, which would quote a misplaced URL in full.
@@ -128,7 +133,12 @@ pub(crate) fn usage(error: &clap::Error) {
     let stream = if error.use_stderr() { Stream::Err } else { Stream::Out };
     let text = error.render();
     let text = if stream.is_styled() { text.ansi().to_string() } else { text.to_string() };
-    let _closed = stream.write(&redact(&text));
+    let _closed = stream.write(&without_secrets(&text));
+}
+
+/// What is wrong is mostly one of the arguments, quoted.
+fn without_secrets(text: &str) -> String {
+    redact_quoting(text, std::env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned()))
 }
 
 /// A table with a header.

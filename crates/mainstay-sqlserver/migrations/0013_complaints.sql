@@ -4,6 +4,8 @@ BEGIN
     IF @Text IS NULL RETURN N', got null';
     DECLARE @Place INT = LEN(@Text + N'.') - 1;
     DECLARE @Length INT = @Place;
+    -- Of what is that long, nobody wants to know it to the character.
+    IF @Length > 10000 RETURN N', got ' + CAST(@Length AS NVARCHAR(20));
     WHILE @Place > 0
     BEGIN
         IF UNICODE(SUBSTRING(@Text, @Place, 1)) BETWEEN 55296 AND 56319 SET @Length = @Length - 1;

@@ -59,7 +59,7 @@ BEGIN
     IF @ExpectedVersion IS NOT NULL AND @ExpectedVersion <> COALESCE((
         SELECT j."Version" FROM "{{schema}}"."{{jobs}}" j WHERE j."Name" = @Name AND (@ExpectedCreatedAt IS NULL OR j."CreatedAt" = @ExpectedCreatedAt)), CASE WHEN @Found = 1 THEN -1 ELSE 0 END)
     BEGIN
-        SET @Complaint = N'jobs_create_or_update: the job "' + LEFT(@Name, 100) + N'" is not as it was expected: '
+        SET @Complaint = N'jobs_create_or_update: the job "' + REPLACE(LEFT(@Name, 100), N'%', N'%%') + N'" is not as it was expected: '
             + CASE WHEN @ExpectedVersion = 0 THEN N'no such job' ELSE N'version ' + CAST(@ExpectedVersion AS NVARCHAR(20)) END + N' was expected, and '
             + COALESCE((SELECT N'it is of version ' + CAST(j."Version" AS NVARCHAR(20)) FROM "{{schema}}"."{{jobs}}" j WHERE j."Name" = @Name), N'there is no such job')
             + N'; read it again and decide anew';
@@ -204,7 +204,7 @@ ALTER PROCEDURE "{{schema}}"."{{jobs}}_Unknown"
 AS
 BEGIN
     SET NOCOUNT ON;
-    DECLARE @Complaint NVARCHAR(1000) = N'jobs_' + @Caller + N': there is no job ' + COALESCE(N'"' + @Name + N'"', N'null');
+    DECLARE @Complaint NVARCHAR(1000) = N'jobs_' + @Caller + N': there is no job ' + COALESCE(N'"' + REPLACE(@Name, N'%', N'%%') + N'"', N'null');
     THROW 50002, @Complaint, 1;
 END
 GO

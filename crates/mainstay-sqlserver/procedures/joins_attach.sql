@@ -79,10 +79,10 @@ BEGIN
         IF @Fresh = 0
         BEGIN
             SET @Steps = (
-                SELECT h."Id" AS id, h."Status" AS outcome FROM "{{schema}}"."{{outbox}}_history" h
-                 WHERE h."Id" IN (SELECT p.item FROM OPENJSON(@Pairs) WITH (joined UNIQUEIDENTIFIER '$.joined', item UNIQUEIDENTIFIER '$.item') p WHERE p.joined = @Id)
-                   AND NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{outbox}}" o WHERE o."Id" = h."Id")
-                   AND NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{outbox}}_history" l WHERE l."Id" = h."Id" AND l."Seq" > h."Seq") FOR JSON PATH);
+                SELECT h."Id" AS id, h."Status" AS outcome FROM @Items i JOIN "{{schema}}"."{{outbox}}_history" h WITH (FORCESEEK) ON h."Id" = i."Id"
+                 WHERE EXISTS (SELECT 1 FROM OPENJSON(@Pairs) WITH (joined UNIQUEIDENTIFIER '$.joined', item UNIQUEIDENTIFIER '$.item') p WHERE p.joined = @Id AND p.item = i."Id")
+                   AND NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{outbox}}" o WITH (FORCESEEK) WHERE o."Id" = h."Id")
+                   AND NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{outbox}}_history" l WITH (FORCESEEK) WHERE l."Id" = h."Id" AND l."Seq" > h."Seq") FOR JSON PATH);
             IF @Steps IS NOT NULL
                 EXEC "{{schema}}"."{{joins}}_Ended" @Steps, @Id, @TellJoins;
         END
@@ -117,7 +117,7 @@ BEGIN
         UPDATE "{{schema}}"."{{outbox}}" WITH (ROWLOCK) SET "Status" = "Status" WHERE "Id" IN (SELECT a."Id" FROM @Asked a) OPTION (LOOP JOIN);
         UPDATE "{{schema}}"."{{joins}}" SET "UpdatedAt" = "UpdatedAt" WHERE "Id" = @JoinId;
     END
-    INSERT INTO @Known ("Id") SELECT m."WorkItemId" FROM "{{schema}}"."{{joins}}_member" m JOIN @Asked a ON a."Id" = m."WorkItemId" WHERE m."JoinId" = @JoinId;
+    INSERT INTO @Known ("Id") SELECT m."WorkItemId" FROM @Asked a JOIN "{{schema}}"."{{joins}}_member" m WITH (FORCESEEK) ON m."WorkItemId" = a."Id" AND m."JoinId" = @JoinId;
     EXEC @Count = "{{schema}}"."{{joins}}_AttachPairs" @Pairs, 0, @TellJoins;
     DELETE FROM @Asked WHERE "Id" IN (SELECT k."Id" FROM @Known k);
     IF @Actor IS NOT NULL AND @Count > 0

@@ -71,7 +71,7 @@ BEGIN
         SET @Count = (SELECT COUNT(*) FROM @Waiting);
         SET @Items = (
             SELECT TOP (20) LOWER(CAST(o."Id" AS NVARCHAR(36))) AS "id", o."Topic" AS "topic", N'ready' AS "before.status", N'failed' AS "after.status", N'cancelled' AS "after.reason"
-              FROM "{{schema}}"."{{outbox}}" o JOIN @Waiting w ON w."Id" = o."Id" ORDER BY o."Seq" FOR JSON PATH);
+              FROM @Waiting w JOIN "{{schema}}"."{{outbox}}" o WITH (FORCESEEK) ON o."Id" = w."Id" ORDER BY o."Seq" FOR JSON PATH);
         -- Other joins count them as failed by this; the cancelled one counts nothing any more.
         INSERT INTO @Endings ("Seq", "Status", "Reason", "Error", "Appends", "KeepPayload", "Back")
         SELECT w."Seq", 3, N'cancelled', N'cancelled', 0, 1, 0 FROM @Waiting w;

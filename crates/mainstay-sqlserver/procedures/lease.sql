@@ -41,7 +41,7 @@ BEGIN
        SET "Owner" = @Owner, "Context" = @Context, "Epoch" = "Epoch" + 1, "FencingToken" = "FencingToken" + 1, "AcquiredAt" = @Now, "RenewedAt" = @Now, "ExpiresAt" = @Until
      WHERE "Name" = @Name AND ("Owner" IS NULL OR "ExpiresAt" <= @Now OR (@Reentrant = 1 AND "Owner" = @Owner));
     SET @Given = @@ROWCOUNT;
-    IF @Given = 0 AND NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{lease}}" l WHERE l."Name" = @Name)
+    IF @Given = 0 AND NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{lease}}" l WITH (FORCESEEK) WHERE l."Name" = @Name)
     BEGIN
         -- Nobody else can be making it: they would need the lock.
         INSERT INTO "{{schema}}"."{{lease}}" ("Name", "Owner", "Context", "Epoch", "FencingToken", "AcquiredAt", "RenewedAt", "ExpiresAt")
@@ -74,6 +74,7 @@ BEGIN
     END
     DECLARE @Own BIT = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
     DECLARE @Given INT;
+    DECLARE @Key NVARCHAR(510) = @Name;
     SET @Context = NULLIF(@Context, N'');
     IF @Own = 1 BEGIN TRANSACTION;
     EXEC @Given = "{{schema}}"."{{lease}}_Take" @Name, @Owner, @DurationSeconds, @Context, @Reentrant, 250;
@@ -81,7 +82,7 @@ BEGIN
     -- Nothing is known of a row that somebody is just making.
     SELECT @Given AS acquired, l."Owner" AS owner, COALESCE(l."Epoch", 0) AS epoch, COALESCE(l."FencingToken", 0) AS fencing_token,
            COALESCE(l."ExpiresAt", n."Now") AS expires_at, l."Context" AS context, CASE WHEN @Given = 1 THEN l."AcquiredAt" ELSE n."Now" END AS now
-      FROM (SELECT SYSUTCDATETIME() AS "Now") n LEFT JOIN "{{schema}}"."{{lease}}" l ON l."Name" = @Name;
+      FROM (SELECT SYSUTCDATETIME() AS "Now") n LEFT JOIN "{{schema}}"."{{lease}}" l WITH (FORCESEEK) ON l."Name" = @Key;
 END
 GO
 ALTER PROCEDURE "{{schema}}"."{{lease}}_AcquireMany"
@@ -121,7 +122,7 @@ BEGIN
     END
     IF @Own = 1 COMMIT;
     SELECT l."Name" AS name, l."Epoch" AS epoch, l."FencingToken" AS fencing_token, l."ExpiresAt" AS expires_at, l."AcquiredAt" AS now
-      FROM "{{schema}}"."{{lease}}" l JOIN @Asked a ON a."Name" = l."Name" WHERE a."Given" = 1 AND l."Owner" = @Owner;
+      FROM @Asked a JOIN "{{schema}}"."{{lease}}" l WITH (FORCESEEK) ON l."Name" = a."Name" WHERE a."Given" = 1 AND l."Owner" = @Owner;
 END
 GO
 ALTER PROCEDURE "{{schema}}"."{{lease}}_RenewMany"
@@ -231,7 +232,7 @@ BEGIN
         THROW 50008, N'lease_guard: the transaction is of another database than the lease', 1;
     DECLARE @Got INT;
     EXEC @Got = "{{schema}}"."{{lease}}_Lock" @Name, N'Shared', 30000;
-    DECLARE @Until DATETIME2(6) = (SELECT l."ExpiresAt" FROM "{{schema}}"."{{lease}}" l WHERE l."Name" = @Name AND l."Owner" = @Owner AND l."Epoch" = @Epoch);
+    DECLARE @Until DATETIME2(6) = (SELECT l."ExpiresAt" FROM "{{schema}}"."{{lease}}" l WITH (FORCESEEK) WHERE l."Name" = @Name AND l."Owner" = @Owner AND l."Epoch" = @Epoch);
     -- An error and not an answer: it ends the transaction, whoever forgets to look.
     IF @Got = 0 OR @Until IS NULL OR @Until <= SYSUTCDATETIME()
         THROW 50003, N'lease_guard: the lease is lost: its epoch no longer holds it', 1;

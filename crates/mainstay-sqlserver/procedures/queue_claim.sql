@@ -132,11 +132,11 @@ BEGIN
                 SET @Walked = @Walked + @Found;
 
                 -- Only now are they locked, each by its number: on the way here others were read, paused ones and those of other topics, whose locks would be
-                -- kept to the end. What somebody else has meanwhile is passed over.
+                -- kept to the end. What somebody else has meanwhile is passed over, and what was given back, put off or renewed meanwhile is no longer due.
                 DELETE FROM @Locked;
                 INSERT INTO @Locked ("Seq")
                 SELECT o."Seq" FROM @Pick p JOIN "{{schema}}"."{{queue}}" o WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) ON o."Seq" = p."Seq"
-                 WHERE p."Checked" = 0 AND (o."Status" = 0 OR (o."Status" = 1 AND o."LockedUntil" <= @Now)) OPTION (LOOP JOIN);
+                 WHERE p."Checked" = 0 AND ((o."Status" = 0 AND o."DueAt" <= @Now) OR (o."Status" = 1 AND o."LockedUntil" <= @Now)) OPTION (LOOP JOIN);
                 UPDATE @Pick SET "Over" = 9 WHERE "Checked" = 0 AND "Seq" NOT IN (SELECT l."Seq" FROM @Locked l);
 
                 -- The keys, one by one, and then once more whether it is the item's turn.
@@ -172,7 +172,7 @@ BEGIN
             DELETE FROM @Ended;
             UPDATE "{{schema}}"."{{queue}}" WITH (READCOMMITTEDLOCK, READPAST, ROWLOCK) SET "Status" = 1, "OwnerToken" = @OwnerToken, "LockedUntil" = @Now
             OUTPUT inserted."Seq" INTO @Ended
-             WHERE "Seq" IN (SELECT p."Seq" FROM @Pick p WHERE p."Over" IN (1, 2)) AND ("Status" = 0 OR ("Status" = 1 AND "LockedUntil" <= @Now)) OPTION (LOOP JOIN);
+             WHERE "Seq" IN (SELECT p."Seq" FROM @Pick p WHERE p."Over" IN (1, 2)) AND (("Status" = 0 AND "DueAt" <= @Now) OR ("Status" = 1 AND "LockedUntil" <= @Now)) OPTION (LOOP JOIN);
             DELETE FROM @Endings;
             INSERT INTO @Endings ("Seq", "Status", "Reason", "Error", "Appends", "KeepPayload", "Back")
             SELECT p."Seq", 3, CASE p."Over" WHEN 1 THEN N'expired' ELSE N'delivery-limit' END,
@@ -199,7 +199,7 @@ BEGIN
         UPDATE "{{schema}}"."{{queue}}" WITH (READCOMMITTEDLOCK, READPAST, ROWLOCK)
            SET "Status" = 1, "OwnerToken" = @OwnerToken, "Generation" = "Generation" + 1, "Attempts" = "Attempts" + 1, "LockedUntil" = @Until
         OUTPUT inserted."Seq" INTO @Hit
-         WHERE "Seq" IN (SELECT p."Seq" FROM @Pick p WHERE p."Over" = 0) AND ("Status" = 0 OR ("Status" = 1 AND "LockedUntil" <= @Now)) OPTION (LOOP JOIN);
+         WHERE "Seq" IN (SELECT p."Seq" FROM @Pick p WHERE p."Over" = 0) AND (("Status" = 0 AND "DueAt" <= @Now) OR ("Status" = 1 AND "LockedUntil" <= @Now)) OPTION (LOOP JOIN);
         SET @Found = @@ROWCOUNT;
         -- Where an engine has let somebody else take all of them meanwhile, there may be others.
         IF @Found > 0 OR @Rounds >= 20 BREAK;
@@ -218,7 +218,7 @@ BEGIN
                h."CorrelationId" AS correlation_id, h."CreatedAt" AS created_at, h."DueAt" AS due_at, h."ExpiresAt" AS expires_at, h."LastError" AS last_error,
                h."Priority" AS priority, h."OrderingKey" AS ordering_key, h."Headers" AS headers, CAST(NULL AS DATETIME2(6)) AS locked_until,
                N'' AS payload, CAST(NULL AS DATETIME2(6)) AS claimed_at
-          FROM @Over v CROSS APPLY (SELECT TOP (1) x.* FROM "{{schema}}"."{{queue}}_history" x WHERE x."Id" = v."Id" ORDER BY x."Seq" DESC) h;
+          FROM @Over v CROSS APPLY (SELECT TOP (1) x.* FROM "{{schema}}"."{{queue}}_history" x WITH (FORCESEEK) WHERE x."Id" = v."Id" ORDER BY x."Seq" DESC) h;
     IF @Own = 1 COMMIT;
 END
 GO

@@ -42,12 +42,13 @@ BEGIN
     SET @Id = COALESCE(@Id, "{{schema}}"."{{outbox}}_uuid7"(SYSUTCDATETIME(), NEWID()));
     SET @MessageId = COALESCE(@MessageId, "{{schema}}"."{{outbox}}_uuid7"(SYSUTCDATETIME(), NEWID()));
     IF @Own = 1 BEGIN TRANSACTION;
-    DECLARE @Known UNIQUEIDENTIFIER, @KnownMessage UNIQUEIDENTIFIER;
+    -- Of the column's own length, so that it is looked up as what it is.
+    DECLARE @Known UNIQUEIDENTIFIER, @KnownMessage UNIQUEIDENTIFIER, @Once NVARCHAR(510) = @IdempotencyKey;
     IF @IdempotencyKey IS NOT NULL
     BEGIN
         EXEC "{{schema}}"."{{queue}}_OnceLock" @IdempotencyKey;
         SELECT @Known = i."Id", @KnownMessage = i."MessageId" FROM "{{schema}}"."{{queue}}_idempotency" i WITH (UPDLOCK, ROWLOCK, FORCESEEK)
-         WHERE i."IdempotencyKey" = @IdempotencyKey;
+         WHERE i."IdempotencyKey" = @Once;
     END
     IF @Known IS NOT NULL
     BEGIN

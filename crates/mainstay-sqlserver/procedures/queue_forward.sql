@@ -28,13 +28,13 @@ BEGIN
               FROM (VALUES (9), (8), (7), (6), (5), (4), (3), (2), (1), (0), (-1), (-2), (-3), (-4), (-5), (-6), (-7), (-8), (-9)) v(p)
              CROSS APPLY (
                    SELECT TOP (@BatchSize) o."Seq", o."DueAt" FROM "{{schema}}"."{{queue}}" o WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
-                    WHERE o."Status" = 0 AND o."Priority" = v.p AND o."DueAt" <= @Now ORDER BY o."DueAt", o."Seq") r
+                    WHERE o."Status" = 0 AND o."Priority" = CAST(v.p AS SMALLINT) AND o."DueAt" <= @Now ORDER BY o."DueAt", o."Seq") r
             UNION ALL
             SELECT r."Seq", r."DueAt"
               FROM (VALUES (9), (8), (7), (6), (5), (4), (3), (2), (1), (0), (-1), (-2), (-3), (-4), (-5), (-6), (-7), (-8), (-9)) v(p)
              CROSS APPLY (
                    SELECT TOP (@BatchSize) o."Seq", o."DueAt" FROM "{{schema}}"."{{queue}}" o WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
-                    WHERE o."Status" = 1 AND o."Priority" = v.p AND o."LockedUntil" <= @Now ORDER BY o."LockedUntil", o."Seq") r) x
+                    WHERE o."Status" = 1 AND o."Priority" = CAST(v.p AS SMALLINT) AND o."LockedUntil" <= @Now ORDER BY o."LockedUntil", o."Seq") r) x
      ORDER BY x."DueAt", x."Seq";
     UPDATE "{{schema}}"."{{queue}}" WITH (READCOMMITTEDLOCK, READPAST, ROWLOCK) SET "Status" = 1, "OwnerToken" = @OwnerToken, "Generation" = "Generation" + 1, "Attempts" = "Attempts" + 1, "LockedUntil" = @Now
     OUTPUT inserted."Seq", inserted."Id", inserted."MessageId", inserted."DueAt", inserted."ExpiresAt" INTO @Hit

@@ -25,7 +25,7 @@ BEGIN
       FROM @Endings e
       JOIN "{{schema}}"."{{queue}}" o WITH (FORCESEEK) ON o."Seq" = e."Seq"
      WHERE e."Status" = 3 AND e."Reason" <> N'cancelled' AND o."HoldOnFailure" = 1 AND o."OrderingKey" IS NOT NULL
-       AND NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}_hold" h WHERE h."OrderingKey" = o."OrderingKey");
+       AND NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}_hold" h WITH (FORCESEEK) WHERE h."OrderingKey" = o."OrderingKey");
     {{retired}}
     DELETE FROM "{{schema}}"."{{queue}}" WITH (ROWLOCK) WHERE "Seq" IN (SELECT e."Seq" FROM @Endings e) OPTION (LOOP JOIN);
 END

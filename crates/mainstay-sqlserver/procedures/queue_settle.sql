@@ -169,13 +169,14 @@ BEGIN
     OUTPUT inserted."Id" INTO @Held
      WHERE "Id" IN (SELECT i."Id" FROM @Ids i) AND "OwnerToken" = @OwnerToken AND "Status" = 1 AND ("OrderingKey" IS NULL OR "LockedUntil" > @Now)
        AND EXISTS (SELECT 1 FROM @Asked a WHERE a."Id" = "{{schema}}"."{{queue}}"."Id" AND (a."Generation" IS NULL OR a."Generation" = "{{schema}}"."{{queue}}"."Generation")) OPTION (LOOP JOIN);
-    -- Held as well is what is there, or was until somebody who has not committed yet, and is seen by nobody who passes locked rows.
+    -- Held as well is what is there, or was until somebody who has not committed yet, and is seen by nobody who passes locked rows. The status has the row itself looked at, which is
+    -- what others lock: the index of ids alone would be free.
     SELECT h."Id" AS id FROM @Held h
     UNION
     SELECT a."Id" FROM @Asked a
      WHERE (EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}" o WITH (NOLOCK) WHERE o."Id" = a."Id")
             OR EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}_history" o WITH (NOLOCK) WHERE o."Id" = a."Id"))
-       AND NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}" o WITH (UPDLOCK, READPAST, ROWLOCK) WHERE o."Id" = a."Id")
+       AND NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}" o WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE o."Id" = a."Id" AND o."Status" < 9)
        AND NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}_history" o WITH (READCOMMITTEDLOCK, READPAST) WHERE o."Id" = a."Id");
 END
 GO

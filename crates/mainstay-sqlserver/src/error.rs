@@ -98,6 +98,11 @@ fn classify(number: u32, class: u8, message: &str) -> (ErrorKind, &'static str) 
         ),
         18452 | 18456 => (ErrorKind::Denied, "check user and password in the connection string"),
         911 => (ErrorKind::Config, "create the database, or correct the connection string"),
+        // A plan that must not read everything needs its index, and a filtered index needs the session's settings.
+        1934 | 8622 => (
+            ErrorKind::Schema,
+            "an index is missing or disabled, or the session has settings that keep the server from using it (QUOTED_IDENTIFIER and the ANSI settings must be on)",
+        ),
         3906 => (ErrorKind::ReadOnly, "connect to the primary"),
         1101 | 1105 | 9002 | 40544 => (ErrorKind::Full, "make room in the database"),
         // What Azure says of a database that is not there for the moment; elsewhere it may well be wrong for good.

@@ -73,7 +73,7 @@ const CREATE_LEDGER: &str = "CREATE TABLE \"{{schema}}\".\"mainstay_migration\" 
 const SETTINGS: &str = "SET QUOTED_IDENTIFIER ON; SET ANSI_NULLS ON; SET ANSI_PADDING ON; SET ANSI_WARNINGS ON; SET ARITHABORT ON; SET CONCAT_NULL_YIELDS_NULL ON;";
 
 /// Refuses a database that is kept as an older server's: it has no `OPENJSON` and no `STRING_SPLIT`, and says of them that they are not there.
-const LEVEL: &str = "IF SERVERPROPERTY(N'BabelfishVersion') IS NULL AND (SELECT d.compatibility_level FROM sys.databases d WHERE d.database_id = DB_ID()) < 130
+const LEVEL: &str = "IF SERVERPROPERTY(N'BabelfishVersion') IS NULL AND (SELECT d.compatibility_level FROM sys.databases d WHERE d.name = DB_NAME()) < 130
     THROW 50001, N'the compatibility level of the database must be 130 or more: ALTER DATABASE CURRENT SET COMPATIBILITY_LEVEL = 150', 1;";
 
 /// Keeps deployments apart, until the transaction ends.

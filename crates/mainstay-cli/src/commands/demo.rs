@@ -83,8 +83,11 @@ pub(crate) async fn run(arguments: DemoArgs, settings: &Settings) -> anyhow::Res
         open_for: arguments.open_for.or(if on_terminal { None } else { Some(UNATTENDED) }),
         rate: f64::from(arguments.rate),
         workers: arguments.workers as usize,
-        // SQLite has one writer at a time; more customers would only queue for the lock.
-        queues: if matches!(database, Database::Postgres(_)) { 8 } else { 1 },
+        queues: match database {
+            Database::Postgres(_) | Database::SqlServer(_) => 8,
+            // SQLite has one writer at a time; more customers would only queue for the lock.
+            Database::SqliteFile(_) | Database::SqliteMemory => 1,
+        },
         branches: folder.path().to_owned(),
         location,
         schema: names.schema().to_owned(),

@@ -198,7 +198,7 @@ async fn release(arguments: ReleaseArgs, leases: &Leases, settings: &Settings) -
             Some(owner) => {
                 output::line(format_args!("{} released: {} held it", harmless(name), harmless(owner)))?;
             }
-            None => output::note(&refused),
+            None => output::refusal(&refused),
         }
     }
     if owner.is_some() { Ok(ExitCode::SUCCESS) } else { Err(Told(refused).into()) }

@@ -44,7 +44,7 @@ pub(crate) async fn tell<I: Eq + Hash + Display + Serialize>(
         for Verdict { id, why, .. } in &verdicts {
             match why {
                 None => output::line(harmless(&format!("{id} {verb}")))?,
-                Some(why) => output::note(harmless(&format!("{id} not {verb}: {why}"))),
+                Some(why) => output::refusal(&harmless(&format!("{id} not {verb}: {why}"))),
             }
         }
     }

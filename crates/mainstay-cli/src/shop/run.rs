@@ -26,7 +26,7 @@ use crate::failure::{self, Failure};
 use crate::meter::Meter;
 use crate::signals::Signals;
 
-/// How long what was ordered may take to come to its end once no more is ordered.
+/// How long nothing may come to its end once no more is ordered; and how long a database may be away by then.
 const DRAIN: Duration = Duration::from_secs(30);
 
 /// How often the view changes.
@@ -87,8 +87,9 @@ pub(crate) async fn run<S: Shop>(
         closing,
     );
     let customers = tokio::spawn(customers);
+    let stats = OutboxStats::default();
     let mut watched =
-        Watched { outbox: &outbox, meter: &meter, orders: &orders, complete: &complete, opened };
+        Watched { outbox: &outbox, meter: &meter, orders: &orders, complete: &complete, opened, stats };
 
     let closing_time = plan.open_for.map(|duration| opened + duration);
     let asked = tokio::select! {
@@ -107,7 +108,7 @@ pub(crate) async fn run<S: Shop>(
             Ok(inventory::stop(&mainstay, run).await?)
         })
         .await?;
-        drain(&*shop, &mainstay, &branches, run).await
+        drain(&*shop, &mainstay, &branches, &meter, run).await
     };
     let books = tokio::select! {
         books = finish => books,
@@ -164,15 +165,24 @@ fn without_books(error: &anyhow::Error, plan: &Plan, run: Uuid) -> anyhow::Error
         .into()
 }
 
-/// Waits until everything of the run is settled, for a bounded time, and reads the books.
+/// Waits until everything of the run is settled, as long as it goes on, and reads the books. What was ordered is finite, so there is an end
+/// however slow the database is; and something that hangs is not waited for.
 async fn drain<S: Shop>(
     shop: &S,
     mainstay: &Mainstay,
     branches: &Branches,
+    meter: &Meter,
     run: Uuid,
 ) -> anyhow::Result<Books> {
-    let deadline = Instant::now() + DRAIN;
+    let count = || {
+        let reading = meter.read();
+        reading.done + reading.failed
+    };
+    let (mut ended, mut deadline) = (count(), Instant::now() + DRAIN);
     loop {
+        if ended != count() {
+            (ended, deadline) = (count(), Instant::now() + DRAIN);
+        }
         let late = Instant::now() >= deadline;
         // The quick look may miss what moves between its two halves; the books, read in full, do not.
         let look = async {
@@ -207,6 +217,8 @@ struct Watched<'a> {
     orders: &'a Orders,
     complete: &'a Complete,
     opened: Instant,
+    /// As they were last counted.
+    stats: OutboxStats,
 }
 
 impl Watched<'_> {
@@ -214,15 +226,26 @@ impl Watched<'_> {
     async fn show(&mut self, view: &mut View, phase: Phase) {
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
-        let mut stats = OutboxStats::default();
+        // A database that takes its time must not freeze the view, and is not asked again before it has answered: the last counts stand.
+        let mut asked = Box::pin(self.outbox.stats());
+        let mut answered = false;
         loop {
-            ticks.tick().await;
-            // A database that does not answer must not freeze the view: the last counts stand.
-            if let Ok(Ok(fresh)) = tokio::time::timeout(TICK * 4, self.outbox.stats()).await {
-                stats = fresh;
+            tokio::select! {
+                counted = &mut asked, if !answered => {
+                    if let Ok(stats) = counted {
+                        self.stats = stats;
+                    }
+                    answered = true;
+                    continue;
+                }
+                _ = ticks.tick() => {}
+            }
+            if answered {
+                asked.set(self.outbox.stats());
+                answered = false;
             }
             let counted = (self.orders, self.complete.times());
-            view.show(phase, self.opened.elapsed(), counted, self.meter, &stats);
+            view.show(phase, self.opened.elapsed(), counted, self.meter, &self.stats);
         }
     }
 }

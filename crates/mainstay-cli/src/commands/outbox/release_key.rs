@@ -47,7 +47,7 @@ pub(super) async fn run(
     } else if released {
         output::line(format_args!("{} released", harmless(key)))?;
     } else {
-        output::note(harmless(&refused));
+        output::refusal(&harmless(&refused));
     }
     if released { Ok(ExitCode::SUCCESS) } else { Err(Told(refused).into()) }
 }
