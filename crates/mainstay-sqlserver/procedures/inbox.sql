@@ -83,6 +83,10 @@ BEGIN
     SET XACT_ABORT ON;
     DECLARE @Hit TABLE ("Seq" BIGINT NOT NULL PRIMARY KEY, "Id" UNIQUEIDENTIFIER NOT NULL);
     DECLARE @Endings "{{schema}}"."{{inbox}}_ending";
+    -- Most callers have it already; a reap has not.
+    DECLARE @Lane NVARCHAR(510) = (SELECT q."OrderingKey" FROM "{{schema}}"."{{inbox}}" q WITH (NOLOCK) WHERE q."Id" = @Id);
+    IF @Lane IS NOT NULL
+        EXEC "{{schema}}"."{{inbox}}_Lock" @Lane, 1;
     UPDATE "{{schema}}"."{{inbox}}" SET "Status" = 0 OUTPUT inserted."Seq", inserted."Id" INTO @Hit WHERE "Status" = 0 AND "Id" = @Id;
     INSERT INTO @Endings ("Seq", "Status", "Reason", "Error", "Appends", "KeepPayload", "Back")
     SELECT h."Seq", e."State", CASE e."State" WHEN 3 THEN N'handler' END, e."LastError", 0, 1, 0

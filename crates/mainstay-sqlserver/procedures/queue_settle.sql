@@ -201,12 +201,16 @@ BEGIN
     DECLARE @Own BIT = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
     DECLARE @Now DATETIME2(6) = SYSUTCDATETIME(), @Reaped INT;
     DECLARE @Pick TABLE ("Seq" BIGINT NOT NULL PRIMARY KEY);
+    DECLARE @Back TABLE ("Id" UNIQUEIDENTIFIER NOT NULL);
+    DECLARE @Hit TABLE ("Seq" BIGINT NOT NULL PRIMARY KEY, "Id" UNIQUEIDENTIFIER NOT NULL, "Generation" BIGINT NOT NULL);
     IF @Own = 1 BEGIN TRANSACTION;
     INSERT INTO @Pick ("Seq")
     SELECT TOP (@MaxRows) o."Seq" FROM "{{schema}}"."{{queue}}" o WITH (UPDLOCK, READPAST, ROWLOCK) WHERE o."Status" = 1 AND o."LockedUntil" <= @Now;
     UPDATE "{{schema}}"."{{queue}}" WITH (READCOMMITTEDLOCK, READPAST, ROWLOCK) SET "Status" = 0, "OwnerToken" = NULL, "LockedUntil" = NULL
+    OUTPUT inserted."Id" INTO @Back
      WHERE "Seq" IN (SELECT p."Seq" FROM @Pick p) AND "Status" = 1 AND "LockedUntil" <= @Now OPTION (LOOP JOIN);
     SET @Reaped = @@ROWCOUNT;
+    {{returned}}
     IF @Own = 1 COMMIT;
     SELECT @Reaped AS reaped;
 END
