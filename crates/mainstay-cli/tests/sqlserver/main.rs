@@ -11,6 +11,7 @@
 )]
 
 mod fleet;
+mod guide;
 mod harness;
 mod holding;
 mod own_database;
@@ -36,6 +37,7 @@ const CASES: &[&[Case]] = &[
     fleet::CASES,
     serve::CASES,
     schema::CASES,
+    guide::CASES,
     queues::CASES,
     timetables::CASES,
     steps::CASES,
