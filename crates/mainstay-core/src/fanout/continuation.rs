@@ -1,7 +1,6 @@
 //! What follows a run when all its slices have ended.
 
 use crate::error::Result;
-use crate::id::{MessageId, WorkItemId};
 use crate::join::{NewJoin, PreparedJoin};
 use crate::outbox::{Limits, Message};
 
@@ -48,18 +47,13 @@ impl RunContinuation {
     pub(super) fn join(&self, key: &FanoutKey, slices: u32, limits: &Limits) -> Result<PreparedJoin> {
         let mut join = NewJoin::new(slices).grouping_key(key.message_topic());
         if let Some(message) = &self.then {
-            join = join.on_completed(anew(message));
+            join = join.on_completed(message.with_new_ids());
         }
         if let Some(message) = &self.or_else {
-            join = join.on_failed(anew(message));
+            join = join.on_failed(message.with_new_ids());
         }
         join.prepare(limits)
     }
-}
-
-/// The same message under ids that no run before has used.
-fn anew(message: &Message) -> Message {
-    message.clone().work_item_id(WorkItemId::new()).message_id(MessageId::new())
 }
 
 #[cfg(test)]

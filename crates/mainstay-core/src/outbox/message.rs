@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -93,6 +94,29 @@ pub enum OnFailure {
     Hold,
 }
 
+/// Whether the caller can use a message's id for another message as well: because the caller chose the id, or because the
+/// message was cloned and both copies have it.
+#[derive(Debug, Default)]
+struct OwnId(AtomicBool);
+
+impl OwnId {
+    fn chosen() -> Self {
+        Self(AtomicBool::new(true))
+    }
+
+    fn get(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Clone for OwnId {
+    /// Marks the original too: either copy can be enqueued first.
+    fn clone(&self) -> Self {
+        self.0.store(true, Ordering::Relaxed);
+        Self::chosen()
+    }
+}
+
 /// A message to be enqueued.
 ///
 /// ```
@@ -106,6 +130,7 @@ pub enum OnFailure {
 #[must_use = "a message does nothing until it is enqueued"]
 pub struct Message {
     pub(crate) work_item: WorkItemId,
+    own_id: OwnId,
     pub(crate) message: MessageId,
     pub(crate) topic: String,
     pub(crate) payload: String,
@@ -128,6 +153,7 @@ impl Message {
     pub fn new(topic: impl Into<String>, payload: impl Into<String>) -> Self {
         Self {
             work_item: WorkItemId::new(),
+            own_id: OwnId::default(),
             message: MessageId::new(),
             topic: topic.into(),
             payload: payload.into(),
@@ -228,7 +254,18 @@ impl Message {
     /// Uses this work item id instead of a new one.
     pub fn work_item_id(mut self, id: WorkItemId) -> Self {
         self.work_item = id;
+        self.own_id = OwnId::chosen();
         self
+    }
+
+    /// Returns a copy under ids that no other message has.
+    pub(crate) fn with_new_ids(&self) -> Self {
+        Self {
+            work_item: WorkItemId::new(),
+            own_id: OwnId::default(),
+            message: MessageId::new(),
+            ..self.clone()
+        }
     }
 
     /// Makes it a step of this join, in the same transaction: its end is counted there. It may be a step of several.
@@ -287,7 +324,8 @@ impl Message {
         }
         self.validate(operation, limits)?;
         self.headers.append(&mut self.reserved);
-        Ok(PreparedMessage(self))
+        let own_id = self.own_id.get();
+        Ok(PreparedMessage { message: self, own_id })
     }
 
     fn validate(&self, operation: &'static str, limits: &Limits) -> Result<()> {
@@ -357,64 +395,72 @@ impl fmt::Debug for Message {
 
 /// A message that keeps every rule. Providers take these, so none of them checks again.
 #[derive(Debug, Clone)]
-pub struct PreparedMessage(Message);
+pub struct PreparedMessage {
+    message: Message,
+    own_id: bool,
+}
 
 impl PreparedMessage {
     /// The row's id.
     pub fn work_item(&self) -> WorkItemId {
-        self.0.work_item
+        self.message.work_item
+    }
+    /// Whether another message can have been enqueued under the row's id: the caller chose the id, or cloned the message. All
+    /// other ids are new, so a provider need not look them up.
+    pub fn has_own_id(&self) -> bool {
+        self.own_id
     }
     /// The message's id.
     pub fn message(&self) -> MessageId {
-        self.0.message
+        self.message.message
     }
     /// The topic.
     pub fn topic(&self) -> &str {
-        &self.0.topic
+        &self.message.topic
     }
     /// The payload.
     pub fn payload(&self) -> &str {
-        &self.0.payload
+        &self.message.payload
     }
     /// The correlation id; never empty.
     pub fn correlation_id(&self) -> Option<&str> {
-        self.0.correlation_id.as_deref()
+        self.message.correlation_id.as_deref()
     }
     /// Not before this.
     pub fn due(&self) -> Option<When> {
-        self.0.due
+        self.message.due
     }
     /// Not after this.
     pub fn expires(&self) -> Option<When> {
-        self.0.expires
+        self.message.expires
     }
     /// The idempotency key.
     pub fn idempotency_key(&self) -> Option<&str> {
-        self.0.idempotency_key.as_deref()
+        self.message.idempotency_key.as_deref()
     }
     /// The ordering key.
     pub fn ordering_key(&self) -> Option<&str> {
-        self.0.ordering_key.as_deref()
+        self.message.ordering_key.as_deref()
     }
     /// Whether the ordering key is held when this message fails.
     pub fn hold_on_failure(&self) -> bool {
-        self.0.on_failure == OnFailure::Hold
+        self.message.on_failure == OnFailure::Hold
     }
     /// -9 to 9.
     pub fn priority(&self) -> i16 {
-        self.0.priority
+        self.message.priority
     }
     /// The joins it is a step of, each once.
     pub fn joins(&self) -> &[JoinId] {
-        &self.0.joins
+        &self.message.joins
     }
     /// The headers as a JSON object, none when there are no headers.
     pub fn headers_json(&self) -> Option<String> {
-        if self.0.headers.is_empty() {
+        if self.message.headers.is_empty() {
             return None;
         }
         // A map of strings always has a JSON form, so `ok()` hides no error.
-        serde_json::to_string(&self.0.headers).ok()
+        serde_json::to_string(&self.message.headers).ok()
     }
 }
 
@@ -462,6 +508,21 @@ mod tests {
         assert_eq!(field_of(fine().header("mainstay-job", "x")), "headers (a name)");
         assert_eq!(field_of(fine().header("big", "x".repeat(70_000))), "headers");
         assert_eq!(field_of(fine().due_in(Duration::MAX)), "due");
+    }
+
+    #[test]
+    fn only_an_id_that_can_be_used_again_is_the_caller_s_own() {
+        let own = |message: Message| message.prepare(&Limits::default()).unwrap().has_own_id();
+        let plain = || Message::new("t", "");
+        assert!(!own(plain()));
+        assert!(own(plain().work_item_id(WorkItemId::new())));
+        let original = plain();
+        let copy = original.clone();
+        assert!(own(original) && own(copy));
+        assert!(!own(plain().work_item_id(WorkItemId::new()).with_new_ids()));
+        // A provider may keep copies of a message while it writes it.
+        let prepared = plain().prepare(&Limits::default()).unwrap();
+        assert!(!prepared.clone().has_own_id() && !prepared.has_own_id());
     }
 
     #[test]
