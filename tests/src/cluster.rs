@@ -15,7 +15,7 @@ pub struct OwnCluster {
     url: String,
     ca: PathBuf,
     // Held until the end when this process made it, because the certificate is in it.
-    _blank: Arc<Blank>,
+    blank: Arc<Blank>,
 }
 
 impl OwnCluster {
@@ -38,14 +38,45 @@ impl OwnCluster {
             let bin = find_postgres().unwrap_or_else(|error| panic!("{error}"));
             let blank = blank(&bin);
             let cluster = Cluster::create(&bin, &blank, options).unwrap_or_else(|error| panic!("{error}"));
-            Self {
-                url: cluster.url("postgres"),
-                ca: blank.ca(),
-                cluster: Arc::new(Mutex::new(cluster)),
-                _blank: blank,
-            }
+            Self::of(cluster, blank)
         })
         .await
+    }
+
+    fn of(cluster: Cluster, blank: Arc<Blank>) -> Self {
+        let (url, ca) = (cluster.url("postgres"), blank.ca());
+        Self { cluster: Arc::new(Mutex::new(cluster)), url, ca, blank }
+    }
+
+    /// Starts a replica that streams from this server, which must run with [`ClusterOptions::replicated`].
+    ///
+    /// A replica that is stopped misses what is written meanwhile: promoted then, it has lost that tail.
+    ///
+    /// # Panics
+    ///
+    /// If that fails.
+    pub async fn replica(&self, options: ClusterOptions) -> Self {
+        let copy = move |cluster: &mut Cluster| cluster.replica(options);
+        Self::of(self.with(copy).await.unwrap_or_else(|error| panic!("{error}")), Arc::clone(&self.blank))
+    }
+
+    /// Takes a base backup of this server, which must run with [`ClusterOptions::replicated`]. [`Self::start`] restores it.
+    ///
+    /// # Panics
+    ///
+    /// If that fails.
+    pub async fn backup(&self, options: ClusterOptions) -> Self {
+        let copy = move |cluster: &mut Cluster| cluster.backup(options);
+        Self::of(self.with(copy).await.unwrap_or_else(|error| panic!("{error}")), Arc::clone(&self.blank))
+    }
+
+    /// Makes a replica the primary, and waits until it takes writes.
+    ///
+    /// # Panics
+    ///
+    /// If that fails.
+    pub async fn promote(&self) {
+        self.with(|cluster| cluster.promote().unwrap_or_else(|error| panic!("{error}"))).await;
     }
 
     /// URL of the administrative database, as superuser.

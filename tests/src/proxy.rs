@@ -22,7 +22,7 @@ pub struct FaultProxy {
 
 #[derive(Debug)]
 struct Shared {
-    target: String,
+    target: Mutex<String>,
     refuse: AtomicBool,
     stalled: watch::Sender<bool>,
     live: AtomicUsize,
@@ -40,7 +40,7 @@ impl FaultProxy {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free loopback port");
         let address = listener.local_addr().expect("the address listened on");
         let shared = Arc::new(Shared {
-            target: target.to_owned(),
+            target: Mutex::new(target.to_owned()),
             refuse: AtomicBool::new(false),
             stalled: watch::Sender::new(false),
             live: AtomicUsize::new(0),
@@ -71,6 +71,16 @@ impl FaultProxy {
             .with_host(&self.address.ip().to_string())
             .with_port(self.address.port())
             .to_string()
+    }
+
+    /// Leads new connections to the server of another PostgreSQL URL, as a failover does. Open ones stay.
+    ///
+    /// # Panics
+    ///
+    /// If it is no such URL.
+    pub fn lead_to(&self, url: &str) {
+        *self.shared.target.lock().unwrap_or_else(PoisonError::into_inner) =
+            PostgresUrl::parse(url).address();
     }
 
     /// How many connections are open.
@@ -147,7 +157,8 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
 
 async fn serve(mut client: TcpStream, counted: Counted) {
     let shared = &counted.0;
-    let Ok(mut server) = TcpStream::connect(&shared.target).await else {
+    let target = shared.target.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let Ok(mut server) = TcpStream::connect(target).await else {
         return;
     };
     // A proxy that waits for more to send would change the timing of what is tested.

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mainstay_tests::{
-    FaultProxy, OwnCluster, PostgresUrl, TestDatabase, TestPostgres, connect, eventually, template_database,
+    ClusterOptions, FaultProxy, OwnCluster, PostgresUrl, TestDatabase, TestPostgres, connect, eventually,
+    template_database,
 };
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
@@ -161,6 +162,57 @@ async fn an_own_cluster_survives_a_crash() {
     cluster.start().await;
     let client = cluster.client().await;
     assert_eq!(number(&client, "SELECT x FROM a").await, 7);
+}
+
+/// A cluster with a table `a` of one row, and a replica that has it.
+async fn replicated() -> (OwnCluster, OwnCluster) {
+    let primary = OwnCluster::create_with(ClusterOptions::default().replicated()).await;
+    primary.client().await.batch_execute("CREATE TABLE a AS SELECT 1::bigint AS x").await.unwrap();
+    let replica = primary.replica(ClusterOptions::default().replicated()).await;
+    (primary, replica)
+}
+
+const ROWS: &str = "SELECT count(*) FROM a";
+
+#[tokio::test]
+async fn a_promoted_replica_takes_writes_and_has_what_it_received() {
+    let (primary, replica) = replicated().await;
+    let client = replica.client().await;
+    assert_eq!(number(&client, ROWS).await, 1);
+    assert!(client.batch_execute("INSERT INTO a VALUES (2)").await.is_err(), "a replica takes no writes");
+    primary.client().await.batch_execute("INSERT INTO a VALUES (2)").await.unwrap();
+    eventually(DEADLINE, "the replica follows", async || number(&client, ROWS).await == 2).await;
+
+    let proxy = FaultProxy::for_url(primary.url()).await;
+    let before = connect(&proxy.url(primary.url())).await;
+    primary.kill().await;
+    replica.promote().await;
+    client.batch_execute("INSERT INTO a VALUES (3)").await.unwrap();
+    eventually(DEADLINE, "the client notices", async || before.is_closed()).await;
+    proxy.lead_to(replica.url());
+    assert_eq!(number(&connect(&proxy.url(primary.url())).await, ROWS).await, 3);
+}
+
+#[tokio::test]
+async fn a_replica_that_was_stopped_loses_the_tail() {
+    let (primary, replica) = replicated().await;
+    replica.stop().await;
+    primary.client().await.batch_execute("INSERT INTO a VALUES (2)").await.unwrap();
+    primary.kill().await;
+    replica.start().await;
+    replica.promote().await;
+    assert_eq!(number(&replica.client().await, ROWS).await, 1);
+}
+
+#[tokio::test]
+async fn a_backup_is_restored_as_it_was() {
+    let (primary, _replica) = replicated().await;
+    let backup = primary.backup(ClusterOptions::default()).await;
+    primary.client().await.batch_execute("INSERT INTO a VALUES (2)").await.unwrap();
+    backup.start().await;
+    let client = backup.client().await;
+    assert_eq!(number(&client, ROWS).await, 1);
+    client.batch_execute("INSERT INTO a VALUES (3)").await.unwrap();
 }
 
 #[tokio::test]

@@ -47,19 +47,28 @@ impl ClusterOptions {
         self.environment.push((name.to_owned(), value.to_owned()));
         self
     }
+
+    /// With what base backups and replicas of the cluster need.
+    #[must_use]
+    pub fn replicated(self) -> Self {
+        self.setting("wal_level", "replica")
+            .setting("max_wal_senders", "10")
+            // For a replica that was stopped for a while.
+            .setting("wal_keep_size", "256MB")
+    }
 }
 
 /// A temporary PostgreSQL cluster: started on creation, stopped and removed on drop.
 #[derive(Debug)]
 pub struct Cluster {
-    postgres: PathBuf,
-    account: Account,
-    options: ClusterOptions,
-    port: u16,
-    password: String,
-    server: Option<Process>,
+    pub(crate) bin: PathBuf,
+    pub(crate) account: Account,
+    pub(crate) options: ClusterOptions,
+    pub(crate) port: u16,
+    pub(crate) password: String,
+    pub(crate) server: Option<Process>,
     // Last, to be removed after the server has stopped.
-    directory: TempDir,
+    pub(crate) directory: TempDir,
 }
 
 impl Cluster {
@@ -69,7 +78,7 @@ impl Cluster {
         let directory = account.directory()?;
         blank.copy_to(account, directory.path())?;
         let mut cluster = Self {
-            postgres: bin.join("postgres"),
+            bin: bin.to_owned(),
             account,
             options,
             port: free_port()?,
@@ -77,16 +86,20 @@ impl Cluster {
             server: None,
             directory,
         };
+        cluster.start_on_any_port()?;
+        Ok(cluster)
+    }
+
+    /// Starts the server for the first time: on another port if its own was taken since it was found free.
+    pub(crate) fn start_on_any_port(&mut self) -> Result<()> {
         let mut attempts = 5;
         loop {
-            match cluster.start() {
-                // Someone else took the port after it was found free.
+            match self.start() {
                 Err(error) if attempts > 0 && error.to_string().contains("could not bind") => {
                     attempts -= 1;
-                    cluster.port = free_port()?;
+                    self.port = free_port()?;
                 }
-                Err(error) => return Err(error),
-                Ok(()) => return Ok(cluster),
+                started => return started,
             }
         }
     }
@@ -121,7 +134,13 @@ impl Cluster {
                 return Ok(());
             }
             let server = self.server.insert(Process::spawn(
-                command(self.account, &self.postgres, self.directory.path(), self.port, &self.options),
+                command(
+                    self.account,
+                    &self.bin.join("postgres"),
+                    self.directory.path(),
+                    self.port,
+                    &self.options,
+                ),
                 &self.directory.path().join("log"),
                 self.options.group,
             )?);

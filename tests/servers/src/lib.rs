@@ -12,6 +12,7 @@ mod error;
 mod port;
 mod process;
 mod programs;
+mod replica;
 mod secret;
 mod shared;
 pub mod variables;
