@@ -11,8 +11,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use mainstay_core::audit::Actor;
 use mainstay_core::store::{
-    Applied, Migration, Names, Queue, Routines as Functions, SchemaStatus, SchemaStore, check_collisions,
-    checksum, made, plan_migrations, render,
+    Applied, Migration, Names, Queue, ROUTINES, SchemaStatus, SchemaStore, Template, check_collisions,
+    checksum, made, plan_migrations, render, routines_checksum,
 };
 use mainstay_core::{Error, ErrorKind, Result};
 use tokio_postgres::types::Type;
@@ -28,97 +28,82 @@ const STATUS: &str = "schema.status";
 const DEPLOY: &str = "schema.deploy";
 
 /// The steps, in order.
-pub(crate) const MIGRATIONS: &[Migration] = &[
-    Migration::once(1, "outbox", include_str!("../migrations/0001_outbox.sql")),
-    Migration::once(2, "floor", include_str!("../migrations/0002_floor.sql")),
-    Migration {
-        version: 3,
-        name: "queues",
-        sql: concat!(
-            include_str!("../migrations/0001_outbox.sql"),
-            include_str!("../migrations/0002_floor.sql")
-        ),
-        over: &[Queue::Inbox, Queue::Timers, Queue::JobRuns],
-    },
-    Migration::once(4, "lease", include_str!("../migrations/0004_lease.sql")),
-    Migration::once(5, "inbox", include_str!("../migrations/0005_inbox.sql")),
-    Migration::once(6, "jobs", include_str!("../migrations/0006_jobs.sql")),
-    Migration::once(7, "joins", include_str!("../migrations/0007_joins.sql")),
-    Migration::once(8, "fanout", include_str!("../migrations/0008_fanout.sql")),
-    Migration::once(9, "audit", include_str!("../migrations/0009_audit.sql")),
-    Migration::once(10, "operations", include_str!("../migrations/0010_operations.sql")),
-    Migration::once(11, "expected_version", include_str!("../migrations/0011_expected_version.sql")),
-    Migration::once(12, "inbox_claims", include_str!("../migrations/0012_inbox_claims.sql")),
-    Migration {
-        version: 13,
-        name: "pause",
-        sql: include_str!("../migrations/0013_pause.sql"),
-        over: &Queue::ALL,
-    },
-    Migration::once(14, "inbox_revived", include_str!("../migrations/0014_inbox_revived.sql")),
-];
+pub(crate) const MIGRATIONS: &[Migration] = &[Migration {
+    version: 1,
+    name: "baseline",
+    templates: &[
+        Template::of_every_queue(include_str!("../migrations/0001_baseline/queue.sql")),
+        Template::once(include_str!("../migrations/0001_baseline/lease.sql")),
+        Template::once(include_str!("../migrations/0001_baseline/inbox.sql")),
+        Template::once(include_str!("../migrations/0001_baseline/jobs.sql")),
+        Template::once(include_str!("../migrations/0001_baseline/joins.sql")),
+        Template::once(include_str!("../migrations/0001_baseline/fanout.sql")),
+        Template::once(include_str!("../migrations/0001_baseline/audit.sql")),
+        Template::once(include_str!("../migrations/0001_baseline/operations.sql")),
+    ],
+}];
 
 /// The functions.
-const FUNCTIONS: &[Functions] = &[
-    Functions::of_every_queue(include_str!("../functions/queue_uuid.sql")),
-    Functions::once(include_str!("../functions/audit_write.sql")),
-    Functions::of_every_queue(include_str!("../functions/queue_wake.sql")),
-    Functions::of_every_queue(include_str!("../functions/queue_lane.sql")),
-    Functions::of_every_queue(include_str!("../functions/queue_pause.sql")),
-    Functions::of_every_queue(include_str!("../functions/queue_add.sql")),
+const FUNCTIONS: &[Template] = &[
+    Template::of_every_queue(include_str!("../functions/queue_uuid.sql")),
+    Template::once(include_str!("../functions/audit_write.sql")),
+    Template::of_every_queue(include_str!("../functions/queue_wake.sql")),
+    Template::of_every_queue(include_str!("../functions/queue_lane.sql")),
+    Template::of_every_queue(include_str!("../functions/queue_pause.sql")),
+    Template::of_every_queue(include_str!("../functions/queue_add.sql")),
     // What has rules of its own for getting in has functions of its own for it.
-    Functions { sql: include_str!("../functions/queue_enqueue.sql"), over: &[Queue::Outbox, Queue::Timers] },
-    Functions {
+    Template { sql: include_str!("../functions/queue_enqueue.sql"), over: &[Queue::Outbox, Queue::Timers] },
+    Template {
         sql: include_str!("../functions/queue_enqueue_many.sql"),
         over: &[Queue::Outbox, Queue::Timers],
     },
-    Functions::of_every_queue(include_str!("../functions/queue_floor.sql")),
-    Functions::of_every_queue(include_str!("../functions/queue_take.sql")),
-    Functions::of_every_queue(include_str!("../functions/queue_claim.sql")),
-    Functions::of_every_queue(include_str!("../functions/queue_settle.sql")),
-    Functions::of_every_queue(include_str!("../functions/queue_ack.sql")),
-    Functions::of_every_queue(include_str!("../functions/queue_abandon.sql")),
-    Functions::of_every_queue(include_str!("../functions/queue_fail.sql")),
-    Functions::of_every_queue(include_str!("../functions/queue_release.sql")),
-    Functions::of_every_queue(include_str!("../functions/queue_renew.sql")),
-    Functions::of_every_queue(include_str!("../functions/queue_reap.sql")),
-    Functions::of_every_queue(include_str!("../functions/queue_cancel.sql")),
-    Functions::of_every_queue(include_str!("../functions/queue_requeue.sql")),
-    Functions::of_every_queue(include_str!("../functions/queue_stats.sql")),
-    Functions::of_every_queue(include_str!("../functions/queue_purge.sql")),
-    Functions::of_every_queue(include_str!("../functions/queue_idle.sql")),
-    Functions { sql: include_str!("../functions/queue_forward.sql"), over: &[Queue::Timers, Queue::JobRuns] },
-    Functions::once(include_str!("../functions/joins_start.sql")),
-    Functions::once(include_str!("../functions/joins_count.sql")),
-    Functions::once(include_str!("../functions/joins_attach.sql")),
-    Functions::once(include_str!("../functions/joins_keep.sql")),
-    Functions::once(include_str!("../functions/inbox_mark.sql")),
-    Functions::once(include_str!("../functions/inbox_follow.sql")),
-    Functions::once(include_str!("../functions/inbox_begin.sql")),
-    Functions::once(include_str!("../functions/inbox_enqueue.sql")),
-    Functions::once(include_str!("../functions/inbox_keep.sql")),
-    Functions::once(include_str!("../functions/lease_home.sql")),
-    Functions::once(include_str!("../functions/lease_acquire.sql")),
-    Functions::once(include_str!("../functions/lease_renew.sql")),
-    Functions::once(include_str!("../functions/lease_release.sql")),
-    Functions::once(include_str!("../functions/lease_many.sql")),
-    Functions::once(include_str!("../functions/lease_guard.sql")),
-    Functions::once(include_str!("../functions/lease_list.sql")),
-    Functions {
+    Template::of_every_queue(include_str!("../functions/queue_floor.sql")),
+    Template::of_every_queue(include_str!("../functions/queue_take.sql")),
+    Template::of_every_queue(include_str!("../functions/queue_claim.sql")),
+    Template::of_every_queue(include_str!("../functions/queue_settle.sql")),
+    Template::of_every_queue(include_str!("../functions/queue_ack.sql")),
+    Template::of_every_queue(include_str!("../functions/queue_abandon.sql")),
+    Template::of_every_queue(include_str!("../functions/queue_fail.sql")),
+    Template::of_every_queue(include_str!("../functions/queue_release.sql")),
+    Template::of_every_queue(include_str!("../functions/queue_renew.sql")),
+    Template::of_every_queue(include_str!("../functions/queue_reap.sql")),
+    Template::of_every_queue(include_str!("../functions/queue_cancel.sql")),
+    Template::of_every_queue(include_str!("../functions/queue_requeue.sql")),
+    Template::of_every_queue(include_str!("../functions/queue_stats.sql")),
+    Template::of_every_queue(include_str!("../functions/queue_purge.sql")),
+    Template::of_every_queue(include_str!("../functions/queue_idle.sql")),
+    Template { sql: include_str!("../functions/queue_forward.sql"), over: &[Queue::Timers, Queue::JobRuns] },
+    Template::once(include_str!("../functions/joins_start.sql")),
+    Template::once(include_str!("../functions/joins_count.sql")),
+    Template::once(include_str!("../functions/joins_attach.sql")),
+    Template::once(include_str!("../functions/joins_keep.sql")),
+    Template::once(include_str!("../functions/inbox_mark.sql")),
+    Template::once(include_str!("../functions/inbox_follow.sql")),
+    Template::once(include_str!("../functions/inbox_begin.sql")),
+    Template::once(include_str!("../functions/inbox_enqueue.sql")),
+    Template::once(include_str!("../functions/inbox_keep.sql")),
+    Template::once(include_str!("../functions/lease_home.sql")),
+    Template::once(include_str!("../functions/lease_acquire.sql")),
+    Template::once(include_str!("../functions/lease_renew.sql")),
+    Template::once(include_str!("../functions/lease_release.sql")),
+    Template::once(include_str!("../functions/lease_many.sql")),
+    Template::once(include_str!("../functions/lease_guard.sql")),
+    Template::once(include_str!("../functions/lease_list.sql")),
+    Template {
         sql: include_str!("../functions/queue_first_due.sql"),
         over: &[Queue::Timers, Queue::JobRuns],
     },
-    Functions { sql: include_str!("../functions/timers_schedule.sql"), over: &[Queue::Timers] },
-    Functions { sql: include_str!("../functions/timers_reschedule.sql"), over: &[Queue::Timers] },
-    Functions::once(include_str!("../functions/jobs_define.sql")),
-    Functions::once(include_str!("../functions/jobs_runs.sql")),
-    Functions::once(include_str!("../functions/jobs_materialise.sql")),
-    Functions::once(include_str!("../functions/jobs_next.sql")),
-    Functions { sql: include_str!("../functions/timers_next_event.sql"), over: &[Queue::Timers] },
-    Functions::once(include_str!("../functions/fanout_rules.sql")),
-    Functions::once(include_str!("../functions/fanout_policy.sql")),
-    Functions::once(include_str!("../functions/fanout_cursor.sql")),
-    Functions::once(include_str!("../functions/operations_track.sql")),
+    Template { sql: include_str!("../functions/timers_schedule.sql"), over: &[Queue::Timers] },
+    Template { sql: include_str!("../functions/timers_reschedule.sql"), over: &[Queue::Timers] },
+    Template::once(include_str!("../functions/jobs_define.sql")),
+    Template::once(include_str!("../functions/jobs_runs.sql")),
+    Template::once(include_str!("../functions/jobs_materialise.sql")),
+    Template::once(include_str!("../functions/jobs_next.sql")),
+    Template { sql: include_str!("../functions/timers_next_event.sql"), over: &[Queue::Timers] },
+    Template::once(include_str!("../functions/fanout_rules.sql")),
+    Template::once(include_str!("../functions/fanout_policy.sql")),
+    Template::once(include_str!("../functions/fanout_cursor.sql")),
+    Template::once(include_str!("../functions/operations_track.sql")),
 ];
 
 /// Under which name the functions' checksum is kept.
@@ -216,13 +201,13 @@ impl PostgresSchema {
         plan.check()?;
         for step in &plan.steps {
             execute(client, &step.render(&self.names)).await?;
-            self.record(client, step.version, step.name, &checksum(step.sql)).await?;
+            self.record(client, step.version, step.name, &step.checksum()).await?;
             tracing::info!(store = self.store, version = step.version, step = step.name, "deployed");
         }
         // Whatever is there: one that somebody dropped comes back.
         self.replace_functions(client).await?;
-        self.record(client, Functions::VERSION, FUNCTIONS_NAME, &functions_checksum()).await?;
-        let new_functions = Functions::checksum_in(&applied) != Some(functions_checksum().as_str());
+        self.record(client, ROUTINES, FUNCTIONS_NAME, &functions_checksum()).await?;
+        let new_functions = routines_checksum(&applied) != Some(functions_checksum().as_str());
         match plan.record(&applied, new_functions) {
             Some(data) => self.note(client, by, &data).await,
             None => Ok(()),
@@ -294,7 +279,7 @@ impl SchemaStore for PostgresSchema {
                 Ok(SchemaStatus::Incomplete { version })
             }
             SchemaStatus::Current { version } => {
-                let is_old = Functions::checksum_in(&applied) != Some(functions_checksum().as_str());
+                let is_old = routines_checksum(&applied) != Some(functions_checksum().as_str());
                 if is_old || inventory.lacks_functions {
                     return Ok(SchemaStatus::Outdated { found: version, wanted: version });
                 }
@@ -362,12 +347,12 @@ impl SchemaStore for PostgresSchema {
         add(&self.statements.create_ledger);
         for step in MIGRATIONS {
             add(&step.render(names));
-            add(&record(step.version, step.name, &checksum(step.sql)));
+            add(&record(step.version, step.name, &step.checksum()));
         }
         for text in functions(names) {
             add(&text);
         }
-        add(&record(Functions::VERSION, FUNCTIONS_NAME, &functions_checksum()));
+        add(&record(ROUTINES, FUNCTIONS_NAME, &functions_checksum()));
         add("commit");
         script
     }
@@ -447,13 +432,13 @@ pub(crate) fn relation_names(names: &Names, kinds: &[&str]) -> Vec<String> {
 
 /// The definitions of all functions.
 fn functions(names: &Names) -> impl Iterator<Item = String> {
-    let each = |file: &'static Functions| file.over.iter().map(|queue| (file.sql, *queue));
+    let each = |file: &'static Template| file.over.iter().map(|queue| (file.sql, *queue));
     FUNCTIONS.iter().flat_map(each).map(|(sql, queue)| render(sql, &names.of(queue)))
 }
 
 /// The names of all functions, from their definitions; one with several forms comes once.
 pub(crate) fn function_names(names: &Names) -> Vec<String> {
-    let each = |file: &'static Functions| file.over.iter().map(|queue| (file.sql, *queue));
+    let each = |file: &'static Template| file.over.iter().map(|queue| (file.sql, *queue));
     let made = FUNCTIONS
         .iter()
         .flat_map(each)

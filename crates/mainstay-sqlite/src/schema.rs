@@ -5,8 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use mainstay_core::audit::{Actor, PreparedAudit};
 use mainstay_core::store::{
-    Applied, Migration, Names, Queue, SchemaStatus, SchemaStore, check_collisions, checksum, plan_migrations,
-    render,
+    Applied, Migration, Names, SchemaStatus, SchemaStore, Template, check_collisions, plan_migrations, render,
 };
 use mainstay_core::{Error, Result};
 use rusqlite::{Connection, params};
@@ -20,31 +19,20 @@ const STATUS: &str = "schema.status";
 const DEPLOY: &str = "schema.deploy";
 
 /// Every step of the schema.
-pub const MIGRATIONS: &[Migration] = &[
-    Migration::once(1, "outbox", include_str!("../migrations/0001_outbox.sql")),
-    Migration {
-        version: 2,
-        name: "queues",
-        sql: include_str!("../migrations/0001_outbox.sql"),
-        over: &[Queue::Inbox, Queue::Timers, Queue::JobRuns],
-    },
-    Migration::once(3, "lease", include_str!("../migrations/0003_lease.sql")),
-    Migration::once(4, "inbox", include_str!("../migrations/0004_inbox.sql")),
-    Migration::once(5, "jobs", include_str!("../migrations/0005_jobs.sql")),
-    Migration::once(6, "joins", include_str!("../migrations/0006_joins.sql")),
-    Migration::once(7, "fanout", include_str!("../migrations/0007_fanout.sql")),
-    Migration::once(8, "audit", include_str!("../migrations/0008_audit.sql")),
-    Migration::once(9, "operations", include_str!("../migrations/0009_operations.sql")),
-    Migration::once(10, "keys_first", include_str!("../migrations/0010_keys_first.sql")),
-    Migration {
-        version: 11,
-        name: "pause",
-        sql: include_str!("../migrations/0011_pause.sql"),
-        over: &Queue::ALL,
-    },
-    Migration::once(12, "inbox_claims", include_str!("../migrations/0012_inbox_claims.sql")),
-    Migration::once(13, "inbox_revived", include_str!("../migrations/0013_inbox_revived.sql")),
-];
+pub const MIGRATIONS: &[Migration] = &[Migration {
+    version: 1,
+    name: "baseline",
+    templates: &[
+        Template::of_every_queue(include_str!("../migrations/0001_baseline/queue.sql")),
+        Template::once(include_str!("../migrations/0001_baseline/lease.sql")),
+        Template::once(include_str!("../migrations/0001_baseline/inbox.sql")),
+        Template::once(include_str!("../migrations/0001_baseline/jobs.sql")),
+        Template::once(include_str!("../migrations/0001_baseline/joins.sql")),
+        Template::once(include_str!("../migrations/0001_baseline/fanout.sql")),
+        Template::once(include_str!("../migrations/0001_baseline/audit.sql")),
+        Template::once(include_str!("../migrations/0001_baseline/operations.sql")),
+    ],
+}];
 
 /// The steps taken, by outbox, made by the runner and not by a step. Names of tables are not case-sensitive, so the
 /// outbox's is not either.
@@ -111,7 +99,7 @@ impl SchemaStore for SqliteSchema {
 }
 
 fn record(step: &Migration, names: &Names) -> String {
-    let (version, name, checksum) = (step.version, step.name, checksum(step.sql));
+    let (version, name, checksum) = (step.version, step.name, step.checksum());
     let insert = render(
         r#"INSERT INTO "{{schema}}_mainstay_migration" (outbox, version, name, checksum, applied_at)"#,
         names,

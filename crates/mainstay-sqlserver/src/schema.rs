@@ -10,8 +10,8 @@ use std::collections::BTreeSet;
 use async_trait::async_trait;
 use mainstay_core::audit::Actor;
 use mainstay_core::store::{
-    Applied, Argument, Migration, Names, Queue, Routines as Procedures, SchemaStatus, SchemaStore, Step,
-    check_collisions, checksum, plan_migrations,
+    Applied, Argument, Migration, Names, Queue, ROUTINES, SchemaStatus, SchemaStore, Step, Template,
+    check_collisions, plan_migrations, routines_checksum,
 };
 use mainstay_core::{Error, ErrorKind, Result};
 use serde_json::json;
@@ -26,32 +26,21 @@ const STATUS: &str = "schema.status";
 const DEPLOY: &str = "schema.deploy";
 
 /// Every step of the schema.
-pub const MIGRATIONS: &[Migration] = &[
-    Migration::once(1, "basics", include_str!("../migrations/0001_basics.sql")),
-    Migration {
-        version: 2,
-        name: "queues",
-        sql: include_str!("../migrations/0002_queues.sql"),
-        over: &Queue::ALL,
-    },
-    Migration::once(3, "lease", include_str!("../migrations/0003_lease.sql")),
-    Migration::once(4, "audit", include_str!("../migrations/0004_audit.sql")),
-    Migration::once(5, "inbox", include_str!("../migrations/0005_inbox.sql")),
-    Migration::once(6, "operations", include_str!("../migrations/0006_operations.sql")),
-    Migration::once(7, "jobs", include_str!("../migrations/0007_jobs.sql")),
-    Migration::once(8, "joins", include_str!("../migrations/0008_joins.sql")),
-    Migration::once(9, "fanout", include_str!("../migrations/0009_fanout.sql")),
-    Migration::once(10, "inbox_ledger", include_str!("../migrations/0010_inbox_ledger.sql")),
-    Migration {
-        version: 11,
-        name: "pause",
-        sql: include_str!("../migrations/0011_pause.sql"),
-        over: &Queue::ALL,
-    },
-    Migration::once(12, "texts_and_ids", include_str!("../migrations/0012_texts_and_ids.sql")),
-    Migration::once(13, "complaints", include_str!("../migrations/0013_complaints.sql")),
-    Migration::once(14, "lease_names", include_str!("../migrations/0014_lease_names.sql")),
-];
+pub const MIGRATIONS: &[Migration] = &[Migration {
+    version: 1,
+    name: "baseline",
+    templates: &[
+        Template::once(include_str!("../migrations/0001_baseline/basics.sql")),
+        Template::of_every_queue(include_str!("../migrations/0001_baseline/queue.sql")),
+        Template::once(include_str!("../migrations/0001_baseline/lease.sql")),
+        Template::once(include_str!("../migrations/0001_baseline/audit.sql")),
+        Template::once(include_str!("../migrations/0001_baseline/inbox.sql")),
+        Template::once(include_str!("../migrations/0001_baseline/operations.sql")),
+        Template::once(include_str!("../migrations/0001_baseline/jobs.sql")),
+        Template::once(include_str!("../migrations/0001_baseline/joins.sql")),
+        Template::once(include_str!("../migrations/0001_baseline/fanout.sql")),
+    ],
+}];
 
 /// Under which name the procedures' checksum is kept.
 const PROCEDURES_NAME: &str = "procedures";
@@ -202,16 +191,12 @@ impl SqlServerSchema {
         let plan = plan_migrations(MIGRATIONS, &taken);
         plan.check()?;
         for step in &plan.steps {
-            let text = step
-                .over
-                .iter()
-                .map(|queue| template(step, *queue, &self.names))
-                .collect::<Vec<_>>()
-                .join("\nGO\n");
-            for batch in batches(&text) {
-                lease.batch(DEPLOY, batch).await?;
+            for (sql, queue) in step.parts() {
+                for batch in batches(&fill(sql, &self.names.of(queue))) {
+                    lease.batch(DEPLOY, batch).await?;
+                }
             }
-            self.record(lease, step.version, step.name, &checksum(step.sql)).await?;
+            self.record(lease, step.version, step.name, &step.checksum()).await?;
             tracing::info!(store = self.store, version = step.version, step = step.name, "deployed");
         }
         // Whatever is there: one that somebody dropped comes back.
@@ -224,8 +209,8 @@ impl SqlServerSchema {
                 lease.batch(DEPLOY, batch).await?;
             }
         }
-        self.record(lease, Procedures::VERSION, PROCEDURES_NAME, &procedures_checksum()).await?;
-        let new_procedures = Procedures::checksum_in(&taken) != Some(procedures_checksum().as_str());
+        self.record(lease, ROUTINES, PROCEDURES_NAME, &procedures_checksum()).await?;
+        let new_procedures = routines_checksum(&taken) != Some(procedures_checksum().as_str());
         match plan.record(&taken, new_procedures) {
             Some(data) => self.note(lease, by, data).await,
             None => Ok(()),
@@ -246,20 +231,11 @@ impl SqlServerSchema {
     }
 }
 
-/// A step's text for a queue.
-fn template(step: &Migration, queue: Queue, names: &Names) -> String {
-    let text = match queue {
-        Queue::Outbox => step.sql.to_owned(),
-        Queue::Inbox | Queue::Timers | Queue::JobRuns => step.sql.replace("{{outbox", "{{queue"),
-    };
-    fill(&text, &names.of(queue))
-}
-
 /// Notes a step where it is not noted; of the procedures what they are now.
 fn recording(names: &Names, version: i32, name: &str, checksum: &str) -> String {
     let known = format!("\"outbox\" = N'{{{{outbox:literal}}}}' AND \"version\" = {version}");
     let ledger = "\"{{schema}}\".\"mainstay_migration\"";
-    let mut sql = match version == Procedures::VERSION {
+    let mut sql = match version == ROUTINES {
         true => format!(
             "UPDATE {ledger} SET \"checksum\" = N'{checksum}', \"applied_at\" = SYSUTCDATETIME() WHERE {known};\n"
         ),
@@ -305,7 +281,7 @@ impl SchemaStore for SqlServerSchema {
                 SchemaStatus::Incomplete { version }
             }
             SchemaStatus::Current { version } => {
-                let is_old = Procedures::checksum_in(&applied) != Some(procedures_checksum().as_str());
+                let is_old = routines_checksum(&applied) != Some(procedures_checksum().as_str());
                 let lacks = |procedure: &Procedure| !seen.contains(&procedure.catalogued());
                 match is_old || procedures(&self.names).iter().any(lacks) {
                     true => SchemaStatus::Outdated { found: version, wanted: version },
@@ -401,7 +377,7 @@ mod tests {
         let names = names();
         let mut texts: Vec<String> = procedures(&names).iter().map(Procedure::definition).collect();
         for step in MIGRATIONS {
-            texts.extend(step.over.iter().map(|queue| template(step, *queue, &names)));
+            texts.extend(step.parts().map(|(sql, queue)| fill(sql, &names.of(queue))));
         }
         for text in texts {
             let code: String = text
@@ -459,7 +435,7 @@ mod tests {
         let newer = format!("\"version\" > {}) THROW 50009", SqlServerSchema::VERSION);
         let refused = script.find(&newer).unwrap();
         let first = MIGRATIONS.first().unwrap();
-        let changed = format!("\"version\" = 1 AND \"checksum\" <> N'{}') THROW", checksum(first.sql));
+        let changed = format!("\"version\" = 1 AND \"checksum\" <> N'{}') THROW", first.checksum());
         assert!(refused < script.find(&changed).unwrap());
         assert!(script.find(&changed).unwrap() < script.find("CREATE FUNCTION").unwrap());
         // A step that is noted stays as it was noted.

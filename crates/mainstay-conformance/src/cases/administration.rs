@@ -349,7 +349,7 @@ async fn r30_a_deployment_leaves_a_record(fx: &dyn Fixture) {
     let told = data(&record);
     assert_eq!(told["before"], json!({ "version": null }));
     assert!(told["after"]["version"].as_i64().is_some_and(|version| version > 0), "{told}");
-    assert!(told["steps"].as_array().unwrap().contains(&json!("audit")), "{told}");
+    assert!(told["steps"].as_array().unwrap().contains(&json!("baseline")), "{told}");
 }
 
 async fn r30_what_changes_nothing_leaves_no_record(fx: &dyn Fixture) {

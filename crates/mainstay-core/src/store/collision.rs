@@ -31,8 +31,8 @@ pub fn check_collisions<'a>(
         Ok(())
     };
     for step in steps {
-        for queue in step.over {
-            add(&step.template(*queue), *queue)?;
+        for (template, queue) in step.parts() {
+            add(template, queue)?;
         }
     }
     functions.into_iter().try_for_each(|(template, queue)| add(template, queue))
@@ -80,21 +80,15 @@ fn uses(template: &str, names: &Names) -> Vec<(String, &'static str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::Template;
 
-    const STEPS: &[Migration] = &[
-        Migration::once(
-            1,
-            "outbox",
-            r#"create table "{{schema}}"."{{outbox}}" (); create table "{{outbox}}_history" ();"#,
-        ),
-        Migration {
-            version: 2,
-            name: "queues",
-            sql: r#"create table "{{schema}}_{{outbox}}" (); create table "{{outbox}}_history" ();"#,
-            over: &[Queue::Timers],
-        },
-        Migration::once(3, "lease", r#"create table "{{lease}}" (constraint "{{lease}}_pkey")"#),
-    ];
+    const QUEUE: &str = r#"create table "{{schema}}"."{{queue}}" (); create table "{{queue}}_history" ();"#;
+    const LEASE: &str = r#"create table "{{lease}}" (constraint "{{lease}}_pkey")"#;
+    const STEPS: &[Migration] = &[Migration {
+        version: 1,
+        name: "tables",
+        templates: &[Template { sql: QUEUE, over: &[Queue::Outbox, Queue::Timers] }, Template::once(LEASE)],
+    }];
 
     fn refused(names: &Names, same_case: bool) -> Option<&'static str> {
         let checked =

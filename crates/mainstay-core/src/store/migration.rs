@@ -1,7 +1,6 @@
 //! Versions of the schema: what there is, what is wanted, what to do about it. The same for every provider;
 //! providers only supply the lock, the reading and the running.
 
-use std::borrow::Cow;
 use std::fmt;
 
 use serde_json::json;
@@ -14,6 +13,27 @@ use super::{Names, Queue, render};
 
 const DEPLOY: &str = "schema.deploy";
 
+/// SQL with placeholders for the names in it, and the queues it is rendered for.
+#[derive(Debug, Clone, Copy)]
+pub struct Template {
+    /// The text.
+    pub sql: &'static str,
+    /// The text is rendered once for each of these. `{{queue}}` is that queue; every other name is the same each time.
+    pub over: &'static [Queue],
+}
+
+impl Template {
+    /// A template that is rendered once.
+    pub const fn once(sql: &'static str) -> Self {
+        Self { sql, over: &[Queue::Outbox] }
+    }
+
+    /// A template that is rendered for each queue.
+    pub const fn of_every_queue(sql: &'static str) -> Self {
+        Self { sql, over: &Queue::ALL }
+    }
+}
+
 /// A step from one version of the schema to the next.
 #[derive(Debug, Clone, Copy)]
 pub struct Migration {
@@ -21,36 +41,31 @@ pub struct Migration {
     pub version: i32,
     /// A short name.
     pub name: &'static str,
-    /// The template of its SQL.
-    pub sql: &'static str,
-    /// The queues it is for: the template is filled in once for each. All names but the queue's own are the same each time.
-    pub over: &'static [Queue],
+    /// Its SQL, in order.
+    pub templates: &'static [Template],
 }
 
 impl Migration {
-    /// A step that is filled in once.
-    pub const fn once(version: i32, name: &'static str, sql: &'static str) -> Self {
-        Self { version, name, sql, over: &[Queue::Outbox] }
+    /// Every template with each queue it is rendered for.
+    pub fn parts(&self) -> impl Iterator<Item = (&'static str, Queue)> {
+        self.templates.iter().flat_map(|template| template.over.iter().map(|queue| (template.sql, *queue)))
     }
 
     /// Its SQL under these names.
     pub fn render(&self, names: &Names) -> String {
-        let texts = self.over.iter().map(|queue| render(&self.template(*queue), &names.of(*queue)));
+        let texts = self.parts().map(|(sql, queue)| render(sql, &names.of(queue)));
         texts.collect::<Vec<_>>().join("\n")
     }
 
     /// The tables, views and whatever else it makes by `create <kind> "…"` at the beginning of a line, by their names.
     pub fn made(&self, kinds: &[&str], names: &Names) -> Vec<String> {
-        let made = self.over.iter().flat_map(|queue| made(&self.template(*queue), kinds, &names.of(*queue)));
-        made.collect()
+        self.parts().flat_map(|(sql, queue)| made(sql, kinds, &names.of(queue))).collect()
     }
 
-    /// The steps that made the outbox make the other queues too.
-    pub(super) fn template(&self, queue: Queue) -> Cow<'static, str> {
-        match queue {
-            Queue::Outbox => self.sql.into(),
-            Queue::Inbox | Queue::Timers | Queue::JobRuns => self.sql.replace("{{outbox", "{{queue").into(),
-        }
+    /// The checksum of its templates.
+    pub fn checksum(&self) -> String {
+        let texts: Vec<&str> = self.templates.iter().map(|template| template.sql).collect();
+        checksum(&texts.concat())
     }
 }
 
@@ -69,34 +84,14 @@ pub fn made(template: &str, kinds: &[&str], names: &Names) -> Vec<String> {
     template.lines().filter_map(name).collect()
 }
 
-/// Functions or procedures: what is made anew, all of it, whenever the text of any differs.
-#[derive(Debug, Clone, Copy)]
-pub struct Routines {
-    /// The template of their SQL.
-    pub sql: &'static str,
-    /// The queues they are made for, as with a step.
-    pub over: &'static [Queue],
-}
+/// The version under which the ledger keeps the checksum of all functions or procedures. They are replaced as a whole whenever one
+/// of them differs.
+pub const ROUTINES: i32 = 0;
 
-impl Routines {
-    /// The version under which the checksum of all of them stands among the steps.
-    pub const VERSION: i32 = 0;
-
-    /// Those that are made once.
-    pub const fn once(sql: &'static str) -> Self {
-        Self { sql, over: &[Queue::Outbox] }
-    }
-
-    /// Those that are made for each queue.
-    pub const fn of_every_queue(sql: &'static str) -> Self {
-        Self { sql, over: &Queue::ALL }
-    }
-
-    /// The checksum of all of them, as the steps taken have it.
-    pub fn checksum_in(applied: &[Applied]) -> Option<&str> {
-        let all = applied.iter().find(|step| step.version == Self::VERSION);
-        all.map(|step| step.checksum.as_str())
-    }
+/// The checksum of the functions or procedures that the ledger has.
+pub fn routines_checksum(applied: &[Applied]) -> Option<&str> {
+    let all = applied.iter().find(|step| step.version == ROUTINES);
+    all.map(|step| step.checksum.as_str())
 }
 
 /// A step that the database says was taken.
@@ -234,7 +229,7 @@ pub fn plan_migrations<'a>(known: &'a [Migration], applied: &[Applied]) -> Migra
     let found = applied.iter().map(|step| step.version).max().unwrap_or(0);
     let drifted = known.iter().find(|step| {
         let taken = applied.iter().find(|taken| taken.version == step.version);
-        taken.is_some_and(|taken| taken.checksum != checksum(step.sql))
+        taken.is_some_and(|taken| taken.checksum != step.checksum())
     });
     let status = match drifted {
         Some(step) => SchemaStatus::Drifted { version: step.version, name: step.name.to_owned() },
@@ -270,24 +265,31 @@ impl MigrationPlan<'_> {
 mod tests {
     use super::*;
 
-    const KNOWN: [Migration; 2] =
-        [Migration::once(1, "one", "create table one"), Migration::once(2, "two", "create table two")];
+    const KNOWN: [Migration; 2] = [
+        Migration { version: 1, name: "one", templates: &[Template::once("create table one")] },
+        Migration { version: 2, name: "two", templates: &[Template::once("create table two")] },
+    ];
 
-    fn applied(version: i32, sql: &str) -> Applied {
-        Applied { version, name: String::new(), checksum: checksum(sql) }
+    fn applied(version: i32, checksum: String) -> Applied {
+        Applied { version, name: String::new(), checksum }
     }
 
     #[test]
     fn each_state_is_told_apart() {
-        let one = applied(1, KNOWN[0].sql);
-        let two = applied(2, KNOWN[1].sql);
-        let three = applied(3, "?");
+        let one = applied(1, KNOWN[0].checksum());
+        let two = applied(2, KNOWN[1].checksum());
+        let three = applied(3, "?".to_owned());
         let cases = [
             (vec![], SchemaStatus::Missing { wanted: 2 }, 2, true),
             (vec![one.clone()], SchemaStatus::Outdated { found: 1, wanted: 2 }, 1, true),
             (vec![one.clone(), two.clone()], SchemaStatus::Current { version: 2 }, 0, true),
             (vec![one, two, three], SchemaStatus::Newer { found: 3, wanted: 2 }, 0, false),
-            (vec![applied(1, "edited")], SchemaStatus::Drifted { version: 1, name: "one".into() }, 1, false),
+            (
+                vec![applied(1, checksum("edited"))],
+                SchemaStatus::Drifted { version: 1, name: "one".into() },
+                1,
+                false,
+            ),
         ];
         for (applied, status, steps, may_deploy) in cases {
             let plan = plan_migrations(&KNOWN, &applied);
@@ -314,9 +316,11 @@ mod tests {
 
     #[test]
     fn a_step_over_queues_is_made_for_each() {
-        let sql =
-            "create table \"{{schema}}\".\"{{outbox}}_hold\" (\n)\nCREATE VIEW \"{{schema}}_{{queue}}_x\" AS";
-        let step = Migration { version: 1, name: "queues", sql, over: &[Queue::Inbox, Queue::Timers] };
+        const SQL: &str =
+            "create table \"{{schema}}\".\"{{queue}}_hold\" (\n)\nCREATE VIEW \"{{schema}}_{{queue}}_x\" AS";
+        const QUEUES: &[Queue] = &[Queue::Inbox, Queue::Timers];
+        let step =
+            Migration { version: 1, name: "queues", templates: &[Template { sql: SQL, over: QUEUES }] };
         let names = Names::default();
         assert_eq!(step.made(&["table"], &names), ["inbox_hold", "timers_hold"]);
         assert_eq!(step.made(&["view"], &names), ["inbox_x", "timers_x"]);

@@ -44,7 +44,8 @@ pub use job::{
 pub use join::JoinStore;
 pub use lease::LeaseStore;
 pub use migration::{
-    Applied, Migration, MigrationPlan, Routines, SchemaStatus, checksum, made, plan_migrations,
+    Applied, Migration, MigrationPlan, ROUTINES, SchemaStatus, Template, checksum, made, plan_migrations,
+    routines_checksum,
 };
 pub use names::{Names, Queue, render};
 pub use operation::OperationStore;

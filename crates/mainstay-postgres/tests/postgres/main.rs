@@ -22,6 +22,5 @@ mod schema;
 mod support;
 mod timers;
 mod tracking;
-mod upgrade;
 mod waiting;
 mod watch;

@@ -1,44 +1,44 @@
 //! The procedures: which templates there are, what becomes of them for each queue, and the statements that make them.
 
-use mainstay_core::store::{Names, Queue, Routines as Procedures, checksum, render};
+use mainstay_core::store::{Names, Queue, Template, checksum, render};
 
 /// The procedures.
-pub(super) const PROCEDURES: &[Procedures] = &[
-    Procedures::once(include_str!("../../procedures/basics.sql")),
-    Procedures::once(include_str!("../../procedures/audit.sql")),
-    Procedures::of_every_queue(include_str!("../../procedures/queue_lane.sql")),
-    Procedures::of_every_queue(include_str!("../../procedures/queue_pause.sql")),
-    Procedures::of_every_queue(include_str!("../../procedures/queue_add.sql")),
+pub(super) const PROCEDURES: &[Template] = &[
+    Template::once(include_str!("../../procedures/basics.sql")),
+    Template::once(include_str!("../../procedures/audit.sql")),
+    Template::of_every_queue(include_str!("../../procedures/queue_lane.sql")),
+    Template::of_every_queue(include_str!("../../procedures/queue_pause.sql")),
+    Template::of_every_queue(include_str!("../../procedures/queue_add.sql")),
     // What is received has a procedure of its own for getting in.
-    Procedures {
+    Template {
         sql: include_str!("../../procedures/queue_enqueue.sql"),
         over: &[Queue::Outbox, Queue::Timers, Queue::JobRuns],
     },
-    Procedures::of_every_queue(include_str!("../../procedures/queue_retire.sql")),
-    Procedures::of_every_queue(include_str!("../../procedures/queue_claim.sql")),
-    Procedures::of_every_queue(include_str!("../../procedures/queue_settle.sql")),
-    Procedures::of_every_queue(include_str!("../../procedures/queue_admin.sql")),
-    Procedures {
+    Template::of_every_queue(include_str!("../../procedures/queue_retire.sql")),
+    Template::of_every_queue(include_str!("../../procedures/queue_claim.sql")),
+    Template::of_every_queue(include_str!("../../procedures/queue_settle.sql")),
+    Template::of_every_queue(include_str!("../../procedures/queue_admin.sql")),
+    Template {
         sql: include_str!("../../procedures/queue_forward.sql"),
         over: &[Queue::Timers, Queue::JobRuns],
     },
-    Procedures::once(include_str!("../../procedures/lease.sql")),
-    Procedures::once(include_str!("../../procedures/inbox.sql")),
-    Procedures::once(include_str!("../../procedures/timers.sql")),
-    Procedures::once(include_str!("../../procedures/jobs_define.sql")),
-    Procedures::once(include_str!("../../procedures/jobs_materialise.sql")),
-    Procedures::once(include_str!("../../procedures/jobs_next.sql")),
-    Procedures::once(include_str!("../../procedures/jobs_runs.sql")),
-    Procedures::once(include_str!("../../procedures/joins_start.sql")),
-    Procedures::once(include_str!("../../procedures/joins_count.sql")),
-    Procedures::once(include_str!("../../procedures/joins_attach.sql")),
-    Procedures::once(include_str!("../../procedures/joins_keep.sql")),
-    Procedures::once(include_str!("../../procedures/fanout_policy.sql")),
-    Procedures::once(include_str!("../../procedures/fanout_cursor.sql")),
-    Procedures::of_every_queue(include_str!("../../procedures/health_queue.sql")),
-    Procedures::once(include_str!("../../procedures/health.sql")),
-    Procedures::once(include_str!("../../procedures/diagnosis.sql")),
-    Procedures::once(include_str!("../../procedures/operations.sql")),
+    Template::once(include_str!("../../procedures/lease.sql")),
+    Template::once(include_str!("../../procedures/inbox.sql")),
+    Template::once(include_str!("../../procedures/timers.sql")),
+    Template::once(include_str!("../../procedures/jobs_define.sql")),
+    Template::once(include_str!("../../procedures/jobs_materialise.sql")),
+    Template::once(include_str!("../../procedures/jobs_next.sql")),
+    Template::once(include_str!("../../procedures/jobs_runs.sql")),
+    Template::once(include_str!("../../procedures/joins_start.sql")),
+    Template::once(include_str!("../../procedures/joins_count.sql")),
+    Template::once(include_str!("../../procedures/joins_attach.sql")),
+    Template::once(include_str!("../../procedures/joins_keep.sql")),
+    Template::once(include_str!("../../procedures/fanout_policy.sql")),
+    Template::once(include_str!("../../procedures/fanout_cursor.sql")),
+    Template::of_every_queue(include_str!("../../procedures/health_queue.sql")),
+    Template::once(include_str!("../../procedures/health.sql")),
+    Template::once(include_str!("../../procedures/diagnosis.sql")),
+    Template::once(include_str!("../../procedures/operations.sql")),
 ];
 
 /// What happens beside the items of a queue, at the places that the templates name.

@@ -1,11 +1,11 @@
 //! The scripts that are printed: the whole schema for whoever runs it by hand, and the rights of an application.
 
-use mainstay_core::store::{Names, Routines as Procedures, checksum};
+use mainstay_core::store::{Names, ROUTINES};
 
 use super::procedure::{Procedure, batches, fill, nested, procedures, procedures_checksum};
 use super::{
     CREATE_LEDGER, CREATE_SCHEMA, LEVEL, LOCK, MIGRATIONS, PROCEDURES_NAME, SETTINGS, SqlServerSchema,
-    recording, template,
+    recording,
 };
 
 /// What whoever runs it reads first. `:on error exit` is a batch of its own: a tool that does not know it refuses that batch alone.
@@ -43,18 +43,18 @@ pub(super) fn whole(names: &Names) -> String {
             names,
         );
         let guard = format!("IF NOT EXISTS ({taken} AND \"version\" = {})", step.version);
-        for queue in step.over {
-            for batch in batches(&template(step, *queue, names)) {
+        for (sql, queue) in step.parts() {
+            for batch in batches(&fill(sql, &names.of(queue))) {
                 add(&format!("{guard}\nEXEC(N'{}');", nested(batch)));
             }
         }
-        add(&recording(names, step.version, step.name, &checksum(step.sql)));
+        add(&recording(names, step.version, step.name, &step.checksum()));
     }
     for procedure in procedures(names) {
         add(&procedure.preparation());
         add(&making(&procedure));
     }
-    add(&recording(names, Procedures::VERSION, PROCEDURES_NAME, &procedures_checksum()));
+    add(&recording(names, ROUTINES, PROCEDURES_NAME, &procedures_checksum()));
     add("COMMIT TRANSACTION;");
     script
 }
@@ -78,7 +78,7 @@ fn refusals(names: &Names) -> String {
         "IF EXISTS ({recorded} \"version\" > {newest}) THROW 50009, N'the schema is of a newer version than this script, which makes version {newest}: print it with the newer program', 1;"
     );
     for step in MIGRATIONS {
-        let (version, name, checksum) = (step.version, step.name, checksum(step.sql));
+        let (version, name, checksum) = (step.version, step.name, step.checksum());
         sql.push_str(&format!(
             "\nIF EXISTS ({recorded} \"version\" = {version} AND \"checksum\" <> N'{checksum}') THROW 50009, N'step {version} ({name}) was taken with another text than that of this script: the database was made by another build, or the record was changed', 1;"
         ));

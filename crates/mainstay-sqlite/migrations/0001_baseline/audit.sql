@@ -35,10 +35,10 @@ CREATE INDEX "{{schema}}_{{audit}}_trouble" ON "{{schema}}_{{audit}}" (recorded_
 
 -- What a record is about. The time is the record's, so that the newest about a thing are found at once.
 CREATE TABLE "{{schema}}_{{audit}}_anchor" (
+    audit_id    BLOB    NOT NULL,
     kind        TEXT    NOT NULL,
     value       TEXT    NOT NULL,
     recorded_at INTEGER NOT NULL,
-    audit_id    BLOB    NOT NULL,
 
     PRIMARY KEY (audit_id, kind, value),
     CONSTRAINT kind_is_1_to_64_characters CHECK (typeof(kind) = 'text' AND length(kind) BETWEEN 1 AND 64 AND instr(kind, char(0)) = 0),

@@ -1,4 +1,4 @@
--- The outbox: one table of open messages, one of settled ones.
+-- A work queue: one table of open messages, one of settled ones. Rendered for the outbox, the inbox, the timers and the job runs.
 --
 -- What the layout relies on, and what would break it:
 --   * Ids are 16-byte blobs. Times are integers: microseconds since 1970-01-01 UTC, by SQLite's clock (which counts
@@ -9,7 +9,7 @@
 --   * seq never goes back (AUTOINCREMENT): a requeued message returns to its old place, which nobody else may have.
 --   * The payload is the last column, so reading the others of a large row does not walk its overflow pages.
 
-CREATE TABLE "{{schema}}_{{outbox}}" (
+CREATE TABLE "{{schema}}_{{queue}}" (
     seq              INTEGER PRIMARY KEY AUTOINCREMENT,
     -- A random UUID (version 4) unless given. The version and the variant are picked from a list of the bytes allowed.
     id               BLOB    NOT NULL UNIQUE DEFAULT (
@@ -74,14 +74,14 @@ CREATE TABLE "{{schema}}_{{outbox}}" (
 );
 
 -- What a claim walks: one precise range per priority, in the order of due_at and seq (the rowid ends every index).
-CREATE INDEX "{{schema}}_{{outbox}}_ready" ON "{{schema}}_{{outbox}}" (priority, due_at) WHERE status = 0 AND parked = 0;
+CREATE INDEX "{{schema}}_{{queue}}_ready" ON "{{schema}}_{{queue}}" (priority, due_at) WHERE status = 0 AND parked = 0;
 -- Which leases have lapsed.
-CREATE INDEX "{{schema}}_{{outbox}}_lease" ON "{{schema}}_{{outbox}}" (priority, locked_until) WHERE status = 1;
+CREATE INDEX "{{schema}}_{{queue}}_lease" ON "{{schema}}_{{queue}}" (priority, locked_until) WHERE status = 1;
 -- Who is first in an ordering key, and who of it is running.
-CREATE INDEX "{{schema}}_{{outbox}}_lane" ON "{{schema}}_{{outbox}}" (ordering_key) WHERE ordering_key IS NOT NULL;
-CREATE INDEX "{{schema}}_{{outbox}}_running" ON "{{schema}}_{{outbox}}" (ordering_key, locked_until) WHERE ordering_key IS NOT NULL AND status = 1;
+CREATE INDEX "{{schema}}_{{queue}}_lane" ON "{{schema}}_{{queue}}" (ordering_key) WHERE ordering_key IS NOT NULL;
+CREATE INDEX "{{schema}}_{{queue}}_running" ON "{{schema}}_{{queue}}" (ordering_key, locked_until) WHERE ordering_key IS NOT NULL AND status = 1;
 
-CREATE TABLE "{{schema}}_{{outbox}}_history" (
+CREATE TABLE "{{schema}}_{{queue}}_history" (
     seq              INTEGER PRIMARY KEY,
     id               BLOB    NOT NULL UNIQUE,
     message_id       BLOB    NOT NULL,
@@ -117,45 +117,62 @@ CREATE TABLE "{{schema}}_{{outbox}}_history" (
 );
 
 -- Retention walks each status from its oldest end.
-CREATE INDEX "{{schema}}_{{outbox}}_history_settled" ON "{{schema}}_{{outbox}}_history" (status, processed_at);
+CREATE INDEX "{{schema}}_{{queue}}_history_settled" ON "{{schema}}_{{queue}}_history" (status, processed_at);
 
 -- A table of its own: a key must outlive the open message, and hold over open and settled messages together.
-CREATE TABLE "{{schema}}_{{outbox}}_idempotency" (
+CREATE TABLE "{{schema}}_{{queue}}_idempotency" (
     idempotency_key TEXT NOT NULL PRIMARY KEY,
     id              BLOB NOT NULL,
     message_id      BLOB NOT NULL
 ) WITHOUT ROWID;
 
 -- Ordering keys that stand still because a message of theirs failed, until released or that message is requeued.
-CREATE TABLE "{{schema}}_{{outbox}}_hold" (
+CREATE TABLE "{{schema}}_{{queue}}_hold" (
     ordering_key TEXT    NOT NULL PRIMARY KEY,
     id           BLOB    NOT NULL,
     held_at      INTEGER NOT NULL
 ) WITHOUT ROWID;
 
 -- Nothing may stay parked for ever: whenever a message leaves its ordering key, or the key is released, the next comes forward.
-CREATE TRIGGER "{{schema}}_{{outbox}}_left" AFTER DELETE ON "{{schema}}_{{outbox}}" WHEN OLD.ordering_key IS NOT NULL
+CREATE TRIGGER "{{schema}}_{{queue}}_left" AFTER DELETE ON "{{schema}}_{{queue}}" WHEN OLD.ordering_key IS NOT NULL
 BEGIN
-    UPDATE "{{schema}}_{{outbox}}" SET parked = 0
-     WHERE parked = 1 AND seq = (SELECT min(seq) FROM "{{schema}}_{{outbox}}" WHERE ordering_key = OLD.ordering_key);
+    UPDATE "{{schema}}_{{queue}}" SET parked = 0
+     WHERE parked = 1 AND seq = (SELECT min(seq) FROM "{{schema}}_{{queue}}" WHERE ordering_key = OLD.ordering_key);
 END;
 
-CREATE TRIGGER "{{schema}}_{{outbox}}_released" AFTER DELETE ON "{{schema}}_{{outbox}}_hold"
+CREATE TRIGGER "{{schema}}_{{queue}}_released" AFTER DELETE ON "{{schema}}_{{queue}}_hold"
 BEGIN
-    UPDATE "{{schema}}_{{outbox}}" SET parked = 0
-     WHERE parked = 1 AND seq = (SELECT min(seq) FROM "{{schema}}_{{outbox}}" WHERE ordering_key = OLD.ordering_key);
+    UPDATE "{{schema}}_{{queue}}" SET parked = 0
+     WHERE parked = 1 AND seq = (SELECT min(seq) FROM "{{schema}}_{{queue}}" WHERE ordering_key = OLD.ordering_key);
 END;
 
 -- Open and settled messages together, for people and reports.
-CREATE VIEW "{{schema}}_{{outbox}}_message" AS
+CREATE VIEW "{{schema}}_{{queue}}_message" AS
 SELECT id, message_id, topic, payload, correlation_id, status, NULL AS reason, attempts,
        CASE status WHEN 0 THEN attempts ELSE max(attempts - 1, 0) END AS retry_count,
        created_at, due_at, requested_due_at, expires_at, priority, ordering_key, hold_on_failure, idempotency_key, headers,
        last_error, owner, generation, locked_until, NULL AS processed_at, NULL AS processed_by, seq
-  FROM "{{schema}}_{{outbox}}"
+  FROM "{{schema}}_{{queue}}"
 UNION ALL
 SELECT id, message_id, topic, payload, correlation_id, status, reason, attempts,
        CASE WHEN status = 2 OR reason = 'handler' THEN max(attempts - 1, 0) ELSE attempts END,
        created_at, due_at, requested_due_at, expires_at, priority, ordering_key, hold_on_failure, idempotency_key, headers,
        last_error, NULL, generation, NULL, processed_at, processed_by, seq
-  FROM "{{schema}}_{{outbox}}_history";
+  FROM "{{schema}}_{{queue}}_history";
+
+-- Topics that nobody claims from until somebody resumes them.
+
+CREATE TABLE "{{schema}}_{{queue}}_paused" (
+    topic     TEXT    NOT NULL PRIMARY KEY,
+    paused_at INTEGER NOT NULL,
+    -- Who did it.
+    paused_by TEXT    NOT NULL,
+    -- Why, in their words.
+    reason    TEXT,
+
+    CONSTRAINT topic_is_1_to_255_characters CHECK (typeof(topic) = 'text' AND length(topic) BETWEEN 1 AND 255 AND instr(topic, char(0)) = 0),
+    CONSTRAINT times_are_microseconds CHECK (typeof(paused_at) = 'integer'),
+    CONSTRAINT actor_is_1_to_255_characters CHECK (typeof(paused_by) = 'text' AND length(paused_by) BETWEEN 1 AND 255 AND instr(paused_by, char(0)) = 0),
+    CONSTRAINT reason_is_1_to_255_characters CHECK (
+        reason IS NULL OR (typeof(reason) = 'text' AND length(reason) BETWEEN 1 AND 255 AND instr(reason, char(0)) = 0))
+) WITHOUT ROWID;

@@ -90,6 +90,18 @@ BEGIN
     DELETE FROM "{{schema}}_{{inbox}}" WHERE id = NEW.work_item_id AND status = 0;
 END;
 
+-- A message that was marked as dead while a worker had it, and comes again, waits until that worker's claim would have lapsed, and so does what stands behind
+-- the old row in its ordering key: at his next renewal at the latest the worker finds that the row is gone, but until then he may be at it.
+CREATE TRIGGER "{{schema}}_{{inbox}}_revived" AFTER UPDATE OF work_item_id ON "{{schema}}_{{inbox}}_entry"
+WHEN OLD.state = 3 AND OLD.work_item_id IS NOT NULL AND NEW.work_item_id IS NOT OLD.work_item_id
+BEGIN
+    UPDATE "{{schema}}_{{inbox}}" SET due_at = max(due_at, coalesce((SELECT q.locked_until FROM "{{schema}}_{{inbox}}" q WHERE q.id = OLD.work_item_id), 0))
+     WHERE status = 0 AND seq = (
+           SELECT min(a.seq) FROM "{{schema}}_{{inbox}}" a
+            WHERE a.id <> OLD.work_item_id AND a.ordering_key = (SELECT q.ordering_key FROM "{{schema}}_{{inbox}}" q WHERE q.id = OLD.work_item_id));
+    DELETE FROM "{{schema}}_{{inbox}}" WHERE id = OLD.work_item_id;
+END;
+
 -- Receiving into the queue: an INSERT here. due_at and expires_at are moments in microseconds, due_in and expires_in count from now.
 CREATE VIEW "{{schema}}_{{inbox}}_received" AS
 SELECT source, message_id, NULL AS topic, NULL AS payload, hash, NULL AS correlation_id, NULL AS due_at, NULL AS due_in, NULL AS expires_at,
@@ -115,9 +127,13 @@ BEGIN
                         coalesce((SELECT e.locked_until FROM "{{schema}}_{{inbox}}_entry" e WHERE e.source = NEW.source AND e.message_id = NEW.message_id), 0))
      WHERE status = 0 AND id = (SELECT e.work_item_id FROM "{{schema}}_{{inbox}}_entry" e WHERE e.source = NEW.source AND e.message_id = NEW.message_id AND e.state < 2);
 
-    -- Dead: as if it were new.
+    -- Dead: as if it were new. Whoever still has the old row may be at it until his claim would have lapsed, so that counts as a reservation.
     DELETE FROM "{{schema}}_{{inbox}}_history" WHERE id = (SELECT e.work_item_id FROM "{{schema}}_{{inbox}}_entry" e WHERE e.source = NEW.source AND e.message_id = NEW.message_id AND e.state = 3);
-    UPDATE "{{schema}}_{{inbox}}_entry" SET state = 0, attempts = 0, processed_at = NULL, work_item_id = NULL WHERE source = NEW.source AND message_id = NEW.message_id AND state = 3;
+    UPDATE "{{schema}}_{{inbox}}_entry"
+       SET state = (SELECT q.locked_until FROM "{{schema}}_{{inbox}}" q WHERE q.id = work_item_id AND q.status = 1 AND q.locked_until > CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) * 1000) IS NOT NULL,
+           locked_until = (SELECT q.locked_until FROM "{{schema}}_{{inbox}}" q WHERE q.id = work_item_id AND q.status = 1 AND q.locked_until > CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) * 1000),
+           attempts = 0, processed_at = NULL, work_item_id = NULL
+     WHERE source = NEW.source AND message_id = NEW.message_id AND state = 3;
 
     -- Not in the queue: there it goes. Not before the end of a reservation: should its holder die, workers take over.
     UPDATE "{{schema}}_{{inbox}}_entry" SET hash = NEW.hash, work_item_id = coalesce(NEW.work_item_id, CAST(randomblob(6) || substr(x'404142434445464748494A4B4C4D4E4F', 1 + (random() & 15), 1) || randomblob(1)

@@ -68,10 +68,10 @@ END;
 
 -- What operations are found by. The time is the operation's, so that the newest with a tag are found at once.
 CREATE TABLE "{{schema}}_{{operations}}_tag" (
+    operation_id BLOB    NOT NULL,
     key          TEXT    NOT NULL,
     value        TEXT    NOT NULL,
     started_at   INTEGER NOT NULL,
-    operation_id BLOB    NOT NULL,
 
     PRIMARY KEY (operation_id, key),
     CONSTRAINT key_is_1_to_64_characters CHECK (typeof(key) = 'text' AND length(key) BETWEEN 1 AND 64 AND instr(key, char(0)) = 0),

@@ -1,2 +1,0 @@
--- Jobs are registered with the version they are expected to be of. No table changes: the step keeps a program from before it from putting the
--- functions back that don't compare.

@@ -1,2 +1,0 @@
--- A guard that has lapsed sees a claim that is not committed yet, and a message that was dead while a worker had it is taken from him when it comes
--- again. No table changes: the step keeps a program from before it from putting the functions back that don't.

@@ -1,2 +1,0 @@
--- A message that was marked as dead while a worker had it, and comes again, waits until that worker's claim would have lapsed. No table changes: the step
--- keeps a program from before it from putting the functions back that let two workers have it.
