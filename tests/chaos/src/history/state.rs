@@ -1,0 +1,124 @@
+//! What the controller measures during a run and reads at its end.
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::QueueName;
+
+/// A measurement.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sample {
+    /// Connections that the children have at the server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backends: Option<u32>,
+    /// The largest resident set of a child, in KiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rss_kib: Option<u64>,
+    /// The size of SQLite's write-ahead log, in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wal_bytes: Option<u64>,
+    /// Messages that are due and that anybody could claim.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub due: Option<u64>,
+    /// Workers that run, and neither are paused nor cut off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub healthy_workers: Option<u32>,
+}
+
+/// A row of a queue at the end.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MessageState {
+    /// The queue.
+    pub queue: QueueName,
+    /// Its id.
+    pub id: Uuid,
+    /// `ready`, `in_progress`, `done` or `failed`.
+    pub status: String,
+    /// Deliveries that count.
+    pub attempts: u32,
+    /// Claims so far, where the row tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generation: Option<i64>,
+    /// Its place in the order of its key, where the row tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seq: Option<i64>,
+    /// Its ordering key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// Why it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// What stands in the database at the end, or what a check found there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Condition {
+    /// A message.
+    Message(MessageState),
+    /// Effects of a message, written in transactions that completed it.
+    Effect {
+        /// The message's id.
+        id: Uuid,
+        /// How many rows.
+        rows: u64,
+    },
+    /// A row written under a lease's guard, in the order of the commits.
+    Guarded {
+        /// The lease.
+        name: String,
+        /// Under which epoch.
+        epoch: i64,
+        /// The write.
+        value: Uuid,
+    },
+    /// A join.
+    Join {
+        /// Its id.
+        id: Uuid,
+        /// Its members.
+        total: u64,
+        /// Members that have ended.
+        ended: u64,
+        /// Whether it has ended.
+        closed: bool,
+        /// Continuations in the outbox.
+        continuations: u64,
+    },
+    /// A job's runs: distinct occurrences, and all of its runs.
+    Job {
+        /// Its name.
+        name: String,
+        /// Runs.
+        runs: u64,
+        /// Distinct times they are due at.
+        occurrences: u64,
+    },
+    /// A received message in the ledger.
+    Received {
+        /// Where it comes from.
+        source: String,
+        /// Its id there.
+        id: String,
+        /// The ledger's status.
+        status: String,
+        /// Effects written in transactions that completed it.
+        effects: u64,
+    },
+    /// Open items that no claim would find although they are due: below a floor, or all parked.
+    Stuck {
+        /// The queue.
+        queue: QueueName,
+        /// The items.
+        ids: Vec<Uuid>,
+        /// Why.
+        why: String,
+    },
+    /// A check: `integrity_check`, `amcheck`, a log without markers.
+    Check {
+        /// What was checked.
+        name: String,
+        /// What it found; empty when all is well.
+        found: Vec<String>,
+    },
+}

@@ -1,0 +1,3 @@
+//! The program `mainstay-chaos`.
+
+fn main() {}

@@ -1,0 +1,80 @@
+//! The verdict on a run.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// What `verdict.json` holds.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Verdict {
+    /// The seed of the schedule.
+    pub seed: u64,
+    /// The commit that was built.
+    pub git: String,
+    /// The provider.
+    pub provider: String,
+    /// How long the run took.
+    pub seconds: u64,
+    /// Faults by kind.
+    pub faults: BTreeMap<String, u64>,
+    /// Answered calls by kind.
+    pub ops: BTreeMap<String, u64>,
+    /// Calls by kind whose outcome is unknown: their process died, or their connection broke.
+    pub unknown: BTreeMap<String, u64>,
+    /// What broke a rule.
+    pub violations: Vec<Violation>,
+}
+
+impl Verdict {
+    /// Whether no rule was broken.
+    pub fn is_clean(&self) -> bool {
+        self.violations.is_empty()
+    }
+}
+
+/// A rule that was broken.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Violation {
+    /// The rule.
+    pub rule: Rule,
+    /// What happened, in a sentence.
+    pub text: String,
+    /// The ids concerned.
+    pub ids: Vec<String>,
+    /// The lines of the histories that show it, as `<file>:<line>`.
+    pub lines: Vec<String>,
+}
+
+/// The rules.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Rule {
+    /// Every message whose enqueue was answered ends, or an operator's call accounts for it.
+    NothingLost,
+    /// No message is claimed whose transaction was rolled back.
+    NothingInvented,
+    /// One claim for an id and a generation; generations grow over the id's whole life.
+    OneClaim,
+    /// One end for a claim; what was acked is claimed again only after a requeue.
+    OneEnd,
+    /// One effect for each message whose handler writes it in its transaction.
+    Effects,
+    /// One in-progress message of an ordering key; one holder of a lease, an inbox guard, a bucket.
+    Exclusion,
+    /// Messages of an ordering key are handled in order.
+    Order,
+    /// Ledger and queue, runs and occurrences, joins and members agree.
+    Balance,
+    /// No more deliveries than the limit; attempts are claims without uncounted releases.
+    Deliveries,
+    /// Nothing due lies below a floor, no ordering key is stuck.
+    Floors,
+    /// Everything ends, and due work never waits for long beside a healthy worker.
+    Liveness,
+    /// Connections, memory and the write-ahead log stay within their bounds.
+    Resources,
+    /// No payload in a log.
+    Secrecy,
+    /// The database's own checks find nothing.
+    Integrity,
+}
