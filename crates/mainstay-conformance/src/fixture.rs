@@ -115,8 +115,9 @@ pub trait Fixture: Send + Sync {
     /// where it goes by indexes. There are thousands of rows when this is asked, and it changes none.
     async fn scans_of_a_claim(&self, names: &Names, queue: Queue) -> Result<Vec<String>, Lacking>;
 
-    /// Makes the ledger of migrations say that this step was taken with this checksum, as another program would have.
-    async fn record_step(&self, names: &Names, version: i32, checksum: &str);
+    /// Makes the ledger of migrations say that another program took this step, which allows programs from
+    /// `oldest_program` on.
+    async fn record_step(&self, names: &Names, version: i32, checksum: &str, oldest_program: i32);
 
     /// Runs one transaction on the application's own driver: writes `note` into a table of the application, makes
     /// it if need be, enqueues `messages` with `enqueue_in`, and ends as told.

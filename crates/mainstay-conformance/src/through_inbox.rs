@@ -93,8 +93,8 @@ impl Fixture for ThroughInbox<'_> {
         self.0.scans_of_a_claim(names, Queue::Inbox).await
     }
 
-    async fn record_step(&self, names: &Names, version: i32, checksum: &str) {
-        self.0.record_step(names, version, checksum).await;
+    async fn record_step(&self, names: &Names, version: i32, checksum: &str, oldest_program: i32) {
+        self.0.record_step(names, version, checksum, oldest_program).await;
     }
 
     async fn transact(

@@ -4,14 +4,15 @@
 create schema if not exists "{{schema}}"
 
 -- Kept per outbox, because a schema can hold several. Version 0 stands for the functions, which are replaced as a whole whenever
--- they change.
+-- they change. A program for an older version works on the schema if no step has an `oldest_program` above its version.
 -- name: create_ledger
 create table if not exists "{{schema}}"."mainstay_migration" (
-    outbox     text        not null,
-    version    integer     not null,
-    name       text        not null,
-    checksum   text        not null,
-    applied_at timestamptz not null,
+    outbox         text        not null,
+    version        integer     not null,
+    name           text        not null,
+    checksum       text        not null,
+    oldest_program integer     not null,
+    applied_at     timestamptz not null,
     primary key (outbox, version)
 )
 
@@ -19,12 +20,12 @@ create table if not exists "{{schema}}"."mainstay_migration" (
 select to_regclass($1) is not null
 
 -- name: ledger
-select m.version, m.name, m.checksum from "{{schema}}"."mainstay_migration" m where m.outbox = '{{outbox:literal}}' order by m.version
+select m.version, m.name, m.checksum, m.oldest_program from "{{schema}}"."mainstay_migration" m where m.outbox = '{{outbox:literal}}' order by m.version
 
 -- name: record
-insert into "{{schema}}"."mainstay_migration" (outbox, version, name, checksum, applied_at)
-values ('{{outbox:literal}}', $1, $2, $3, statement_timestamp())
-on conflict (outbox, version) do update set name = excluded.name, checksum = excluded.checksum, applied_at = excluded.applied_at
+insert into "{{schema}}"."mainstay_migration" (outbox, version, name, checksum, oldest_program, applied_at)
+values ('{{outbox:literal}}', $1, $2, $3, $4, statement_timestamp())
+on conflict (outbox, version) do update set name = excluded.name, checksum = excluded.checksum, oldest_program = excluded.oldest_program, applied_at = excluded.applied_at
 
 -- For the length of the transaction: whoever deploys at the same time waits, and then finds nothing to do.
 -- name: lock

@@ -11,8 +11,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use mainstay_core::audit::Actor;
 use mainstay_core::store::{
-    Applied, Migration, Names, Queue, ROUTINES, SchemaStatus, SchemaStore, Template, check_collisions,
-    checksum, made, plan_migrations, render, routines_checksum,
+    Applied, Migration, Names, Queue, SchemaStatus, SchemaStore, Template, check_collisions, checksum, made,
+    plan_migrations, render, routines_checksum,
 };
 use mainstay_core::{Error, ErrorKind, Result};
 use tokio_postgres::types::Type;
@@ -31,6 +31,7 @@ const DEPLOY: &str = "schema.deploy";
 pub(crate) const MIGRATIONS: &[Migration] = &[Migration {
     version: 1,
     name: "baseline",
+    oldest_program: 1,
     templates: &[
         Template::of_every_queue(include_str!("../migrations/0001_baseline/queue.sql")),
         Template::once(include_str!("../migrations/0001_baseline/lease.sql")),
@@ -105,9 +106,6 @@ const FUNCTIONS: &[Template] = &[
     Template::once(include_str!("../functions/fanout_cursor.sql")),
     Template::once(include_str!("../functions/operations_track.sql")),
 ];
-
-/// Under which name the functions' checksum is kept.
-const FUNCTIONS_NAME: &str = "functions";
 
 /// How long a step may wait for a table that is in use. Whoever comes after it waits behind it, workers that settle included, so
 /// it must not wait for as long as somebody's longest transaction takes.
@@ -199,14 +197,17 @@ impl PostgresSchema {
         let applied = applied(DEPLOY, &query(client, &self.statements.ledger, &[]).await?)?;
         let plan = plan_migrations(MIGRATIONS, &applied);
         plan.check()?;
+        if plan.is_left_alone() {
+            return Ok(());
+        }
         for step in &plan.steps {
             execute(client, &step.render(&self.names)).await?;
-            self.record(client, step.version, step.name, &step.checksum()).await?;
+            self.record(client, &step.applied()).await?;
             tracing::info!(store = self.store, version = step.version, step = step.name, "deployed");
         }
         // Whatever is there: one that somebody dropped comes back.
         self.replace_functions(client).await?;
-        self.record(client, ROUTINES, FUNCTIONS_NAME, &functions_checksum()).await?;
+        self.record(client, &functions_applied()).await?;
         let new_functions = routines_checksum(&applied) != Some(functions_checksum().as_str());
         match plan.record(&applied, new_functions) {
             Some(data) => self.note(client, by, &data).await,
@@ -258,9 +259,13 @@ impl PostgresSchema {
         Ok(())
     }
 
-    async fn record(&self, client: &Client, version: i32, name: &str, checksum: &str) -> Result<()> {
-        let parameters: [Parameter<'_>; 3] =
-            [(&version, Type::INT4), (&name, Type::TEXT), (&checksum, Type::TEXT)];
+    async fn record(&self, client: &Client, step: &Applied) -> Result<()> {
+        let parameters: [Parameter<'_>; 4] = [
+            (&step.version, Type::INT4),
+            (&step.name, Type::TEXT),
+            (&step.checksum, Type::TEXT),
+            (&step.oldest_program, Type::INT4),
+        ];
         query(client, &self.statements.record, &parameters).await.map(drop)
     }
 }
@@ -302,9 +307,9 @@ impl SchemaStore for PostgresSchema {
     }
 
     async fn deploy_by(&self, by: &Actor) -> Result<SchemaStatus> {
-        // Without a right to change anything, a schema that is as it should be is fine.
+        // Without a right to change anything, a schema that this program can use is fine.
         let status = self.status().await?;
-        if matches!(status, SchemaStatus::Current { .. }) {
+        if status.is_usable() {
             return Ok(status);
         }
         status.check_deployable()?;
@@ -339,20 +344,21 @@ impl SchemaStore for PostgresSchema {
             script.push_str(sql.trim_end().trim_end_matches(';'));
             script.push_str(";\n\n");
         };
-        let record = |version: i32, name: &str, checksum: &str| {
+        let record = |step: &Applied| {
             let template = "insert into \"{{schema}}\".mainstay_migration values ('{{outbox:literal}}', ";
-            format!("{}{version}, '{name}', '{checksum}', now())", render(template, names))
+            let Applied { version, name, checksum, oldest_program } = step;
+            format!("{}{version}, '{name}', '{checksum}', {oldest_program}, now())", render(template, names))
         };
         add(&self.statements.create_schema);
         add(&self.statements.create_ledger);
         for step in MIGRATIONS {
             add(&step.render(names));
-            add(&record(step.version, step.name, &step.checksum()));
+            add(&record(&step.applied()));
         }
         for text in functions(names) {
             add(&text);
         }
-        add(&record(ROUTINES, FUNCTIONS_NAME, &functions_checksum()));
+        add(&record(&functions_applied()));
         add("commit");
         script
     }
@@ -384,7 +390,12 @@ pub(crate) fn grants_script(names: &Names, role: &str) -> String {
 fn applied(operation: &'static str, rows: &[Row]) -> Result<Vec<Applied>> {
     let read = |row| {
         let row = Reader::new(operation, row);
-        Ok(Applied { version: row.get(0)?, name: row.get(1)?, checksum: row.get(2)? })
+        Ok(Applied {
+            version: row.get(0)?,
+            name: row.get(1)?,
+            checksum: row.get(2)?,
+            oldest_program: row.get(3)?,
+        })
     };
     rows.iter().map(read).collect()
 }
@@ -392,6 +403,11 @@ fn applied(operation: &'static str, rows: &[Row]) -> Result<Vec<Applied>> {
 fn functions_checksum() -> String {
     let texts: Vec<&str> = FUNCTIONS.iter().map(|functions| functions.sql).collect();
     checksum(&texts.concat())
+}
+
+/// The record of the functions in the ledger.
+fn functions_applied() -> Applied {
+    Applied::routines("functions", functions_checksum())
 }
 
 /// What is there of the schema, whatever the ledger says.

@@ -22,6 +22,7 @@ const DEPLOY: &str = "schema.deploy";
 pub const MIGRATIONS: &[Migration] = &[Migration {
     version: 1,
     name: "baseline",
+    oldest_program: 1,
     templates: &[
         Template::of_every_queue(include_str!("../migrations/0001_baseline/queue.sql")),
         Template::once(include_str!("../migrations/0001_baseline/lease.sql")),
@@ -37,11 +38,12 @@ pub const MIGRATIONS: &[Migration] = &[Migration {
 /// The steps taken, by outbox, made by the runner and not by a step. Names of tables are not case-sensitive, so the
 /// outbox's is not either.
 const TABLE: &str = r#"CREATE TABLE IF NOT EXISTS "{{schema}}_mainstay_migration" (
-    outbox     TEXT    NOT NULL COLLATE NOCASE,
-    version    INTEGER NOT NULL,
-    name       TEXT    NOT NULL,
-    checksum   TEXT    NOT NULL,
-    applied_at INTEGER NOT NULL,
+    outbox         TEXT    NOT NULL COLLATE NOCASE,
+    version        INTEGER NOT NULL,
+    name           TEXT    NOT NULL,
+    checksum       TEXT    NOT NULL,
+    oldest_program INTEGER NOT NULL,
+    applied_at     INTEGER NOT NULL,
     PRIMARY KEY (outbox, version)
 );"#;
 
@@ -99,13 +101,13 @@ impl SchemaStore for SqliteSchema {
 }
 
 fn record(step: &Migration, names: &Names) -> String {
-    let (version, name, checksum) = (step.version, step.name, step.checksum());
+    let Applied { version, name, checksum, oldest_program } = step.applied();
     let insert = render(
-        r#"INSERT INTO "{{schema}}_mainstay_migration" (outbox, version, name, checksum, applied_at)"#,
+        r#"INSERT INTO "{{schema}}_mainstay_migration" (outbox, version, name, checksum, oldest_program, applied_at)"#,
         names,
     );
     let outbox = render("'{{outbox:literal}}'", names);
-    format!("{insert}\nVALUES ({outbox}, {version}, '{name}', '{checksum}', {NOW});")
+    format!("{insert}\nVALUES ({outbox}, {version}, '{name}', '{checksum}', {oldest_program}, {NOW});")
 }
 
 /// SQLite keeps every name that begins with `sqlite_` to itself, however it is written, and takes none twice, in whatever case.
@@ -190,10 +192,15 @@ fn applied(connection: &Connection, names: &Names) -> rusqlite::Result<Vec<Appli
     if !exists(connection, &ledger(names))? {
         return Ok(Vec::new());
     }
-    let select = r#"SELECT version, name, checksum FROM "{{schema}}_mainstay_migration" WHERE outbox = ?1 ORDER BY version"#;
+    let select = r#"SELECT version, name, checksum, oldest_program FROM "{{schema}}_mainstay_migration" WHERE outbox = ?1 ORDER BY version"#;
     let mut statement = connection.prepare(&render(select, names))?;
     let steps = statement.query_map([names.outbox()], |row| {
-        Ok(Applied { version: row.get(0)?, name: row.get(1)?, checksum: row.get(2)? })
+        Ok(Applied {
+            version: row.get(0)?,
+            name: row.get(1)?,
+            checksum: row.get(2)?,
+            oldest_program: row.get(3)?,
+        })
     })?;
     steps.collect()
 }

@@ -4,7 +4,7 @@ ALTER PROCEDURE "{{schema}}"."{{outbox}}_Migrations"
 AS
 BEGIN
     SET NOCOUNT ON;
-    SELECT m."version" AS version, m."name" AS name, m."checksum" AS checksum
+    SELECT m."version" AS version, m."name" AS name, m."checksum" AS checksum, m."oldest_program" AS oldest_program
       FROM "{{schema}}"."mainstay_migration" m
      WHERE m."outbox" = N'{{outbox:literal}}'
      ORDER BY m."version";

@@ -29,6 +29,7 @@ const DEPLOY: &str = "schema.deploy";
 pub const MIGRATIONS: &[Migration] = &[Migration {
     version: 1,
     name: "baseline",
+    oldest_program: 1,
     templates: &[
         Template::once(include_str!("../migrations/0001_baseline/basics.sql")),
         Template::of_every_queue(include_str!("../migrations/0001_baseline/queue.sql")),
@@ -42,9 +43,6 @@ pub const MIGRATIONS: &[Migration] = &[Migration {
     ],
 }];
 
-/// Under which name the procedures' checksum is kept.
-const PROCEDURES_NAME: &str = "procedures";
-
 const CREATE_SCHEMA: &str =
     "IF SCHEMA_ID(N'{{schema:literal}}') IS NULL EXEC(N'CREATE SCHEMA \"{{schema:nested}}\"');";
 
@@ -54,6 +52,7 @@ const CREATE_LEDGER: &str = "CREATE TABLE \"{{schema}}\".\"mainstay_migration\" 
     \"version\" INT NOT NULL,
     \"name\" NVARCHAR(100) NOT NULL,
     \"checksum\" NVARCHAR(64) NOT NULL,
+    \"oldest_program\" INT NOT NULL,
     \"applied_at\" DATETIME2(6) NOT NULL,
     CONSTRAINT \"PK_mainstay_migration\" PRIMARY KEY (\"outbox\", \"version\")
 );";
@@ -152,7 +151,8 @@ impl SqlServerSchema {
     }
 
     fn reading(&self) -> Step {
-        let sql = "SELECT m.\"version\" AS version, m.\"name\" AS name, m.\"checksum\" AS checksum
+        let sql = "SELECT m.\"version\" AS version, m.\"name\" AS name, m.\"checksum\" AS checksum,
+            m.\"oldest_program\" AS oldest_program
             FROM \"{{schema}}\".\"mainstay_migration\" m WHERE m.\"outbox\" = N'{{outbox:literal}}' ORDER BY m.\"version\"";
         Step { sql: fill(sql, &self.names).into(), arguments: Vec::new() }
     }
@@ -190,13 +190,16 @@ impl SqlServerSchema {
         let taken = applied(DEPLOY, &lease.query(DEPLOY, &self.reading()).await?)?;
         let plan = plan_migrations(MIGRATIONS, &taken);
         plan.check()?;
+        if plan.is_left_alone() {
+            return Ok(());
+        }
         for step in &plan.steps {
             for (sql, queue) in step.parts() {
                 for batch in batches(&fill(sql, &self.names.of(queue))) {
                     lease.batch(DEPLOY, batch).await?;
                 }
             }
-            self.record(lease, step.version, step.name, &step.checksum()).await?;
+            self.record(lease, &step.applied()).await?;
             tracing::info!(store = self.store, version = step.version, step = step.name, "deployed");
         }
         // Whatever is there: one that somebody dropped comes back.
@@ -209,7 +212,7 @@ impl SqlServerSchema {
                 lease.batch(DEPLOY, batch).await?;
             }
         }
-        self.record(lease, ROUTINES, PROCEDURES_NAME, &procedures_checksum()).await?;
+        self.record(lease, &procedures_applied()).await?;
         let new_procedures = routines_checksum(&taken) != Some(procedures_checksum().as_str());
         match plan.record(&taken, new_procedures) {
             Some(data) => self.note(lease, by, data).await,
@@ -226,25 +229,31 @@ impl SqlServerSchema {
         lease.query(DEPLOY, &call.text("Anchors", anchors.to_string()).step()).await.map(drop)
     }
 
-    async fn record(&self, lease: &mut Lease, version: i32, name: &str, checksum: &str) -> Result<()> {
-        lease.batch(DEPLOY, recording(&self.names, version, name, checksum)).await.map(drop)
+    async fn record(&self, lease: &mut Lease, step: &Applied) -> Result<()> {
+        lease.batch(DEPLOY, recording(&self.names, step)).await.map(drop)
     }
 }
 
 /// Notes a step where it is not noted; of the procedures what they are now.
-fn recording(names: &Names, version: i32, name: &str, checksum: &str) -> String {
+fn recording(names: &Names, step: &Applied) -> String {
+    let Applied { version, name, checksum, oldest_program } = step;
     let known = format!("\"outbox\" = N'{{{{outbox:literal}}}}' AND \"version\" = {version}");
     let ledger = "\"{{schema}}\".\"mainstay_migration\"";
-    let mut sql = match version == ROUTINES {
+    let mut sql = match *version == ROUTINES {
         true => format!(
             "UPDATE {ledger} SET \"checksum\" = N'{checksum}', \"applied_at\" = SYSUTCDATETIME() WHERE {known};\n"
         ),
         false => String::new(),
     };
     sql.push_str(&format!(
-        "IF NOT EXISTS (SELECT 1 FROM {ledger} WHERE {known}) INSERT INTO {ledger} (\"outbox\", \"version\", \"name\", \"checksum\", \"applied_at\") VALUES (N'{{{{outbox:literal}}}}', {version}, N'{name}', N'{checksum}', SYSUTCDATETIME());"
+        "IF NOT EXISTS (SELECT 1 FROM {ledger} WHERE {known}) INSERT INTO {ledger} (\"outbox\", \"version\", \"name\", \"checksum\", \"oldest_program\", \"applied_at\") VALUES (N'{{{{outbox:literal}}}}', {version}, N'{name}', N'{checksum}', {oldest_program}, SYSUTCDATETIME());"
     ));
     fill(&sql, names)
+}
+
+/// The record of the procedures in the ledger.
+fn procedures_applied() -> Applied {
+    Applied::routines("procedures", procedures_checksum())
 }
 
 fn named_in(operation: &'static str, rows: &[Row]) -> Result<BTreeSet<String>> {
@@ -254,8 +263,13 @@ fn named_in(operation: &'static str, rows: &[Row]) -> Result<BTreeSet<String>> {
 fn applied(operation: &'static str, rows: &[Row]) -> Result<Vec<Applied>> {
     let read = |row: &Row| {
         let row = Reader::new(operation, row);
-        let version = i32::try_from(row.integer("version")?).unwrap_or(i32::MAX);
-        Ok(Applied { version, name: row.text("name")?, checksum: row.text("checksum")? })
+        let number = |name| row.integer(name).map(|number| i32::try_from(number).unwrap_or(i32::MAX));
+        Ok(Applied {
+            version: number("version")?,
+            name: row.text("name")?,
+            checksum: row.text("checksum")?,
+            oldest_program: number("oldest_program")?,
+        })
     };
     rows.iter().map(read).collect()
 }
@@ -303,9 +317,9 @@ impl SchemaStore for SqlServerSchema {
     }
 
     async fn deploy_by(&self, by: &Actor) -> Result<SchemaStatus> {
-        // Without a right to change anything, a schema that is as it should be is fine.
+        // Without a right to change anything, a schema that this program can use is fine.
         let status = self.status().await?;
-        if matches!(status, SchemaStatus::Current { .. }) {
+        if status.is_usable() {
             return Ok(status);
         }
         status.check_deployable()?;

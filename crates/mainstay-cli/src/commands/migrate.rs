@@ -66,7 +66,7 @@ pub(crate) async fn run(arguments: MigrateArgs, settings: &Settings) -> anyhow::
     provider.close().await;
     let status = deployed?;
 
-    let current = matches!(status, SchemaStatus::Current { .. });
+    let (current, usable) = (matches!(status, SchemaStatus::Current { .. }), status.is_usable());
     if settings.json {
         output::json(&json!({
             "database": database.to_string(),
@@ -76,14 +76,14 @@ pub(crate) async fn run(arguments: MigrateArgs, settings: &Settings) -> anyhow::
             "version": found(&status),
             "message": status.to_string(),
         }))?;
-    } else if current {
+    } else if usable {
         let done = if before == status { "nothing to do" } else { "migrated" };
-        let done = if arguments.check { "current" } else { done };
+        let done = if arguments.check { word(&status) } else { done };
         output::line(format_args!("{database}: {done}; {status}"))?;
     } else {
         output::note(format_args!("{database}: not current: {status}"));
     }
-    Ok(if current { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })
+    Ok(if usable { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })
 }
 
 async fn print(database: &Database, names: Names, settings: &Settings) -> anyhow::Result<ExitCode> {
@@ -145,6 +145,7 @@ fn check_role(database: &Database, role: &str) -> Result<(), Failure> {
 pub(super) fn word(status: &SchemaStatus) -> &'static str {
     match status {
         SchemaStatus::Current { .. } => "current",
+        SchemaStatus::Compatible { .. } => "compatible",
         SchemaStatus::Missing { .. } => "missing",
         SchemaStatus::Outdated { .. } => "outdated",
         SchemaStatus::Newer { .. } => "newer",
@@ -158,7 +159,9 @@ pub(super) fn word(status: &SchemaStatus) -> &'static str {
 pub(super) fn found(status: &SchemaStatus) -> Option<i32> {
     match status {
         SchemaStatus::Current { version } | SchemaStatus::Incomplete { version } => Some(*version),
-        SchemaStatus::Outdated { found, .. } | SchemaStatus::Newer { found, .. } => Some(*found),
+        SchemaStatus::Outdated { found, .. }
+        | SchemaStatus::Compatible { found, .. }
+        | SchemaStatus::Newer { found, .. } => Some(*found),
         _ => None,
     }
 }

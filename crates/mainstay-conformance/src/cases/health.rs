@@ -323,9 +323,9 @@ async fn r25_a_schema_that_is_not_the_right_one_is_unhealthy(fx: &dyn Fixture) {
     assert_eq!(health.check(Probe::Ready).await.status, HealthStatus::Unhealthy);
     assert_eq!(health.check(Probe::Live).await.status, HealthStatus::Healthy);
     let world = World::open(fx).await;
-    fx.record_step(&Names::default(), 9_999, "x").await;
+    fx.record_step(&Names::default(), 9_999, "x", 9_999).await;
     bad(&look(&world).await, "newer");
-    fx.record_step(&Names::default(), 1, "edited").await;
+    fx.record_step(&Names::default(), 1, "edited", 1).await;
     bad(&look(&world).await, "not the one this program knows");
 }
 
@@ -445,7 +445,7 @@ async fn r25_a_process_is_ready_between_its_start_and_its_stop(fx: &dyn Fixture)
     drop(mainstay.start().await.unwrap());
     assert_eq!(mainstay.startup(), Startup::Stopped);
     // A start that can't be: the schema is another's.
-    fx.record_step(&Names::default(), 9_999, "x").await;
+    fx.record_step(&Names::default(), 9_999, "x", 9_999).await;
     mainstay.start().await.unwrap_err();
     assert_eq!(mainstay.startup(), Startup::Stopped);
 }

@@ -26,6 +26,7 @@ cases! { $ schema_cases:
     r28_the_script_is_the_whole_schema ["R28"],
     r28_outboxes_of_two_names_are_apart ["R28"],
     r28_a_newer_schema_is_left_alone ["R28", "OBX-092"],
+    r28_a_newer_schema_that_allows_this_program_is_used_as_it_is ["R28"],
     r28_an_edited_step_is_noticed ["R28", "OBX-092"],
 }
 
@@ -306,16 +307,44 @@ async fn assert_refused(world: &World<'_>, told: &str) {
 pub(super) async fn r28_a_newer_schema_is_left_alone(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     world.enqueue(Message::new(TOPIC, "")).await;
-    fx.record_step(&Names::default(), 999, "of a later version").await;
+    fx.record_step(&Names::default(), 999, "of a later version", 998).await;
     let status = world.provider.schema().status().await.unwrap();
-    assert!(matches!(status, SchemaStatus::Newer { found: 999, wanted } if wanted < 999), "{status:?}");
+    assert!(matches!(status, SchemaStatus::Newer { found: 999, oldest_program: 998, .. }), "{status:?}");
     assert_refused(&world, "update this program").await;
+}
+
+/// Restarting an old program during an upgrade, and rolling back to it, both mean working on a newer schema.
+pub(super) async fn r28_a_newer_schema_that_allows_this_program_is_used_as_it_is(fx: &dyn Fixture) {
+    let world = World::open(fx).await;
+    let schema = world.provider.schema();
+    let SchemaStatus::Current { version: wanted } = schema.status().await.unwrap() else {
+        panic!("the schema is deployed");
+    };
+    fx.record_step(&Names::default(), wanted + 1, "of the next version", wanted).await;
+    let compatible = SchemaStatus::Compatible { found: wanted + 1, wanted };
+    assert_eq!(schema.status().await.unwrap(), compatible);
+    schema.require().await.unwrap();
+    assert_eq!(schema.deploy().await.unwrap(), compatible);
+    assert_eq!(schema.status().await.unwrap(), compatible);
+
+    let id = world.enqueue(Message::new(TOPIC, "")).await;
+    let owner = OwnerToken::new();
+    let item = world.claim_one(owner).await;
+    assert_eq!(item.id(), id);
+    assert_eq!(world.outbox.ack(owner, &[item.handle]).await.unwrap().changed.len(), 1);
+
+    // A later step that this program cannot bear ends it, whatever the steps before said.
+    fx.record_step(&Names::default(), wanted + 2, "of the version after it", wanted + 1).await;
+    let status = schema.status().await.unwrap();
+    let newer = SchemaStatus::Newer { found: wanted + 2, wanted, oldest_program: wanted + 1 };
+    assert_eq!(status, newer);
+    assert!(schema.require().await.unwrap_err().message().contains("update this program"));
 }
 
 pub(super) async fn r28_an_edited_step_is_noticed(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     world.enqueue(Message::new(TOPIC, "")).await;
-    fx.record_step(&Names::default(), 1, "of another text").await;
+    fx.record_step(&Names::default(), 1, "of another text", 1).await;
     let status = world.provider.schema().status().await.unwrap();
     assert!(matches!(status, SchemaStatus::Drifted { version: 1, .. }), "{status:?}");
     assert_refused(&world, "step 1").await;

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::error::{Error, Result};
 use crate::runtime::Mainstay;
-use crate::store::{HealthStore, Provider, Queue, SchemaStatus};
+use crate::store::{HealthStore, Provider, Queue};
 
 use super::check::told;
 use super::doctor::OF_THE_SURROUNDINGS;
@@ -139,8 +139,8 @@ impl Health {
         checks.push(Check::new("schema", finding, took));
         match status {
             _ if probe < Probe::Full => {}
-            // What is in tables of another version only that version knows.
-            Ok(other) if !matches!(other, SchemaStatus::Current { .. }) => {
+            // Only a compatible program knows what the tables hold.
+            Ok(other) if !other.is_usable() => {
                 let why = "the schema is not this program's";
                 checks.extend(of_the_tables(probe).map(|name| not_asked(name, why)));
             }

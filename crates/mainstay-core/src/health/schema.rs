@@ -4,10 +4,10 @@ use crate::store::SchemaStatus;
 
 use super::{Finding, HealthStatus};
 
-/// Anything but the current version is unhealthy: no process of this version would start on it.
+/// A schema that this program cannot use is unhealthy: no process of this version would start on it.
 pub(super) fn judge(status: &SchemaStatus) -> Finding {
     let text = status.to_string();
-    if matches!(status, SchemaStatus::Current { .. }) {
+    if status.is_usable() {
         return Finding::healthy(text);
     }
     let finding = Finding::new(HealthStatus::Unhealthy, text);
@@ -15,7 +15,9 @@ pub(super) fn judge(status: &SchemaStatus) -> Finding {
         SchemaStatus::Missing { .. } | SchemaStatus::Outdated { .. } => {
             finding.advise("run `mainstay migrate`")
         }
-        SchemaStatus::Newer { .. } => finding.advise("update this program"),
+        SchemaStatus::Newer { .. } => {
+            finding.advise("update this program, or restore a backup from before the migration")
+        }
         _ => finding
             .advise("compare it with `mainstay migrate --print`, and restore what differs from a backup"),
     }

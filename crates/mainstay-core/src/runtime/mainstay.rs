@@ -19,7 +19,7 @@ use crate::lease::Leases;
 use crate::operation::Operations;
 use crate::outbox::Outbox;
 use crate::queue::Dispatcher;
-use crate::store::{Provider, Queue, SchemaStatus};
+use crate::store::{Provider, Queue};
 use crate::telemetry;
 use crate::timer::Timers;
 
@@ -277,7 +277,7 @@ impl Mainstay {
         if !self.0.deploy_schema {
             return schema.require().await;
         }
-        if !matches!(schema.status().await?, SchemaStatus::Current { .. }) {
+        if !schema.status().await?.is_usable() {
             self.register_anew();
         }
         schema.deploy().await.map(drop)

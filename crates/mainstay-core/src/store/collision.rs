@@ -87,6 +87,7 @@ mod tests {
     const STEPS: &[Migration] = &[Migration {
         version: 1,
         name: "tables",
+        oldest_program: 1,
         templates: &[Template { sql: QUEUE, over: &[Queue::Outbox, Queue::Timers] }, Template::once(LEASE)],
     }];
 

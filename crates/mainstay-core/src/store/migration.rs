@@ -41,6 +41,9 @@ pub struct Migration {
     pub version: i32,
     /// A short name.
     pub name: &'static str,
+    /// The oldest program that works once this step is taken, by the version it wants. A release needs the one before it to
+    /// work on its schema, so this is at most `version - 1`, except in the first step.
+    pub oldest_program: i32,
     /// Its SQL, in order.
     pub templates: &'static [Template],
 }
@@ -66,6 +69,12 @@ impl Migration {
     pub fn checksum(&self) -> String {
         let texts: Vec<&str> = self.templates.iter().map(|template| template.sql).collect();
         checksum(&texts.concat())
+    }
+
+    /// Its record in the ledger.
+    pub fn applied(&self) -> Applied {
+        let (name, checksum) = (self.name.to_owned(), self.checksum());
+        Applied { version: self.version, name, checksum, oldest_program: self.oldest_program }
     }
 }
 
@@ -103,6 +112,15 @@ pub struct Applied {
     pub name: String,
     /// The checksum of its template.
     pub checksum: String,
+    /// The oldest program that works once this step is taken, by the version it wants.
+    pub oldest_program: i32,
+}
+
+impl Applied {
+    /// The record of the routines, which are replaced as a whole. The steps alone tell which programs are compatible.
+    pub fn routines(name: &str, checksum: String) -> Self {
+        Self { version: ROUTINES, name: name.to_owned(), checksum, oldest_program: 0 }
+    }
 }
 
 /// The checksum of a template. It is taken before names are filled in, so it is the same under every name.
@@ -133,12 +151,21 @@ pub enum SchemaStatus {
         /// The version wanted.
         wanted: i32,
     },
-    /// Newer than this program.
+    /// Newer than this program, which still works on it.
+    Compatible {
+        /// The version found.
+        found: i32,
+        /// The version wanted.
+        wanted: i32,
+    },
+    /// Newer than this program, which no longer works on it.
     Newer {
         /// The version found.
         found: i32,
         /// The version wanted.
         wanted: i32,
+        /// The oldest program that works on it, by the version it wants.
+        oldest_program: i32,
     },
     /// Of the right version, but something of it is gone.
     Incomplete {
@@ -179,9 +206,14 @@ impl fmt::Display for SchemaStatus {
                 f,
                 "the schema is at version {found} and version {wanted} is wanted; run `mainstay migrate`, or switch schema deployment on"
             ),
-            Self::Newer { found, wanted } => write!(
+            Self::Compatible { found, wanted } => write!(
                 f,
-                "the schema is at version {found}, newer than this program's {wanted}; update this program"
+                "the schema is at version {found}, newer than this program's {wanted} and compatible with it"
+            ),
+            Self::Newer { found, wanted, oldest_program } => write!(
+                f,
+                "the schema is at version {found}, newer than this program's {wanted}, and needs a program for version \
+                 {oldest_program} or later; update this program, or restore a backup from before the migration"
             ),
             Self::Incomplete { version } => write!(
                 f,
@@ -203,13 +235,20 @@ impl fmt::Display for SchemaStatus {
 }
 
 impl SchemaStatus {
+    /// Whether this program works on the schema as it is.
+    pub fn is_usable(&self) -> bool {
+        matches!(self, Self::Current { .. } | Self::Compatible { .. })
+    }
+
     /// Refuses to touch a schema that is newer, not ours, or damaged.
     pub fn check_deployable(&self) -> Result<()> {
         match self {
             Self::Newer { .. } | Self::Drifted { .. } | Self::Incomplete { .. } | Self::Unrecorded { .. } => {
                 Err(Error::new(ErrorKind::Schema, DEPLOY, self.to_string()))
             }
-            Self::Current { .. } | Self::Missing { .. } | Self::Outdated { .. } => Ok(()),
+            Self::Current { .. } | Self::Compatible { .. } | Self::Missing { .. } | Self::Outdated { .. } => {
+                Ok(())
+            }
         }
     }
 }
@@ -231,10 +270,12 @@ pub fn plan_migrations<'a>(known: &'a [Migration], applied: &[Applied]) -> Migra
         let taken = applied.iter().find(|taken| taken.version == step.version);
         taken.is_some_and(|taken| taken.checksum != step.checksum())
     });
+    let oldest_program = applied.iter().map(|step| step.oldest_program).max().unwrap_or(0);
     let status = match drifted {
         Some(step) => SchemaStatus::Drifted { version: step.version, name: step.name.to_owned() },
         None if found == 0 => SchemaStatus::Missing { wanted },
-        None if found > wanted => SchemaStatus::Newer { found, wanted },
+        None if found > wanted && wanted >= oldest_program => SchemaStatus::Compatible { found, wanted },
+        None if found > wanted => SchemaStatus::Newer { found, wanted, oldest_program },
         None if found < wanted => SchemaStatus::Outdated { found, wanted },
         None => SchemaStatus::Current { version: found },
     };
@@ -243,9 +284,14 @@ pub fn plan_migrations<'a>(known: &'a [Migration], applied: &[Applied]) -> Migra
 }
 
 impl MigrationPlan<'_> {
-    /// Refuses to touch a schema that is newer or not ours.
+    /// Refuses to touch a schema that is too new or not ours.
     pub fn check(&self) -> Result<()> {
         self.status.check_deployable()
+    }
+
+    /// Whether a newer program has deployed: this one then leaves everything as it is, the routines above all.
+    pub fn is_left_alone(&self) -> bool {
+        matches!(self.status, SchemaStatus::Compatible { .. })
     }
 
     /// What the audit trail says of the deployment, from what was applied before and whether the routines are new; none if it has changed nothing.
@@ -266,12 +312,22 @@ mod tests {
     use super::*;
 
     const KNOWN: [Migration; 2] = [
-        Migration { version: 1, name: "one", templates: &[Template::once("create table one")] },
-        Migration { version: 2, name: "two", templates: &[Template::once("create table two")] },
+        Migration {
+            version: 1,
+            name: "one",
+            oldest_program: 1,
+            templates: &[Template::once("create table one")],
+        },
+        Migration {
+            version: 2,
+            name: "two",
+            oldest_program: 1,
+            templates: &[Template::once("create table two")],
+        },
     ];
 
     fn applied(version: i32, checksum: String) -> Applied {
-        Applied { version, name: String::new(), checksum }
+        Applied { version, name: String::new(), checksum, oldest_program: (version - 1).max(1) }
     }
 
     #[test]
@@ -279,11 +335,23 @@ mod tests {
         let one = applied(1, KNOWN[0].checksum());
         let two = applied(2, KNOWN[1].checksum());
         let three = applied(3, "?".to_owned());
+        let four = applied(4, "?".to_owned());
         let cases = [
             (vec![], SchemaStatus::Missing { wanted: 2 }, 2, true),
             (vec![one.clone()], SchemaStatus::Outdated { found: 1, wanted: 2 }, 1, true),
             (vec![one.clone(), two.clone()], SchemaStatus::Current { version: 2 }, 0, true),
-            (vec![one, two, three], SchemaStatus::Newer { found: 3, wanted: 2 }, 0, false),
+            (
+                vec![one.clone(), two.clone(), three.clone()],
+                SchemaStatus::Compatible { found: 3, wanted: 2 },
+                0,
+                true,
+            ),
+            (
+                vec![one, two, three, four],
+                SchemaStatus::Newer { found: 4, wanted: 2, oldest_program: 3 },
+                0,
+                false,
+            ),
             (
                 vec![applied(1, checksum("edited"))],
                 SchemaStatus::Drifted { version: 1, name: "one".into() },
@@ -296,6 +364,22 @@ mod tests {
             assert_eq!(plan.status, status);
             assert_eq!(plan.steps.len(), steps);
             assert_eq!(plan.check().is_ok(), may_deploy);
+            assert_eq!(plan.is_left_alone(), matches!(plan.status, SchemaStatus::Compatible { .. }));
+        }
+    }
+
+    /// One step that the oldest programs cannot bear is enough, whatever later steps say.
+    #[test]
+    fn the_strictest_step_decides() {
+        let strict = Applied { oldest_program: 3, ..applied(3, String::new()) };
+        let lenient = Applied { oldest_program: 1, ..applied(4, String::new()) };
+        let taken = [applied(1, KNOWN[0].checksum()), applied(2, KNOWN[1].checksum()), strict, lenient];
+        let status = plan_migrations(&KNOWN, &taken).status;
+        assert_eq!(status, SchemaStatus::Newer { found: 4, wanted: 2, oldest_program: 3 });
+        let text = status.to_string();
+        for told in ["version 4", "this program's 2", "a program for version 3 or later", "restore a backup"]
+        {
+            assert!(text.contains(told), "{told}: {text}");
         }
     }
 
@@ -319,8 +403,12 @@ mod tests {
         const SQL: &str =
             "create table \"{{schema}}\".\"{{queue}}_hold\" (\n)\nCREATE VIEW \"{{schema}}_{{queue}}_x\" AS";
         const QUEUES: &[Queue] = &[Queue::Inbox, Queue::Timers];
-        let step =
-            Migration { version: 1, name: "queues", templates: &[Template { sql: SQL, over: QUEUES }] };
+        let step = Migration {
+            version: 1,
+            name: "queues",
+            oldest_program: 1,
+            templates: &[Template { sql: SQL, over: QUEUES }],
+        };
         let names = Names::default();
         assert_eq!(step.made(&["table"], &names), ["inbox_hold", "timers_hold"]);
         assert_eq!(step.made(&["view"], &names), ["inbox_x", "timers_x"]);

@@ -106,10 +106,10 @@ pub trait SchemaStore: Send + Sync + 'static {
     /// All of it as one script that a person can read and run.
     fn script(&self) -> String;
 
-    /// Refuses anything but the current version, with what to do about it. Creates nothing.
+    /// Refuses a schema that this program cannot use, and says what to do about it. Creates nothing.
     async fn require(&self) -> Result<()> {
         match self.status().await? {
-            SchemaStatus::Current { .. } => Ok(()),
+            status if status.is_usable() => Ok(()),
             other => Err(Error::new(ErrorKind::Schema, "schema.require", other.to_string())),
         }
     }

@@ -103,12 +103,15 @@ async fn a_newer_and_a_drifted_schema_are_left_alone() {
     let schema = fixture.postgres.schema();
     client
         .batch_execute(&format!(
-            "insert into infra.mainstay_migration values ('outbox', {}, 'later', 'x', now())",
+            "insert into infra.mainstay_migration values ('outbox', {0}, 'later', 'x', {0}, now())",
             VERSION + 1
         ))
         .await
         .unwrap();
-    assert_eq!(schema.status().await.unwrap(), SchemaStatus::Newer { found: VERSION + 1, wanted: VERSION });
+    assert_eq!(
+        schema.status().await.unwrap(),
+        SchemaStatus::Newer { found: VERSION + 1, wanted: VERSION, oldest_program: VERSION + 1 }
+    );
     assert_eq!(schema.deploy().await.unwrap_err().kind(), ErrorKind::Schema);
     client
         .batch_execute("delete from infra.mainstay_migration where version = 2; update infra.mainstay_migration set checksum = 'x' where version = 1")
@@ -116,6 +119,31 @@ async fn a_newer_and_a_drifted_schema_are_left_alone() {
         .unwrap();
     assert!(matches!(schema.status().await.unwrap(), SchemaStatus::Drifted { version: 1, .. }));
     assert_eq!(schema.deploy().await.unwrap_err().kind(), ErrorKind::Schema);
+}
+
+#[tokio::test]
+async fn functions_of_a_newer_program_are_left_alone() {
+    let fixture = Fixture::new().await;
+    let client = fixture.database.client().await;
+    // As the next release may leave it: another record of the functions, and one more form of a function.
+    client
+        .batch_execute(&format!(
+            "insert into infra.mainstay_migration values ('outbox', {}, 'later', 'x', {VERSION}, now());
+             update infra.mainstay_migration set checksum = 'later' where version = 0;
+             create function infra.outbox_release_key(key text, why integer) returns boolean language sql as 'select false';",
+            VERSION + 1
+        ))
+        .await
+        .unwrap();
+    let compatible = SchemaStatus::Compatible { found: VERSION + 1, wanted: VERSION };
+    assert_eq!(fixture.postgres.schema().deploy().await.unwrap(), compatible);
+    let kept = "select (select checksum from infra.mainstay_migration where version = 0),
+                       (select count(*) from pg_proc where proname = 'outbox_release_key')";
+    let row = client.query_one(kept, &[]).await.unwrap();
+    assert_eq!((row.get::<_, &str>(0), row.get::<_, i64>(1)), ("later", 2));
+    all_operations(&fixture).await;
+    drop(client);
+    fixture.end().await;
 }
 
 #[tokio::test]

@@ -100,6 +100,7 @@ async fn detail(id: String, shared: &Shared) -> Result<Json<StoreDetailView>, Pr
     let status = provider.schema().status().await?;
     let schema = match &status {
         SchemaStatus::Current { .. } => "current",
+        SchemaStatus::Compatible { .. } => "compatible",
         SchemaStatus::Missing { .. } => "missing",
         SchemaStatus::Outdated { .. } => "outdated",
         SchemaStatus::Newer { .. } => "newer",

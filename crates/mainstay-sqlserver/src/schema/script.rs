@@ -1,10 +1,10 @@
 //! The scripts that are printed: the whole schema for whoever runs it by hand, and the rights of an application.
 
-use mainstay_core::store::{Names, ROUTINES};
+use mainstay_core::store::Names;
 
-use super::procedure::{Procedure, batches, fill, nested, procedures, procedures_checksum};
+use super::procedure::{Procedure, batches, fill, nested, procedures};
 use super::{
-    CREATE_LEDGER, CREATE_SCHEMA, LEVEL, LOCK, MIGRATIONS, PROCEDURES_NAME, SETTINGS, SqlServerSchema,
+    CREATE_LEDGER, CREATE_SCHEMA, LEVEL, LOCK, MIGRATIONS, SETTINGS, SqlServerSchema, procedures_applied,
     recording,
 };
 
@@ -48,13 +48,13 @@ pub(super) fn whole(names: &Names) -> String {
                 add(&format!("{guard}\nEXEC(N'{}');", nested(batch)));
             }
         }
-        add(&recording(names, step.version, step.name, &step.checksum()));
+        add(&recording(names, &step.applied()));
     }
     for procedure in procedures(names) {
         add(&procedure.preparation());
         add(&making(&procedure));
     }
-    add(&recording(names, ROUTINES, PROCEDURES_NAME, &procedures_checksum()));
+    add(&recording(names, &procedures_applied()));
     add("COMMIT TRANSACTION;");
     script
 }

@@ -23,16 +23,14 @@ use super::{Store, verdict};
 /// How a database is that answered.
 struct Seen {
     schema: SchemaStatus,
-    /// What is in it, if its schema is this version's.
+    /// What is in it, if this program can use its schema.
     work: Option<(OutboxStats, Agenda)>,
 }
 
 impl Seen {
     fn trouble(&self) -> Option<Trouble> {
-        match self.schema {
-            SchemaStatus::Current { .. } => None,
-            _ => Some(Trouble { code: FAILED, text: self.schema.to_string() }),
-        }
+        let unusable = || Trouble { code: FAILED, text: self.schema.to_string() };
+        (!self.schema.is_usable()).then(unusable)
     }
 }
 
@@ -67,12 +65,10 @@ pub(super) async fn run(
 
 async fn look(provider: Arc<dyn Provider>) -> anyhow::Result<Seen> {
     let schema = provider.schema().status().await?;
-    let work = match schema {
-        SchemaStatus::Current { .. } => {
-            Some((Outbox::new(provider.outbox()).stats().await?, provider.agenda().await?))
-        }
-        // What is in tables of another version only that version knows.
-        _ => None,
+    // Only a compatible program knows what the tables hold.
+    let work = match schema.is_usable() {
+        true => Some((Outbox::new(provider.outbox()).stats().await?, provider.agenda().await?)),
+        false => None,
     };
     Ok(Seen { schema, work })
 }
