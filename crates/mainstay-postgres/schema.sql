@@ -565,6 +565,7 @@ create table infra.mainstay_migration (
     version integer not null,
     name text not null,
     checksum text not null,
+    oldest_program integer not null,
     applied_at timestamp with time zone not null,
     constraint mainstay_migration_pkey PRIMARY KEY (outbox, version),
 );
