@@ -10,6 +10,7 @@ use std::time::Duration;
 use clap::Parser;
 use mainstay::backoff::Backoff;
 use mainstay::inbox::GuardOptions;
+use mainstay::outbox::{Message, Outbox};
 use mainstay::runtime::QueueBuilder;
 use mainstay::{Begin, Context, HandlerError, Mainstay, TopicPolicy};
 use tokio::signal::unix::{SignalKind, signal};
@@ -18,6 +19,12 @@ use tokio::signal::unix::{SignalKind, signal};
 struct Arguments {
     /// `sqlite:path` or `postgres://…`
     database: String,
+    /// Deploys the schema of this program and stops.
+    #[arg(long)]
+    deploy: bool,
+    /// Enqueues this many messages to record, and stops.
+    #[arg(long)]
+    send: Option<u32>,
     /// How long a claim holds.
     #[arg(long, default_value_t = 500)]
     lease_ms: u64,
@@ -79,6 +86,16 @@ async fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
     tracing_subscriber::fmt().with_writer(std::io::stderr).with_env_filter("warn").init();
     let provider = mainstay_e2e::open(&arguments.database).await?;
+    if arguments.deploy {
+        provider.schema().deploy().await?;
+        return Ok(());
+    }
+    if let Some(count) = arguments.send {
+        provider.schema().require().await?;
+        let messages = (0..count).map(|n| Message::new("record", n.to_string())).collect();
+        Outbox::new(provider.outbox()).enqueue_many(messages).await?;
+        return Ok(());
+    }
     let mut builder = match arguments.inbox {
         false => Mainstay::builder_over(provider).outbox(|outbox| set_up(outbox, &arguments)),
         true => Mainstay::builder_over(provider).inbox(|inbox| set_up(inbox, &arguments)),
