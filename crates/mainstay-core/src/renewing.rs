@@ -16,6 +16,29 @@ use crate::error::{Error, ErrorKind, Result};
 /// No attempt is given up sooner: a slow answer is better than none.
 const ATTEMPT_MIN: Duration = Duration::from_millis(100);
 
+/// The time limit of a turn, a maintenance task or one page of it. A call that takes longer has most likely lost its connection.
+pub(crate) const TURN_LIMIT: Duration = Duration::from_secs(60);
+
+/// How much longer than it was asked for a wait may take before its connection counts as silent.
+pub(crate) const WAIT_SPARE: Duration = Duration::from_secs(5);
+
+/// The cause of an error of [`attempt`]: the call was given up, and may still take effect.
+#[derive(Debug)]
+struct Unanswered;
+
+impl std::fmt::Display for Unanswered {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the call was given up")
+    }
+}
+
+impl std::error::Error for Unanswered {}
+
+/// Returns true for the error of a call that [`attempt`] gave up.
+pub(crate) fn is_unanswered(error: &Error) -> bool {
+    std::error::Error::source(error).is_some_and(|source| source.is::<Unanswered>())
+}
+
 /// Until when something is surely held.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Term {
@@ -88,7 +111,7 @@ pub(crate) async fn attempt<T>(
     let patience = patience.max(ATTEMPT_MIN);
     timeout(patience, call).await.unwrap_or_else(|_| {
         let text = format!("the database did not answer within {patience:?}");
-        Err(Error::new(ErrorKind::Unavailable, operation, text))
+        Err(Error::new(ErrorKind::Unavailable, operation, text).with_source(Unanswered))
     })
 }
 
@@ -155,6 +178,16 @@ mod tests {
         fn retrying(&self, _: &Error, _: Duration) {
             self.given_up.fetch_add(1, Ordering::SeqCst);
         }
+    }
+
+    #[tokio::test]
+    async fn a_call_that_hangs_is_given_up_and_known_as_such() {
+        let hung = attempt::<()>("test.call", DURATION, std::future::pending()).await.unwrap_err();
+        assert_eq!((hung.kind(), hung.is_retryable()), (ErrorKind::Unavailable, true));
+        assert!(is_unanswered(&hung));
+        let refused = || Error::new(ErrorKind::Unavailable, "test.call", "no");
+        let refused = attempt::<()>("test.call", DURATION, async { Err(refused()) }).await.unwrap_err();
+        assert!(!is_unanswered(&refused));
     }
 
     #[tokio::test]

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
+use crate::renewing::{TURN_LIMIT, attempt};
 use crate::store::{AuditStore, CallIn, CallInBlocking};
 use crate::telemetry;
 
@@ -106,7 +107,9 @@ impl Audit {
         let Some(age) = retention.age else { return Ok(0) };
         let mut purged = 0;
         loop {
-            let batch = self.store.purge(age, retention.batch, by).await?;
+            // Each page has its own time limit: how many there are says nothing about the connection.
+            let batch =
+                attempt("audit.purge", TURN_LIMIT, self.store.purge(age, retention.batch, by)).await?;
             purged += batch;
             if batch < u64::from(retention.batch) {
                 telemetry::audit_purged(self.store.identifier(), purged);

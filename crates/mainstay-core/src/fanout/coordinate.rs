@@ -17,6 +17,7 @@ use crate::job::{Misfire, plan};
 use crate::join::{Counted, PreparedJoin};
 use crate::lease::Lease;
 use crate::outbox::{Message, PreparedMessage};
+use crate::renewing::{TURN_LIMIT, attempt};
 use crate::store::{StoreCall, StoreTransaction};
 use crate::telemetry;
 
@@ -25,8 +26,16 @@ use super::{
     RunContinuation,
 };
 
+const COORDINATE: &str = "fanout.coordinate";
+
 /// Shards looked at, and slices made, per transaction.
 const PAGE: usize = 500;
+
+/// One call of a pass to the database. While one hangs the lease is renewed over other connections, and no coordinator anywhere works:
+/// so it is given up after two leases, and the lease with it.
+async fn step<T>(lease: &Lease, call: impl Future<Output = Result<T>>) -> Result<T> {
+    attempt(COORDINATE, (lease.duration() * 2).min(TURN_LIMIT), call).await
+}
 
 /// What a pass has brought.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -61,14 +70,14 @@ impl Fanout {
         continuation: &RunContinuation,
         lease: &Lease,
     ) -> Result<Pass> {
-        const COORDINATE: &str = "fanout.coordinate";
         if lease.name() != key.lease_name() {
             let (wanted, got) = (key.lease_name(), lease.name());
             return Err(Error::invalid(COORDINATE, "lease", format_args!("must be {wanted:?}, got {got:?}")));
         }
-        let Some((mut policy, now)) = self.store().standing(key).await? else { return Ok(Pass::default()) };
+        let standing = step(lease, self.store().standing(key)).await?;
+        let Some((mut policy, now)) = standing else { return Ok(Pass::default()) };
         if policy.is_ahead_of(now) {
-            self.count_from(now, &mut policy, lease).await?;
+            step(lease, self.count_from(now, &mut policy, lease)).await?;
         }
         let mut pass = Pass { version: Some(policy.version), ..Pass::default() };
         let (occasion, next) = occasion(&policy, now)?;
@@ -134,8 +143,10 @@ impl Run<'_> {
         // All of a run that something follows.
         let mut whole = Vec::new();
         loop {
-            let page = self.planner.candidates(self.key, after.as_deref(), PAGE).await;
-            let page = page.map_err(|error| planner_failed(self.key, error))?;
+            let page = self.planner.candidates(self.key, after.as_deref(), PAGE);
+            let page = async { page.await.map_err(|error| planner_failed(self.key, error)) };
+            // The planner is the application's, and may be slow.
+            let page = attempt("fanout.plan", TURN_LIMIT, page).await?;
             after = page.last().cloned();
             let fresh: Vec<String> = page.into_iter().filter(|shard| seen.insert(shard.clone())).collect();
             if fresh.is_empty() {
@@ -172,7 +183,7 @@ impl Run<'_> {
     }
 
     async fn plan(&self, shards: &[String], pass: &mut Pass) -> Result<Vec<PlannedSlice>> {
-        let cursors = self.fanout.store().look(self.key, shards).await?;
+        let cursors = self.step(self.fanout.store().look(self.key, shards)).await?;
         let cursors: HashMap<&str, &FanoutCursor> =
             cursors.iter().map(|cursor| (cursor.shard_key.as_str(), cursor)).collect();
         let mut planned = Vec::new();
@@ -204,7 +215,7 @@ impl Run<'_> {
         }
         let mut known = HashSet::new();
         for slice in planned {
-            if self.fanout.outbox.get(slice.id).await?.is_some() {
+            if self.step(self.fanout.outbox.get(slice.id)).await?.is_some() {
                 known.insert(slice.id);
             }
         }
@@ -220,28 +231,27 @@ impl Run<'_> {
         pass: &mut Pass,
     ) -> Result<()> {
         let store = self.fanout.store();
-        let mut tx = self.fanout.outbox.store().begin().await?;
-        self.lease.guard(&mut tx).await?;
+        let mut tx = self.begin().await?;
         let made = self.claim(tx.as_mut(), planned).await?;
         if made.is_empty() {
-            return tx.rollback().await;
+            return self.step(tx.rollback()).await;
         }
-        let join = self.join(tx.as_mut(), &made).await?;
+        let join = self.step(self.join(tx.as_mut(), &made)).await?;
         let run = join.as_ref().map(PreparedJoin::id);
         let new = made.iter().filter(|slice| !known.contains(&slice.id));
         let messages = new.map(|slice| self.message(slice, run)).collect::<Result<Vec<_>>>()?;
         let mut enqueued = Vec::with_capacity(messages.len());
         for page in messages.chunks(PAGE) {
-            enqueued.extend(tx.enqueue(page).await?);
+            enqueued.extend(self.step(tx.enqueue(page)).await?);
         }
         let counted = match run {
-            Some(run) => self.attach_known(tx.as_mut(), run, &made, known).await?,
+            Some(run) => self.step(self.attach_known(tx.as_mut(), run, &made, known)).await?,
             None => None,
         };
         if run.is_some() || self.occasion == Occasion::Cadence {
-            tx.call(&self.ran()).await?;
+            self.step(tx.call(&self.ran())).await?;
         }
-        tx.commit().await?;
+        self.step(tx.commit()).await?;
         telemetry::enqueued(self.fanout.outbox.store().identifier(), &messages, &enqueued);
         telemetry::fanout_dispatched(store.identifier(), self.key, messages.len() as u64);
         if let Some(join) = &join {
@@ -262,7 +272,7 @@ impl Run<'_> {
         let store = self.fanout.store();
         let mut made = Vec::new();
         for page in planned.chunks(PAGE) {
-            let answers = tx.call(&store.claim(self.key, self.policy.version, page)).await?;
+            let answers = self.step(tx.call(&store.claim(self.key, self.policy.version, page))).await?;
             let claimed: HashSet<String> = store.claimed(&answers)?.into_iter().collect();
             made.extend(page.iter().filter(|slice| claimed.contains(&slice.shard_key)));
         }
@@ -324,10 +334,20 @@ impl Run<'_> {
 
     /// Notes the run, once all its slices are made: should that not come to be, the next coordinator makes those that are missing.
     async fn note(&self) -> Result<()> {
-        let mut tx = self.fanout.outbox.store().begin().await?;
-        self.lease.guard(&mut tx).await?;
-        tx.call(&self.ran()).await?;
-        tx.commit().await
+        let mut tx = self.begin().await?;
+        self.step(tx.call(&self.ran())).await?;
+        self.step(tx.commit()).await
+    }
+
+    /// A transaction that commits only while the lease is held.
+    async fn begin(&self) -> Result<Box<dyn StoreTransaction>> {
+        let mut tx = self.step(self.fanout.outbox.store().begin()).await?;
+        self.step(self.lease.guard(&mut tx)).await?;
+        Ok(tx)
+    }
+
+    async fn step<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
+        step(self.lease, call).await
     }
 }
 

@@ -11,6 +11,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::lease::{Acquired, Lease, LeaseHolder};
+use crate::renewing::{TURN_LIMIT, WAIT_SPARE, attempt, is_unanswered};
 use crate::runtime::{Lifecycle, Pause, Service};
 use crate::store::Wake;
 use crate::telemetry;
@@ -24,6 +25,10 @@ const TROUBLE: (Duration, Duration) = (Duration::from_millis(100), Duration::fro
 
 /// How often one that does not hold the lease asks for it, at most and at least.
 const STANDBY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+
+/// How long a coordinator leaves the fan-out to others after a pass that got no answer: longer than they wait between two attempts to
+/// take over.
+const GIVE_WAY: Duration = Duration::from_secs(10);
 
 /// How many times longer than a look took it rests before the next one, whatever is due: so many shards that are due one after the
 /// other must not become a look at all of them for each.
@@ -119,6 +124,12 @@ impl FanoutService {
             match self.term(held, &mut trouble).await {
                 Ok(()) => {}
                 Err(error) if error.kind() == ErrorKind::Closed => return,
+                Err(error) if is_unanswered(&error) => {
+                    // The lease is renewed over other connections, so nobody else could work. Others may reach what this one does not.
+                    *held = None;
+                    telemetry::fanout_failed(self.identifier(), &self.key, &error, GIVE_WAY);
+                    sleep(GIVE_WAY).await;
+                }
                 Err(error) => self.rest_from(&error, &mut trouble).await,
             }
         }
@@ -134,7 +145,8 @@ impl FanoutService {
     async fn term(&self, held: &mut Option<Lease>, trouble: &mut Pause) -> Result<()> {
         let leases = &self.fanout.leases;
         let options = leases.options().clone().wait(Duration::ZERO);
-        let lease = match leases.acquire_with(&self.key.lease_name(), options).await? {
+        let name = self.key.lease_name();
+        let lease = match attempt("fanout.acquire", TURN_LIMIT, leases.acquire_with(&name, options)).await? {
             Acquired::Held(holder) => {
                 self.looks_at(Some(Instant::now() + holder.remaining().max(STANDBY.1)));
                 sleep(standby(&holder)).await;
@@ -158,6 +170,7 @@ impl FanoutService {
                 }
                 Err(error) if error.kind() == ErrorKind::Closed => return Err(error),
                 Err(error) if error.kind() == ErrorKind::LeaseLost => break,
+                Err(error) if is_unanswered(&error) => return Err(error),
                 // The lease stays: whoever had it next would have the same trouble.
                 Err(error) => self.rest_from(&error, trouble).await,
             }
@@ -180,7 +193,8 @@ impl FanoutService {
                 return Ok(());
             }
             let wait = poll.step().min(left);
-            if self.fanout.store().wait(&self.key, pass.version, wait).await? != Wake::TimedOut {
+            let waited = self.fanout.store().wait(&self.key, pass.version, wait);
+            if attempt("fanout.wait", wait + WAIT_SPARE, waited).await? != Wake::TimedOut {
                 return Ok(());
             }
         }

@@ -13,6 +13,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::id::OwnerToken;
 use crate::outbox::{Outbox, PausedTopic, Retention};
 use crate::queue::{ClaimBatch, ClaimHandle, ClaimRequest, Settled, Settlement};
+use crate::renewing::{TURN_LIMIT, attempt};
 use crate::store::{CallIn, CallInBlocking, InboxStore, Provider, Queue};
 use crate::telemetry;
 use crate::text::error_text;
@@ -364,7 +365,8 @@ impl Inbox {
         retention.validate()?;
         let mut forgotten = 0;
         loop {
-            let batch = self.store.forget(retention, by).await?;
+            // Each page has its own time limit: how many there are says nothing about the connection.
+            let batch = attempt("inbox.forget", TURN_LIMIT, self.store.forget(retention, by)).await?;
             forgotten += batch;
             if batch < u64::from(retention.batch) {
                 break;

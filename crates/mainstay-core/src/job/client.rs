@@ -10,6 +10,7 @@ use crate::bell::Bell;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{OwnerToken, WorkItemId};
 use crate::outbox::{Limits, Page, Retention};
+use crate::renewing::{TURN_LIMIT, attempt};
 use crate::store::{Dispatched, EndedRun, JobStore, RunPlace};
 use crate::telemetry;
 use crate::text::{validate_name, validate_nul};
@@ -341,7 +342,8 @@ impl Jobs {
         retention.validate()?;
         let mut purged = 0;
         loop {
-            let batch = self.store.purge(retention, by).await?;
+            // Each page has its own time limit: how many there are says nothing about the connection.
+            let batch = attempt("job.purge", TURN_LIMIT, self.store.purge(retention, by)).await?;
             purged += batch;
             if batch < u64::from(retention.batch) {
                 telemetry::runs_purged(self.store.identifier(), purged);

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use crate::error::{Error, Result};
 use crate::id::OwnerToken;
 use crate::outbox::Retention;
+use crate::renewing::{TURN_LIMIT, attempt};
 use crate::runtime::{Lifecycle, Service, Turn, Waited, Watch};
 use crate::store::RunPlace;
 
@@ -95,10 +96,11 @@ impl JobService {
 
     /// Does everything that is to be done now.
     async fn turn(&self, owner: OwnerToken, sweep: &Mutex<Sweep>) -> Result<Turn> {
-        // Each whatever became of the one before.
-        let made = self.jobs.materialise(owner).await;
-        let dispatched = self.jobs.dispatch(owner, self.options.batch).await;
-        let swept = self.sweep(sweep).await;
+        // Each whatever became of the one before, and each with its own time limit.
+        let made = attempt("job.materialise", TURN_LIMIT, self.jobs.materialise(owner)).await;
+        let dispatched =
+            attempt("job.dispatch", TURN_LIMIT, self.jobs.dispatch(owner, self.options.batch)).await;
+        let swept = attempt("job.collect", TURN_LIMIT, self.sweep(sweep)).await;
         let (made, dispatched, more) = (made?, dispatched?, swept?);
         Ok(match made == Materialised::default() && dispatched.is_empty() {
             _ if more => Turn::More,

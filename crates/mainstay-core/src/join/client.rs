@@ -10,6 +10,7 @@ use crate::bell::Bell;
 use crate::error::{Error, Result};
 use crate::id::{JoinId, WorkItemId};
 use crate::outbox::Limits;
+use crate::renewing::{TURN_LIMIT, attempt};
 use crate::store::{CallIn, CallInBlocking, JoinStore, StoreCall};
 use crate::telemetry;
 
@@ -283,7 +284,9 @@ impl Joins {
         self.actor.as_ref().map(|actor| actor.validate("join.purge")).transpose()?;
         let mut purged = 0;
         loop {
-            match self.store.purge(age, retention.batch, self.actor.as_ref()).await? {
+            // Each page has its own time limit: how many there are says nothing about the connection.
+            let page = self.store.purge(age, retention.batch, self.actor.as_ref());
+            match attempt("join.purge", TURN_LIMIT, page).await? {
                 0 => {
                     telemetry::joins_purged(self.store.identifier(), purged);
                     return Ok(purged);

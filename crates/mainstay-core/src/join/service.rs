@@ -5,6 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use crate::error::{ErrorKind, Result};
+use crate::renewing::{TURN_LIMIT, attempt};
 use crate::runtime::{LastDone, Lifecycle, Pause, Service, TROUBLE, every, to_the_end};
 use crate::telemetry;
 
@@ -35,8 +36,13 @@ impl JoinService {
 
     /// Ends what is due. How long to sleep then.
     async fn turn(&self) -> Result<Duration> {
-        while self.joins.expire(self.options.batch).await?.len() >= self.options.batch as usize {}
-        let next = self.joins.store().next_deadline().await?;
+        loop {
+            let expired = attempt("join.expire", TURN_LIMIT, self.joins.expire(self.options.batch)).await?;
+            if expired.len() < self.options.batch as usize {
+                break;
+            }
+        }
+        let next = attempt("join.expire", TURN_LIMIT, self.joins.store().next_deadline()).await?;
         Ok(next.map_or(self.options.poll_max, |next| next.clamp(SHORTEST, self.options.poll_max)))
     }
 
@@ -128,7 +134,7 @@ impl Service for JoinGauges {
     async fn run(&self, lifecycle: Lifecycle) -> Result<()> {
         let store = self.joins.store().identifier();
         let chore = || async {
-            telemetry::join_gauges(store, &self.joins.stats().await?);
+            telemetry::join_gauges(store, &attempt("join.stats", TURN_LIMIT, self.joins.stats()).await?);
             Ok(())
         };
         to_the_end((self.interval, &self.last), store, "stats", lifecycle, chore).await

@@ -5,6 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use crate::error::Result;
+use crate::renewing::{TURN_LIMIT, attempt};
 use crate::runtime::{LastDone, Lifecycle, Service, to_the_end};
 use crate::telemetry;
 
@@ -34,7 +35,7 @@ impl Service for LeaseGauges {
     async fn run(&self, lifecycle: Lifecycle) -> Result<()> {
         let store = self.leases.store().identifier();
         let chore = || async {
-            telemetry::active_leases(store, self.leases.active().await?);
+            telemetry::active_leases(store, attempt("lease.active", TURN_LIMIT, self.leases.active()).await?);
             Ok(())
         };
         to_the_end((self.interval, &self.last), store, "lease stats", lifecycle, chore).await

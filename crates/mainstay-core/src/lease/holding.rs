@@ -221,6 +221,11 @@ impl Lease {
         })
     }
 
+    /// How long an acquisition or a renewal holds.
+    pub(crate) fn duration(&self) -> Duration {
+        self.holding.options.duration
+    }
+
     /// Whether it may be held by somebody else: it was not renewed in time, taken away or released. Asks nobody.
     pub fn is_lost(&self) -> bool {
         self.holding.look().is_none()

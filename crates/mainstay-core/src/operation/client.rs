@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::audit::Actor;
 use crate::bounds::validate_limit;
 use crate::error::{Error, Result};
+use crate::renewing::{TURN_LIMIT, attempt};
 use crate::store::{CallIn, CallInBlocking, OperationStore};
 use crate::telemetry;
 
@@ -250,7 +251,8 @@ impl Operations {
         validate_silence("operation.mark_stalled", silence)?;
         let mut marked = Vec::new();
         loop {
-            let batch = self.store.mark_stalled(silence, MARKED_AT_ONCE, by).await?;
+            let stalled = self.store.mark_stalled(silence, MARKED_AT_ONCE, by);
+            let batch = attempt("operation.mark_stalled", TURN_LIMIT, stalled).await?;
             telemetry::operations_stalled(self.store.identifier(), &batch);
             let last = batch.len() < MARKED_AT_ONCE as usize;
             marked.extend(batch);
@@ -277,7 +279,9 @@ impl Operations {
         let Some(age) = retention.ended else { return Ok(0) };
         let mut purged = 0;
         loop {
-            let batch = self.store.purge(age, retention.batch, by).await?;
+            // Each page has its own time limit: how many there are says nothing about the connection.
+            let batch =
+                attempt("operation.purge", TURN_LIMIT, self.store.purge(age, retention.batch, by)).await?;
             purged += batch;
             if batch < u64::from(retention.batch) {
                 telemetry::operations_purged(self.store.identifier(), purged);

@@ -11,6 +11,7 @@ use crate::id::{OwnerToken, WorkItemId};
 use crate::queue::{
     ClaimBatch, ClaimHandle, ClaimRequest, FailureReason, Outcome, Settled, Settlement, validate_settlements,
 };
+use crate::renewing::{TURN_LIMIT, attempt};
 use crate::store::OutboxStore;
 use crate::telemetry;
 use crate::text::validate_name;
@@ -379,7 +380,8 @@ impl Outbox {
         retention.validate()?;
         let mut purged = 0;
         loop {
-            let batch = self.store.purge(retention, by).await?;
+            // Each page has its own time limit: how many there are says nothing about the connection.
+            let batch = attempt("outbox.purge", TURN_LIMIT, self.store.purge(retention, by)).await?;
             purged += batch;
             if batch < u64::from(retention.batch) {
                 telemetry::purged(self.store.identifier(), purged);

@@ -12,6 +12,7 @@ use crate::inbox::{Inbox, InboxRetention};
 use crate::job::Jobs;
 use crate::operation::{OperationRetention, Operations};
 use crate::outbox::{Outbox, OutboxStats, Retention};
+use crate::renewing::{TURN_LIMIT, attempt};
 use crate::telemetry;
 use crate::timer::Timers;
 
@@ -110,7 +111,7 @@ impl Service for Reaper {
     async fn run(&self, lifecycle: Lifecycle) -> Result<()> {
         let store = self.outbox.store().identifier();
         every((self.interval, &self.last), store, "reap", lifecycle, || async {
-            self.outbox.reap_expired().await.map(drop)
+            attempt("outbox.reap", TURN_LIMIT, self.outbox.reap_expired()).await.map(drop)
         })
         .await
     }
@@ -336,7 +337,7 @@ impl Service for Gauges {
     async fn run(&self, lifecycle: Lifecycle) -> Result<()> {
         let store = self.outbox.store().identifier();
         let chore = || async {
-            (self.publish)(store, self.outbox.backlog().await?);
+            (self.publish)(store, attempt("outbox.backlog", TURN_LIMIT, self.outbox.backlog()).await?);
             Ok(())
         };
         to_the_end((self.interval, &self.last), store, "stats", lifecycle, chore).await

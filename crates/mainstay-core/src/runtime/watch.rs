@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::error::{ErrorKind, Result};
 use crate::id::OwnerToken;
+use crate::renewing::{WAIT_SPARE, attempt};
 use crate::store::{JobStore, QueueStore, WaitRequest, Wake};
 use crate::telemetry;
 
@@ -147,7 +148,7 @@ impl Watch<'_> {
             Turn::Nothing => {}
         }
         let request = WaitRequest::new(owner).timeout(idling.poll.step());
-        let wake = self.waited.wait(&request).await?;
+        let wake = attempt(self.operation, request.timeout + WAIT_SPARE, self.waited.wait(&request)).await?;
         idling.said_to_be_due = wake == Wake::Due;
         if wake == Wake::Notified {
             idling.poll.reset();

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use crate::error::Result;
+use crate::renewing::{TURN_LIMIT, attempt};
 use crate::runtime::{Lifecycle, Service, Turn, Waited, Watch};
 use crate::store::OutboxStore;
 use crate::telemetry;
@@ -44,7 +45,7 @@ impl Service for TimerService {
             poll: (self.options.poll_min, self.options.poll_max),
         };
         let fire = |owner| async move {
-            let fired = store.forward(owner, batch).await?;
+            let fired = attempt("timer.forward", TURN_LIMIT, store.forward(owner, batch)).await?;
             telemetry::fired(store.identifier(), &fired);
             Ok(match fired.len() {
                 0 => Turn::Nothing,

@@ -9,6 +9,7 @@ use crate::hash::Set;
 use crate::id::WorkItemId;
 use crate::job::Jobs;
 use crate::queue::{ClaimHandle, Context};
+use crate::renewing::{TURN_LIMIT, attempt};
 
 /// The runs of this dispatcher that are being settled.
 pub(super) struct EndedRuns {
@@ -46,7 +47,7 @@ impl EndedRuns {
             tokio::spawn(async move {
                 // From here on somebody else has to note what comes.
                 let runs = std::mem::take(&mut *lock(&over));
-                if let Err(error) = jobs.collect_runs(&runs).await {
+                if let Err(error) = attempt("job.collect", TURN_LIMIT, jobs.collect_runs(&runs)).await {
                     let store = jobs.store().identifier();
                     tracing::debug!(store, %error, "the ends of runs were not noted; a scheduler will");
                 }

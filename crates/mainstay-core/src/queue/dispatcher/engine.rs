@@ -16,6 +16,7 @@ use crate::queue::context::Ends;
 use crate::queue::pulse::Beat;
 use crate::queue::slots::{Slot, Slots};
 use crate::queue::{ClaimHandle, ClaimRequest, Claimed, Context, DispatcherOptions, Registry, Settled};
+use crate::renewing::{WAIT_SPARE, attempt};
 use crate::runtime::Waited;
 use crate::runtime::pause::{BLOCKED, Pause, TROUBLE};
 use crate::store::{WaitRequest, Wake};
@@ -202,7 +203,8 @@ impl Engine {
         let queue = self.queue.clone();
         self.source = Source::Claiming(tokio::spawn(async move {
             let asked_at = Instant::now();
-            let answer = queue.claim(&request).await;
+            // What an answer would bring after that may be claimed by others.
+            let answer = attempt("dispatcher.claim", request.lease, queue.claim(&request)).await;
             (asked_at, request.batch, answer)
         }));
     }
@@ -324,7 +326,10 @@ impl Engine {
             .only_topics(self.admission.only_topics())
             .except_topics(self.left_out.iter().cloned().collect());
         let queue = self.queue.clone();
-        let wait = async move { queue.store().wait(&request).await };
+        let wait = async move {
+            let limit = request.timeout + WAIT_SPARE;
+            attempt("dispatcher.wait", limit, queue.store().wait(&request)).await
+        };
         self.source = Source::Waiting(AbortOnDropHandle::new(tokio::spawn(wait)));
     }
 

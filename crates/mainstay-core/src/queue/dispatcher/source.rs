@@ -17,7 +17,8 @@ pub(super) type ClaimAnswer = (Instant, u32, Result<ClaimBatch>);
 pub(super) enum Source {
     /// Nothing; a claim may start.
     Idle,
-    /// A claim is under way. It is never dropped: rows it takes would be stuck until their lease lapses.
+    /// A claim is under way, for as long as its lease at most. It is not dropped before: rows that it takes would be stuck
+    /// until their lease lapses.
     Claiming(JoinHandle<ClaimAnswer>),
     /// Waiting for something to become claimable. Safe to drop.
     Waiting(AbortOnDropHandle<Result<Wake>>),
