@@ -10,7 +10,7 @@ use tokio::task::{AbortHandle, JoinSet};
 
 use crate::url::PostgresUrl;
 
-/// A TCP proxy on a loopback port whose connections can be cut, refused and stalled, and whose round trips are counted.
+/// A TCP proxy on a loopback port whose connections can be cut, refused, stalled and silenced, and whose round trips are counted.
 ///
 /// It runs in the runtime it was started in and ends, with all its connections, on drop.
 #[derive(Debug)]
@@ -27,6 +27,9 @@ struct Shared {
     stalled: watch::Sender<bool>,
     live: AtomicUsize,
     round_trips: AtomicU64,
+    /// The next connection whose client sends this gets no answer any more.
+    silence: Mutex<Option<Vec<u8>>>,
+    silenced: AtomicUsize,
     connections: Mutex<JoinSet<()>>,
 }
 
@@ -45,6 +48,8 @@ impl FaultProxy {
             stalled: watch::Sender::new(false),
             live: AtomicUsize::new(0),
             round_trips: AtomicU64::new(0),
+            silence: Mutex::new(None),
+            silenced: AtomicUsize::new(0),
             connections: Mutex::new(JoinSet::new()),
         });
         let accepting = tokio::spawn(accept(listener, Arc::clone(&shared))).abort_handle();
@@ -110,6 +115,17 @@ impl FaultProxy {
     pub fn stall(&self, stall: bool) {
         self.shared.stalled.send_replace(stall);
     }
+
+    /// Silences the next connection that sends `text`: what its client sends goes on to the server, this statement included, and
+    /// nothing comes back, while both sides stay open. All other connections work. `text` must not be encrypted.
+    pub fn silence(&self, text: &str) {
+        *self.shared.silence.lock().unwrap_or_else(PoisonError::into_inner) = Some(text.as_bytes().to_vec());
+    }
+
+    /// How many connections were silenced.
+    pub fn silenced(&self) -> usize {
+        self.shared.silenced.load(Ordering::SeqCst)
+    }
 }
 
 impl Drop for FaultProxy {
@@ -124,7 +140,21 @@ impl Shared {
         // A set of tasks is whole whatever happened while it was locked.
         self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Whether what a client has sent last silences its connection. Does so once.
+    fn silences(&self, sent: &[u8]) -> bool {
+        let mut silence = self.silence.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = silence.as_ref().is_some_and(|text| sent.windows(text.len()).any(|part| part == text));
+        if found {
+            *silence = None;
+            self.silenced.fetch_add(1, Ordering::SeqCst);
+        }
+        found
+    }
 }
+
+/// How much of what a client has sent since the last answer is searched for a text: it may come in two parts.
+const REMEMBERED: usize = 1024;
 
 /// Counts a connection for as long as it exists, however it ends.
 struct Counted(Arc<Shared>);
@@ -166,24 +196,35 @@ async fn serve(mut client: TcpStream, counted: Counted) {
     let (client_read, client_write) = client.split();
     let (server_read, server_write) = server.split();
     let answered = AtomicBool::new(true);
-    let asked = || {
+    let (silent, mut sent) = (AtomicBool::new(false), Vec::new());
+    let asked = |bytes: &[u8]| {
         if answered.swap(false, Ordering::SeqCst) {
             shared.round_trips.fetch_add(1, Ordering::SeqCst);
+            sent.clear();
         }
+        sent.drain(..sent.len().saturating_sub(REMEMBERED));
+        sent.extend_from_slice(bytes);
+        if shared.silences(&sent) {
+            silent.store(true, Ordering::SeqCst);
+        }
+        true
     };
     // An error in one direction ends both, the end of one direction only that.
     let _ = tokio::try_join!(
         pump(client_read, server_write, shared.stalled.subscribe(), asked),
-        pump(server_read, client_write, shared.stalled.subscribe(), || answered
-            .store(true, Ordering::SeqCst)),
+        pump(server_read, client_write, shared.stalled.subscribe(), |_| {
+            answered.store(true, Ordering::SeqCst);
+            !silent.load(Ordering::SeqCst)
+        }),
     );
 }
 
+/// Hands on what `passing` lets through.
 async fn pump(
     mut from: ReadHalf<'_>,
     mut to: WriteHalf<'_>,
     mut stalled: watch::Receiver<bool>,
-    passing: impl Fn(),
+    mut passing: impl FnMut(&[u8]) -> bool,
 ) -> std::io::Result<()> {
     let mut buffer = vec![0; 16 * 1024];
     loop {
@@ -193,7 +234,8 @@ async fn pump(
         if count == 0 {
             return to.shutdown().await;
         }
-        passing();
-        to.write_all(&buffer[..count]).await?;
+        if passing(&buffer[..count]) {
+            to.write_all(&buffer[..count]).await?;
+        }
     }
 }

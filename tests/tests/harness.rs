@@ -135,6 +135,34 @@ async fn the_proxy_stalls_connections() {
 }
 
 #[tokio::test]
+async fn the_proxy_silences_one_connection() {
+    let database = TestDatabase::create(None).await;
+    let direct = database.client().await;
+    direct.batch_execute("CREATE TABLE a (x bigint)").await.unwrap();
+    let proxy = FaultProxy::for_url(&database.url()).await;
+    let (first, second) =
+        (connect(&proxy.url(&database.url())).await, connect(&proxy.url(&database.url())).await);
+    let insert = "INSERT INTO a VALUES (1)";
+    assert_eq!(second.execute(insert, &[]).await.unwrap(), 1);
+
+    proxy.silence("INTO a VALUES");
+    // What was sent before does not count.
+    assert_eq!(number(&second, "SELECT 1::bigint").await, 1);
+    let silenced = tokio::spawn(async move { first.execute(insert, &[]).await });
+    eventually(DEADLINE, "the statement is done", async || {
+        number(&direct, "SELECT count(*) FROM a").await == 2
+    })
+    .await;
+    assert_eq!(proxy.silenced(), 1);
+    assert_eq!(second.execute(insert, &[]).await.unwrap(), 1);
+    assert!(!silenced.is_finished());
+
+    // A client that gives up is gone on both sides.
+    silenced.abort();
+    eventually(DEADLINE, "the connection is gone", async || proxy.connections() == 1).await;
+}
+
+#[tokio::test]
 async fn an_own_cluster_survives_a_crash() {
     let cluster = OwnCluster::create().await;
     let client = cluster.client().await;

@@ -19,6 +19,7 @@ mod leases;
 mod operations;
 mod prepared;
 mod schema;
+mod silence;
 mod support;
 mod timers;
 mod tracking;
