@@ -80,18 +80,20 @@ impl DiagnosisStore for PostgresDiagnosis {
         let first = self.connections.lease(SESSIONS).await?;
         let second = self.connections.lease(SESSIONS).await?;
         let (asking, holding) = (first.client()?, second.client()?);
-        let mut seen = SessionsSeen::Own;
-        for _ in 0..SESSION_TRIALS {
-            let before = session(asking).await?;
-            run(holding, "begin read only").await?;
-            let held = session(holding).await?;
-            let after = session(asking).await?;
-            run(holding, "rollback").await?;
-            if before == held || before != after {
-                seen = SessionsSeen::Shared;
-                break;
+        let seen = async {
+            for _ in 0..SESSION_TRIALS {
+                let before = session(asking).await?;
+                run(holding, "begin read only").await?;
+                let held = session(holding).await?;
+                let after = session(asking).await?;
+                run(holding, "rollback").await?;
+                if before == held || before != after {
+                    return Ok(SessionsSeen::Shared);
+                }
             }
-        }
+            Ok(SessionsSeen::Own)
+        };
+        let seen = first.bounded(SESSIONS, seen).await?;
         first.give_back();
         second.give_back();
         Ok(Some(seen))

@@ -85,7 +85,11 @@ fn classify(code: &str) -> (ErrorKind, &'static str) {
             ErrorKind::Denied,
             "the role lacks a right: run the grants script (`mainstay migrate --grants <role>`) as the owner of the schema",
         ),
-        "40001" | "40P01" | "55P03" => (ErrorKind::Conflict, ""),
+        "40001" | "40P01" => (ErrorKind::Conflict, ""),
+        LOCK_NOT_AVAILABLE => (
+            ErrorKind::Conflict,
+            "another transaction holds a lock on the row or the table for too long: try again, and look for it in pg_locks",
+        ),
         "25P02" => (ErrorKind::Conflict, "an earlier statement failed: roll the transaction back"),
         "25006" => (ErrorKind::ReadOnly, "connect to the primary (target_session_attrs=read-write)"),
         "25001" => (
@@ -183,6 +187,15 @@ pub(crate) struct PoolLimits {
     pub(crate) address: String,
     pub(crate) connect: std::time::Duration,
     pub(crate) acquire: std::time::Duration,
+    pub(crate) call: std::time::Duration,
+}
+
+/// A call got no answer in time.
+pub(crate) fn unanswered(operation: &'static str, limit: std::time::Duration) -> Error {
+    let text = format!(
+        "the database did not answer within {limit:?}, and the call was canceled; raise call_timeout if calls rightly take longer"
+    );
+    Error::new(ErrorKind::Unavailable, operation, text)
 }
 
 /// The store was closed.
@@ -245,6 +258,7 @@ mod tests {
             ("3D000", ErrorKind::Config, false),
             ("40001", ErrorKind::Conflict, true),
             ("40P01", ErrorKind::Conflict, true),
+            ("55P03", ErrorKind::Conflict, true),
             ("25P02", ErrorKind::Conflict, false),
             ("53100", ErrorKind::Full, true),
             ("53300", ErrorKind::Unavailable, true),

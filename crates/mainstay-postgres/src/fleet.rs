@@ -110,8 +110,11 @@ impl std::fmt::Debug for PostgresDiscovery {
 impl DatabaseDiscovery for PostgresDiscovery {
     async fn discover(&self) -> Result<Vec<DatabaseEntry>> {
         let lease = self.control.connections().lease(DISCOVER).await?;
-        let rows = lease.client()?.query_typed(&self.query, &[]).await;
-        let rows = rows.map_err(|error| from_driver(DISCOVER, error))?;
+        let client = lease.client()?;
+        let rows = async {
+            client.query_typed(&self.query, &[]).await.map_err(|error| from_driver(DISCOVER, error))
+        };
+        let rows = lease.bounded(DISCOVER, rows).await?;
         lease.give_back();
         rows.iter().map(entry).collect()
     }

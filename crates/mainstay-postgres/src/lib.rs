@@ -9,6 +9,8 @@ pub mod adapter;
 mod addition;
 mod agenda;
 mod audit;
+mod cancel;
+mod closing;
 mod cursor;
 mod diagnosis;
 mod error;

@@ -102,7 +102,8 @@ struct Ear {
 
 impl Ear {
     async fn run(&self, sql: String) -> Result<()> {
-        self.client.batch_execute(&sql).await.map_err(|error| from_driver(LISTEN, error))
+        let answer = tokio::time::timeout(PROBE_TIME, self.client.batch_execute(&sql)).await;
+        answer.map_err(|_| broken())?.map_err(|error| from_driver(LISTEN, error))
     }
 }
 

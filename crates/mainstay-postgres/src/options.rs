@@ -31,6 +31,7 @@ pub struct PostgresBuilder {
     pub(crate) pool_size: usize,
     pub(crate) connect_timeout: Option<Duration>,
     pub(crate) acquire_timeout: Duration,
+    pub(crate) call_timeout: Duration,
     pub(crate) roots: Option<Roots>,
     pub(crate) keep_done_payloads: bool,
     pub(crate) listen: bool,
@@ -46,6 +47,7 @@ impl PostgresBuilder {
             pool_size: 8,
             connect_timeout: None,
             acquire_timeout: Duration::from_secs(30),
+            call_timeout: Duration::from_secs(60),
             roots: None,
             keep_done_payloads: true,
             listen: true,
@@ -76,6 +78,14 @@ impl PostgresBuilder {
     /// How long an operation waits for a free connection. Defaults to 30 s.
     pub fn acquire_timeout(mut self, limit: Duration) -> Self {
         self.acquire_timeout = limit;
+        self
+    }
+
+    /// How long a call may take once it has a connection. Then it fails with `Unavailable`, and the server is asked to cancel its
+    /// statement. Defaults to 60 s. It bounds each statement, not a whole export, and no deployment of the schema; a handler's own
+    /// statements are bounded by its time limit.
+    pub fn call_timeout(mut self, limit: Duration) -> Self {
+        self.call_timeout = limit;
         self
     }
 
@@ -139,6 +149,9 @@ impl PostgresBuilder {
         if self.acquire_timeout.is_zero() {
             return wrong("acquire_timeout must be above zero");
         }
+        if self.call_timeout.is_zero() {
+            return wrong("call_timeout must be above zero");
+        }
         Ok(())
     }
 }
@@ -151,6 +164,7 @@ impl std::fmt::Debug for PostgresBuilder {
             .field("pool_size", &self.pool_size)
             .field("connect_timeout", &self.connect_timeout)
             .field("acquire_timeout", &self.acquire_timeout)
+            .field("call_timeout", &self.call_timeout)
             .field("roots", &self.roots)
             .field("keep_done_payloads", &self.keep_done_payloads)
             .field("listen", &self.listen)

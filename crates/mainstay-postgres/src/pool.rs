@@ -1,8 +1,8 @@
 //! The connections: made when first needed, handed out one operation at a time.
 //!
-//! A connection goes back to the pool only when its operation has ended. One whose operation was dropped midway
-//! is closed instead: the server then undoes what was not complete, and nobody waits behind a statement that
-//! nobody waits for.
+//! A connection goes back to the pool only when its operation has ended. One whose operation was dropped midway, or got no
+//! answer in time, is closed instead ([`closing`](crate::closing)): the server ends what is under way on it and undoes what was
+//! not complete.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,6 +17,7 @@ use mainstay_core::store::{Allowance, ConnectionPass, CountedConnection};
 use mainstay_core::{Error, ErrorKind, Result};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout_at};
 use tokio_postgres::config::SslMode;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::tls::MakeTlsConnect;
@@ -25,9 +26,11 @@ use tokio_postgres::{Client, Config, Connection, Row, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 use uuid::Uuid;
 
-use crate::error::{PoolLimits, closed, from_driver, from_pool};
+use crate::cancel::Cancel;
+use crate::closing::{Abandoned, Closer};
+use crate::error::{PoolLimits, closed, from_driver, from_pool, unanswered};
 use crate::session::{Session, is_stale};
-use crate::url::Target;
+use crate::url::{Server, Target};
 
 /// How often a statement is tried that lost to a concurrent one.
 const CONFLICT_ATTEMPTS: u32 = 5;
@@ -41,6 +44,7 @@ type TlsStream = <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream;
 #[derive(Clone)]
 pub(crate) struct Connector {
     servers: Arc<[Config]>,
+    addresses: Arc<[Server]>,
     shuffled: bool,
     tls: MakeRustlsConnect,
     timeout: Duration,
@@ -75,12 +79,19 @@ impl Connector {
             config
         });
         let store = format!("{}/{}", target.address(), target.database()).into();
-        Self { servers: servers.collect(), shuffled: target.shuffled, tls, timeout, store, allowance }
+        let addresses = target.servers.iter().cloned().collect();
+        let servers = servers.collect();
+        Self { servers, addresses, shuffled: target.shuffled, tls, timeout, store, allowance }
     }
 
     /// How long each server has to accept a connection.
     pub(crate) fn timeout(&self) -> Duration {
         self.timeout
+    }
+
+    /// What cancels statements on the connections.
+    fn cancel(&self) -> Cancel {
+        Cancel { servers: Arc::clone(&self.addresses), tls: self.tls.clone(), timeout: self.timeout }
     }
 
     /// Counts a connection for as long as the answer lives.
@@ -155,7 +166,7 @@ impl Connect for Connector {
 #[derive(Clone)]
 pub(crate) struct Connections {
     pool: Pool,
-    limits: Arc<PoolLimits>,
+    closer: Arc<Closer>,
     /// How many may be in handlers' transactions; the rest is left to renew and settle while those run.
     transactions: Arc<Semaphore>,
     /// Whether the database's default isolation is not the one that claims need, so that each statement says it.
@@ -171,6 +182,7 @@ impl Connections {
     pub(crate) fn new(connector: Connector, size: usize, prepared: bool, limits: PoolLimits) -> Result<Self> {
         let servers = connector.servers.len() as u32;
         let (store, allowance) = (Arc::clone(&connector.store), connector.allowance.clone());
+        let cancel = connector.cancel();
         let config = ManagerConfig { recycling_method: RecyclingMethod::Fast };
         let manager = Manager::from_connect(Config::new(), connector, config);
         let pool = Pool::builder(manager)
@@ -185,8 +197,8 @@ impl Connections {
             Error::new(ErrorKind::Internal, "postgres.connect", "the pool can't be built").with_source(error)
         })?;
         let transactions = Arc::new(Semaphore::new((size - size.div_ceil(4)).max(1)));
-        let (limits, isolate) = (Arc::new(limits), Arc::default());
-        Ok(Self { pool, limits, transactions, isolate, prepared, store, allowance })
+        let closer = Arc::new(Closer::new(pool.clone(), cancel, limits));
+        Ok(Self { pool, closer, transactions, isolate: Arc::default(), prepared, store, allowance })
     }
 
     pub(crate) fn pool(&self) -> &Pool {
@@ -211,16 +223,34 @@ impl Connections {
         }
     }
 
+    /// Waits until statements that were given up have ended, but not for long.
+    pub(crate) async fn wait_for_closing(&self) {
+        self.closer.wait().await;
+    }
+
+    fn limits(&self) -> &PoolLimits {
+        self.closer.limits()
+    }
+
     /// A connection, for as long as the lease lives.
     pub(crate) async fn lease(&self, operation: &'static str) -> Result<Lease> {
-        let pass = match tokio::time::timeout(self.limits.acquire, self.allowance.enter()).await {
+        let limits = self.limits();
+        let pass = match tokio::time::timeout(limits.acquire, self.allowance.enter()).await {
             Ok(Some(pass)) => pass,
             Ok(None) => return Err(closed(operation)),
-            Err(_) => return Err(from_pool(operation, PoolError::Timeout(TimeoutType::Wait), &self.limits)),
+            Err(_) => return Err(from_pool(operation, PoolError::Timeout(TimeoutType::Wait), limits)),
         };
-        let object = self.pool.get().await.map_err(|error| from_pool(operation, error, &self.limits))?;
+        let object = self.pool.get().await.map_err(|error| from_pool(operation, error, limits))?;
         let gated = pass.is_some().then(|| self.clone());
-        Ok(Lease { object: Some(object), permit: None, gated, _pass: pass })
+        let closer = Arc::clone(&self.closer);
+        Ok(Lease {
+            object: Some(object),
+            closer,
+            is_given_up: AtomicBool::new(false),
+            permit: None,
+            gated,
+            pass,
+        })
     }
 
     /// How many connections the pool may have from now on; with none it lets go of those that are not in use.
@@ -267,10 +297,10 @@ impl Connections {
     /// A connection for a handler's transaction.
     pub(crate) async fn lease_for_transaction(&self, operation: &'static str) -> Result<Lease> {
         let permit = Arc::clone(&self.transactions).acquire_owned();
-        let permit = match tokio::time::timeout(self.limits.acquire, permit).await {
+        let permit = match tokio::time::timeout(self.limits().acquire, permit).await {
             Ok(Ok(permit)) => permit,
             Ok(Err(_)) => return Err(closed(operation)),
-            Err(_) => return Err(from_pool(operation, PoolError::Timeout(TimeoutType::Wait), &self.limits)),
+            Err(_) => return Err(from_pool(operation, PoolError::Timeout(TimeoutType::Wait), self.limits())),
         };
         let mut lease = self.lease(operation).await?;
         lease.permit = Some(permit);
@@ -285,28 +315,37 @@ impl Connections {
         parameters: &[Parameter<'_>],
     ) -> Result<Vec<Row>> {
         let lease = self.lease(operation).await?;
-        let rows = query_between(LOOK, lease.client()?, sql, parameters).await;
+        let client = lease.client()?;
+        let rows = lease.bounded(operation, async { Ok(query_between(LOOK, client, sql, parameters).await) });
+        let rows = rows.await?;
         // A statement that failed has ended with the commit, too.
         lease.give_back();
         rows.map_err(|error| from_driver(operation, error))
     }
 
-    /// Runs one statement in a transaction of its own. When it lost to a concurrent one (deadlock, serialisation), it
-    /// is tried again (OBX-082): the server has undone it.
+    /// Runs one statement in a transaction of its own. When it lost to a concurrent one (deadlock, serialisation, a lock), it
+    /// is tried again (OBX-082): the server has undone it. All attempts together have the time limit of a call; waiting for a
+    /// connection has its own.
     pub(crate) async fn query(
         &self,
         operation: &'static str,
         sql: &str,
         parameters: &[Parameter<'_>],
     ) -> Result<Vec<Row>> {
-        let mut attempt = 1;
+        let (mut attempt, mut deadline) = (1, None);
         loop {
             let lease = self.lease(operation).await?;
+            let deadline = *deadline.get_or_insert_with(|| Instant::now() + self.limits().call);
             let isolate = self.isolate.load(Ordering::Relaxed);
-            let result = match isolate {
-                false => lease.session(self.prepared)?.query(sql, parameters).await,
-                true => query_isolated(lease.client()?, sql, parameters).await,
+            let answer = async {
+                match isolate {
+                    false => Ok(lease.session(self.prepared)?.query(sql, parameters).await),
+                    true => Ok(query_isolated(lease.client()?, sql, parameters).await),
+                }
             };
+            // Without an answer the lease is dropped, and the statement canceled.
+            let answer = timeout_at(deadline, answer).await;
+            let result = answer.unwrap_or_else(|_| Err(unanswered(operation, self.limits().call)))?;
             let error = match result {
                 Ok(rows) => {
                     lease.give_back();
@@ -331,7 +370,7 @@ impl Connections {
                 _ => lease.give_back(),
             }
             let lost = error.kind() == ErrorKind::Conflict && error.is_retryable();
-            if !lost || attempt == CONFLICT_ATTEMPTS {
+            if !lost || attempt == CONFLICT_ATTEMPTS || Instant::now() >= deadline {
                 return Err(error);
             }
             tracing::debug!(store = %self.store, operation, attempt, %error, "lost to a concurrent statement; trying again");
@@ -377,11 +416,14 @@ fn pause(attempt: u32) -> Duration {
 /// A connection that is closed when dropped, unless it is given back.
 pub(crate) struct Lease {
     object: Option<Object>,
+    closer: Arc<Closer>,
+    /// A call on it got no answer in time, and may be under way still.
+    is_given_up: AtomicBool,
     permit: Option<OwnedSemaphorePermit>,
     /// Where somebody else says how many connections there may be: what the connection is of.
     gated: Option<Connections>,
     /// Let go of last.
-    _pass: Option<ConnectionPass>,
+    pass: Option<ConnectionPass>,
 }
 
 impl Lease {
@@ -394,7 +436,30 @@ impl Lease {
         self.wrapper().map(|wrapper| Session::of(wrapper, prepared))
     }
 
+    /// The answer of a call on the connection, within the time limit of calls.
+    pub(crate) async fn bounded<T>(
+        &self,
+        operation: &'static str,
+        call: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        let limit = self.closer.limits().call;
+        tokio::time::timeout(limit, call).await.unwrap_or_else(|_| {
+            self.is_given_up.store(true, Ordering::Relaxed);
+            Err(unanswered(operation, limit))
+        })
+    }
+
+    /// Whether a call on it was given up: only closing it is left to do.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.is_given_up.load(Ordering::Relaxed)
+    }
+
     fn wrapper(&self) -> Result<&ClientWrapper> {
+        if self.is_given_up() {
+            let text =
+                "an earlier call on the connection got no answer in time; nothing more can be done on it";
+            return Err(Error::new(ErrorKind::Unavailable, "postgres.lease", text));
+        }
         let gone = || Error::new(ErrorKind::Internal, "postgres.lease", "the connection was given back");
         self.object.as_deref().ok_or_else(gone)
     }
@@ -411,11 +476,9 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        // Let go of after the connection: whoever gets it finds one.
-        let _permit = self.permit.take();
         if let Some(object) = self.object.take() {
-            // Out of the pool and closed; the server rolls back.
-            drop(Object::take(object));
+            let (permit, pass) = (self.permit.take(), self.pass.take());
+            self.closer.close(Abandoned { object: Some(object), _permit: permit, _pass: pass });
         }
     }
 }

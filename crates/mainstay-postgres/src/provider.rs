@@ -106,7 +106,8 @@ impl Postgres {
         let name = if options.gate.is_some() { FLEET } else { "mainstay" };
         let (target, connector) = connector(&options, name, Allowance::new(options.gate.clone()))?;
         let connect = connector.timeout();
-        let limits = PoolLimits { address: target.address(), connect, acquire: options.acquire_timeout };
+        let (acquire, call) = (options.acquire_timeout, options.call_timeout);
+        let limits = PoolLimits { address: target.address(), connect, acquire, call };
         let connections =
             Connections::new(connector.clone(), options.pool_size, options.prepared_statements, limits)?;
 
@@ -332,6 +333,7 @@ impl Provider for Postgres {
         for queue in &self.shared.queues {
             queue.close().await;
         }
+        self.shared.connections.wait_for_closing().await;
     }
 }
 

@@ -316,6 +316,7 @@ impl SchemaStore for PostgresSchema {
         let mut attempt = 1;
         loop {
             let lease = self.connections.lease(DEPLOY).await?;
+            // Without a time limit: another deployment is waited for, and a step over a large table takes as long as it takes.
             let client = lease.client()?;
             execute(client, "begin isolation level read committed read write").await?;
             // On an error the lease is dropped, and with the connection goes the transaction.

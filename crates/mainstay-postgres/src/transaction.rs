@@ -49,8 +49,7 @@ impl PostgresTransaction {
     ) -> Result<Self> {
         // Whatever the database's default is: settling looks again at what others have committed meanwhile.
         let begin = "begin isolation level read committed read write";
-        let begun = lease.client()?.batch_execute(begin).await;
-        begun.map_err(|error| from_driver("transaction.begin", error))?;
+        execute("transaction.begin", &lease, begin).await?;
         Ok(Self { lease, statements, outbox, keep_done_payloads, identifier, counted: Vec::new() })
     }
 
@@ -59,45 +58,65 @@ impl PostgresTransaction {
     pub fn client(&self) -> Result<&Client> {
         self.lease.client()
     }
+
+    async fn enqueue_by(
+        &self,
+        outbox: &QueueStatements,
+        messages: &[PreparedMessage],
+    ) -> Result<Vec<Enqueued>> {
+        let session = Session::Unnamed(self.lease.client()?);
+        self.lease.bounded("transaction.enqueue", adapter::enqueue_on(session, outbox, messages)).await
+    }
+}
+
+async fn execute(operation: &'static str, lease: &Lease, sql: &str) -> Result<()> {
+    let client = lease.client()?;
+    let executed = async { client.batch_execute(sql).await.map_err(|error| from_driver(operation, error)) };
+    lease.bounded(operation, executed).await
 }
 
 #[async_trait]
 impl StoreTransaction for PostgresTransaction {
     async fn enqueue(&mut self, messages: &[PreparedMessage]) -> Result<Vec<Enqueued>> {
-        adapter::enqueue_on(Session::Unnamed(self.lease.client()?), &self.outbox, messages).await
+        self.enqueue_by(&self.outbox, messages).await
     }
 
     async fn settle(&mut self, owner: OwnerToken, settlements: &[Settlement]) -> Result<Settled> {
         const SETTLE: &str = "queue.settle";
         let arrays = Settlements::new(owner, settlements, self.keep_done_payloads);
-        let settled = self.lease.client()?.query_typed(&self.statements.settle, &arrays.parameters()).await;
-        let rows = settled.map_err(|error| from_driver(SETTLE, error))?;
+        let client = self.lease.client()?;
+        let settled = async {
+            let rows = client.query_typed(&self.statements.settle, &arrays.parameters()).await;
+            rows.map_err(|error| from_driver(SETTLE, error))
+        };
+        let rows = self.lease.bounded(SETTLE, settled).await?;
         self.counted.extend(rows::counted(SETTLE, &rows, 1)?);
         rows::settled(SETTLE, &rows, settlements)
     }
 
     async fn guard(&mut self, leases: &dyn LeaseStore, claim: &LeaseClaim) -> Result<()> {
-        adapter::guard_on(self.lease.client()?, leases, claim).await
+        self.lease.bounded("lease.guard", adapter::guard_on(self.lease.client()?, leases, claim)).await
     }
 
     async fn call(&mut self, call: &StoreCall) -> Result<Vec<String>> {
-        adapter::call_on(self.lease.client()?, call).await
+        self.lease.bounded(call.operation, adapter::call_on(self.lease.client()?, call)).await
     }
 
     async fn commit(self: Box<Self>) -> Result<()> {
         // A commit after a failed statement is answered as if all were well, although the server rolls back. The
         // statement in front of it fails then, and the commit is never reached.
-        let committed = self.lease.client()?.batch_execute("select 1; commit").await;
-        committed.map_err(|error| from_driver("transaction.commit", error))?;
+        execute("transaction.commit", &self.lease, "select 1; commit").await?;
         joins_counted(&self.identifier, &self.counted);
         self.lease.give_back();
         Ok(())
     }
 
     async fn rollback(self: Box<Self>) -> Result<()> {
-        let rolled_back = self.lease.client()?.batch_execute("rollback").await;
-        rolled_back.map_err(|error| from_driver("transaction.rollback", error))?;
-        self.lease.give_back();
+        // Closing the connection rolls back as well.
+        if !self.lease.is_given_up() {
+            execute("transaction.rollback", &self.lease, "rollback").await?;
+            self.lease.give_back();
+        }
         Ok(())
     }
 
@@ -113,7 +132,7 @@ impl EnqueueIn<PostgresTransaction> for PostgresTransaction {
         messages: &[PreparedMessage],
     ) -> Result<Vec<Enqueued>> {
         let outbox = PostgresQueue::of(store)?;
-        adapter::enqueue_on(Session::Unnamed(self.lease.client()?), outbox.statements(), messages).await
+        self.enqueue_by(outbox.statements(), messages).await
     }
 }
 

@@ -46,6 +46,7 @@ async fn a_wrong_url_is_refused_without_a_server() {
         Postgres::builder("postgres://h").pool_size(0),
         Postgres::builder("postgres://h").connect_timeout(Duration::ZERO),
         Postgres::builder("postgres://h").acquire_timeout(Duration::ZERO),
+        Postgres::builder("postgres://h").call_timeout(Duration::ZERO),
         Postgres::builder("postgres://h").ca_certificate("/nowhere/ca.pem"),
         Postgres::builder("postgres://h").ca_certificate_pem("not a certificate"),
         Postgres::builder("postgres://h?sslrootcert=/nowhere/ca.pem"),

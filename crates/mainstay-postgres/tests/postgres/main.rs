@@ -5,6 +5,7 @@
 
 mod adapters;
 mod audit;
+mod canceling;
 mod connecting;
 mod faults;
 mod fleet;

@@ -1,0 +1,99 @@
+//! Connections that are given up: what is still under way on them is canceled on the server before they are closed.
+//!
+//! A server does not notice that a client is gone while a statement waits for a lock. It would go on waiting, commit in the end,
+//! and keep its backend until then; the next call would take another one. So a connection keeps its place in the pool until the
+//! server has ended the statement, or has not answered for so long that waiting makes no sense.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use deadpool_postgres::{Object, Pool};
+use mainstay_core::store::ConnectionPass;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::timeout;
+use tokio_util::task::TaskTracker;
+
+use crate::cancel::Cancel;
+use crate::error::PoolLimits;
+
+/// A connection on which nothing is under way answers within this, as a rule. If not, a cancel request too many does no harm.
+const ROUND_TRIP: Duration = Duration::from_millis(50);
+
+/// How long a canceled statement may take to end.
+const ANSWER: Duration = Duration::from_millis(500);
+
+/// How often a statement is canceled. A request that arrives between two statements cancels neither.
+const ATTEMPTS: u32 = 3;
+
+/// How long the pool's end waits for statements that are being canceled.
+const END: Duration = Duration::from_secs(5);
+
+/// Closes the connections of a pool that are given up.
+pub(crate) struct Closer {
+    pool: Pool,
+    cancel: Cancel,
+    limits: PoolLimits,
+    tasks: TaskTracker,
+}
+
+/// A connection on its way out of the pool, with what it holds until then.
+pub(crate) struct Abandoned {
+    pub(crate) object: Option<Object>,
+    /// Let go of after the connection: others that get them find one.
+    pub(crate) _permit: Option<OwnedSemaphorePermit>,
+    pub(crate) _pass: Option<ConnectionPass>,
+}
+
+impl Closer {
+    pub(crate) fn new(pool: Pool, cancel: Cancel, limits: PoolLimits) -> Self {
+        Self { pool, cancel, limits, tasks: TaskTracker::new() }
+    }
+
+    pub(crate) fn limits(&self) -> &PoolLimits {
+        &self.limits
+    }
+
+    /// Closes a connection, in a task of its own. Without a runtime there is nothing to cancel with.
+    pub(crate) fn close(self: &Arc<Self>, abandoned: Abandoned) {
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            let closer = Arc::clone(self);
+            self.tasks.spawn_on(async move { closer.end(abandoned).await }, &runtime);
+        }
+    }
+
+    /// Waits until nothing is being canceled any more, but not for long.
+    pub(crate) async fn wait(&self) {
+        self.tasks.close();
+        // What is left ends by itself.
+        let _ = timeout(END, self.tasks.wait()).await;
+    }
+
+    async fn end(&self, abandoned: Abandoned) {
+        let Some(client) = abandoned.object.as_deref() else { return };
+        // Answered once all is over that was sent before. An error says that the connection is gone.
+        let idle = client.batch_execute("");
+        tokio::pin!(idle);
+        if timeout(ROUND_TRIP, &mut idle).await.is_ok() {
+            return;
+        }
+        let token = client.cancel_token();
+        for _ in 0..ATTEMPTS {
+            self.cancel.send(&token).await;
+            if timeout(ANSWER, &mut idle).await.is_ok() {
+                return;
+            }
+        }
+        // It says nothing at all. What came between it and the server most likely came between others, too.
+        drop(self.pool.retain(|_, _| false));
+        tracing::debug!(server = %self.limits.address, "a connection without an answer was closed");
+    }
+}
+
+/// Out of the pool and closed, however it comes to that; the server rolls back.
+impl Drop for Abandoned {
+    fn drop(&mut self) {
+        if let Some(object) = self.object.take() {
+            drop(Object::take(object));
+        }
+    }
+}
