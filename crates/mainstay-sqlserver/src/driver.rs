@@ -35,9 +35,6 @@ use crate::url::{Encryption, Login, Target, Trust};
 /// How often a server may point elsewhere: a gateway of Azure does so once.
 const REDIRECTS: usize = 3;
 
-/// No statement waits for somebody's locks without end.
-const LOCK_TIMEOUT: &str = "SET LOCK_TIMEOUT 30000";
-
 /// A client of the driver, as [`SqlServer::client`](crate::SqlServer::client) makes it.
 pub type Client = tiberius::Client<Compat<TcpStream>>;
 
@@ -60,15 +57,15 @@ impl Severance {
 }
 
 impl Session {
-    /// Connects and logs in.
-    pub(crate) async fn open(target: &Target) -> Result<Self, Fault> {
+    /// Connects and logs in. No statement waits for another transaction's locks for longer than `locks`.
+    pub(crate) async fn open(target: &Target, locks: Duration) -> Result<Self, Fault> {
         let mut target = target.clone();
         if let Some(Login::Tokens(tokens)) = &target.login {
             let token = tokens.token().await.map_err(|error| Fault::Token(error.message().to_owned()))?;
             target.login = Some(Login::Token(token));
         }
         for _ in 0..REDIRECTS {
-            match unheard(Self::open_at(&target)).await {
+            match unheard(Self::open_at(&target, locks)).await {
                 Err(tiberius::error::Error::Routing { host, port }) => {
                     // The certificate is that of where it points to.
                     (target.host, target.port) = (host, port);
@@ -79,12 +76,13 @@ impl Session {
         Err(Fault::Broken("the server points elsewhere again and again".to_owned()))
     }
 
-    async fn open_at(target: &Target) -> Result<Self, tiberius::error::Error> {
+    async fn open_at(target: &Target, locks: Duration) -> Result<Self, tiberius::error::Error> {
         let stream = reach::connect(&target.host, target.port).await?.into_std()?;
         let socket = Arc::new(stream.try_clone()?);
         let stream = TcpStream::from_std(stream)?;
         let mut client = Client::connect(config(target), stream.compat_write()).await?;
-        client.simple_query(LOCK_TIMEOUT).await?.into_results().await?;
+        let setting = format!("SET LOCK_TIMEOUT {}", locks.as_millis());
+        client.simple_query(setting).await?.into_results().await?;
         Ok(Self { client, socket })
     }
 
@@ -308,7 +306,8 @@ impl SqlServerTransaction {
             let answer = unheard(async { query.query(&mut session.client).await?.into_results().await });
             Ok(answer.await.map_err(fault)?.into_iter().flatten().collect())
         };
-        self.with(QUERY, move |session| Box::pin(async move { work(query, session).await })).await
+        // Like all that a handler does, it is bounded by the handler's own time limit.
+        self.with(QUERY, None, move |session| Box::pin(async move { work(query, session).await })).await
     }
 }
 

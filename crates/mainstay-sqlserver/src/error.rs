@@ -240,6 +240,14 @@ pub(crate) fn was_turned_away(error: &Error) -> bool {
     source.is_some_and(|source| TURNED_AWAY.contains(&source.number))
 }
 
+/// A call got no answer in time.
+pub(crate) fn unanswered(operation: &'static str, limit: std::time::Duration) -> Error {
+    let text = format!(
+        "the database did not answer within {limit:?}, and the connection was closed; raise call_timeout if calls rightly take longer"
+    );
+    Error::new(ErrorKind::Unavailable, operation, text)
+}
+
 /// The store was closed.
 pub(crate) fn closed(operation: &'static str) -> Error {
     Error::new(ErrorKind::Closed, operation, "the store has been closed")

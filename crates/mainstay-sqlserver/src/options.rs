@@ -32,6 +32,7 @@ pub struct SqlServerBuilder {
     pub(crate) pool_size: Option<usize>,
     pub(crate) connect_timeout: Option<Duration>,
     pub(crate) acquire_timeout: Duration,
+    pub(crate) call_timeout: Duration,
     pub(crate) trust: Option<Trust>,
     pub(crate) login: Option<Login>,
     pub(crate) keep_done_payloads: bool,
@@ -47,6 +48,7 @@ impl SqlServerBuilder {
             pool_size: None,
             connect_timeout: None,
             acquire_timeout: Duration::from_secs(30),
+            call_timeout: Duration::from_secs(60),
             trust: None,
             login: None,
             keep_done_payloads: true,
@@ -77,6 +79,14 @@ impl SqlServerBuilder {
     /// How long an operation waits for a free connection. Defaults to 30 s.
     pub fn acquire_timeout(mut self, limit: Duration) -> Self {
         self.acquire_timeout = limit;
+        self
+    }
+
+    /// How long a call may take once it has a connection. Then it fails with `Unavailable`, and its connection is closed: the server ends the
+    /// statement. A statement waits for locks for half of that, and for 30 s at most. Defaults to 60 s. It bounds no deployment of the
+    /// schema; a handler's own statements are bounded by its time limit.
+    pub fn call_timeout(mut self, limit: Duration) -> Self {
+        self.call_timeout = limit;
         self
     }
 
@@ -168,6 +178,9 @@ impl SqlServerBuilder {
         if self.acquire_timeout.is_zero() {
             return wrong("acquire_timeout must be above zero");
         }
+        if self.call_timeout.is_zero() {
+            return wrong("call_timeout must be above zero");
+        }
         Ok(())
     }
 }
@@ -180,6 +193,7 @@ impl std::fmt::Debug for SqlServerBuilder {
             .field("pool_size", &self.pool_size)
             .field("connect_timeout", &self.connect_timeout)
             .field("acquire_timeout", &self.acquire_timeout)
+            .field("call_timeout", &self.call_timeout)
             .field("trust", &self.trust)
             .field("keep_done_payloads", &self.keep_done_payloads)
             .finish_non_exhaustive()

@@ -14,15 +14,19 @@ use mainstay_core::store::{Allowance, ConnectionPass, Step};
 use mainstay_core::{Error, ErrorKind, Result};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::driver::Session;
-use crate::error::{Fault, closed, from_fault, has_undone, was_turned_away};
+use crate::error::{Fault, closed, from_fault, has_undone, unanswered, was_turned_away};
 use crate::rows::Row;
 use crate::url::Target;
 
 /// How often a statement is tried that lost to a concurrent one.
 const CONFLICT_ATTEMPTS: u32 = 5;
+
+/// The longest wait for a lock.
+const LOCKS_MAX: Duration = Duration::from_secs(30);
 
 /// How often a server is tried that refuses for the moment.
 const CONNECT_ATTEMPTS: u32 = 3;
@@ -36,8 +40,17 @@ pub(crate) struct PoolOptions {
     pub(crate) size: usize,
     pub(crate) connect: Duration,
     pub(crate) acquire: Duration,
+    /// How long a call may take once it has a connection.
+    pub(crate) call: Duration,
     /// Where connections live, if not where their first operation runs.
     pub(crate) runtime: Option<tokio::runtime::Handle>,
+}
+
+impl PoolOptions {
+    /// How long a statement waits for another transaction's locks: less than its caller waits for the statement.
+    fn locks(&self) -> Duration {
+        (self.call / 2).clamp(Duration::from_millis(1), LOCKS_MAX)
+    }
 }
 
 /// The pool of connections. Cheap to clone.
@@ -87,6 +100,11 @@ impl Connections {
             visits: AtomicU64::new(0),
             options,
         }))
+    }
+
+    /// How long a call may take once it has a connection.
+    pub(crate) fn call_timeout(&self) -> Duration {
+        self.0.options.call
     }
 
     /// Names the database in logs, the way the identifiers of its stores begin.
@@ -139,7 +157,8 @@ impl Connections {
             Some(connection) => connection,
             None => self.connect(operation).await?,
         };
-        Ok(Lease { connection: Some(connection), pool: self.clone(), permit: None, _pass: pass, _slot: slot })
+        let (pool, limit) = (self.clone(), Some(self.call_timeout()));
+        Ok(Lease { connection: Some(connection), pool, limit, permit: None, _pass: pass, _slot: slot })
     }
 
     /// A connection for a handler's transaction.
@@ -181,8 +200,10 @@ impl Connections {
     async fn connect_once(&self, operation: &'static str) -> Result<Connection> {
         let mut counted = self.0.allowance.count_allowed().await;
         let (target, limit) = (self.0.target.clone(), self.0.options.connect);
+        let locks = self.0.options.locks();
         // A connection that is given up half-way is nobody's, so this future may be dropped.
-        let opening = self.spawn(async move { tokio::time::timeout(limit, Session::open(&target)).await });
+        let opening =
+            self.spawn(async move { tokio::time::timeout(limit, Session::open(&target, locks)).await });
         let opened = tokio::select! {
             opened = Aborting(opening).join() => opened,
             () = counted.severed() => return Err(cut(operation)),
@@ -217,7 +238,9 @@ impl Connections {
     /// A connection that is none of the pool's. It waits for locks as long as whoever has it wants.
     pub(crate) async fn open_one(&self, operation: &'static str) -> Result<Session> {
         let mut session = self.connect(operation).await?.session;
-        session.batch("SET LOCK_TIMEOUT -1").await.map_err(|fault| from_fault(operation, fault))?;
+        let limit = self.0.options.connect;
+        let set = tokio::time::timeout(limit, session.batch("SET LOCK_TIMEOUT -1")).await;
+        set.map_err(|_| unanswered(operation, limit))?.map_err(|fault| from_fault(operation, fault))?;
         Ok(session)
     }
 
@@ -229,11 +252,13 @@ impl Connections {
     }
 
     /// Runs one statement in a transaction of its own. When it lost to a concurrent one (a deadlock, a lock that was not to be had), it is tried
-    /// again (OBX-082): the server has undone it. So it is on a fresh connection when the server was too busy to begin with it.
+    /// again (OBX-082): the server has undone it. So it is on a fresh connection when the server was too busy to begin with it. No attempt
+    /// begins once the time limit of a call is over.
     pub(crate) async fn run(&self, operation: &'static str, step: &Step) -> Result<Vec<Row>> {
-        let mut attempt = 1;
+        let (mut attempt, mut began) = (1, None);
         loop {
             let mut lease = self.lease(operation).await?;
+            let began = *began.get_or_insert_with(Instant::now);
             let error = match lease.query(operation, step).await {
                 Ok(rows) => {
                     lease.give_back();
@@ -249,7 +274,8 @@ impl Connections {
             }
             let lost = error.kind() == ErrorKind::Conflict && error.is_retryable();
             let most = if turned_away { CONNECT_ATTEMPTS } else { CONFLICT_ATTEMPTS };
-            if !(lost || turned_away) || attempt >= most {
+            let is_late = began.elapsed() >= self.0.options.call;
+            if !(lost || turned_away) || attempt >= most || is_late {
                 return Err(error);
             }
             tracing::debug!(store = self.store(), operation, attempt, %error, "not done by the server; trying again");
@@ -327,6 +353,8 @@ fn pause(attempt: u32) -> Duration {
 pub(crate) struct Lease {
     connection: Option<Connection>,
     pool: Connections,
+    /// How long a call on it may take.
+    limit: Option<Duration>,
     permit: Option<OwnedSemaphorePermit>,
     /// Let go of last.
     _pass: Option<ConnectionPass>,
@@ -350,8 +378,30 @@ impl Lease {
         self.with(operation, move |session| Box::pin(async move { session.batch(&sql).await })).await
     }
 
-    /// Does something with the connection in a task of its own. Dropped midway, it takes the connection along.
-    pub(crate) async fn with<T, F>(&mut self, operation: &'static str, work: F) -> Result<T>
+    /// Takes the time limit of calls off, for the deployment of the schema: it waits for others, and a step over a large table takes as
+    /// long as it takes.
+    pub(crate) fn unbounded(mut self) -> Self {
+        self.limit = None;
+        self
+    }
+
+    /// Does something with the connection within the time limit of calls.
+    async fn with<T, F>(&mut self, operation: &'static str, work: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: for<'a> FnOnce(&'a mut Session) -> BoxFuture<'a, Result<T, Fault>> + Send + 'static,
+    {
+        self.within(self.limit, operation, work).await
+    }
+
+    /// Does something with the connection in a task of its own. Dropped midway, or without an answer in time, it takes the connection
+    /// along: the driver can't send an attention, but a server that finds the connection closed ends its statement and rolls back.
+    pub(crate) async fn within<T, F>(
+        &mut self,
+        limit: Option<Duration>,
+        operation: &'static str,
+        work: F,
+    ) -> Result<T>
     where
         T: Send + 'static,
         F: for<'a> FnOnce(&'a mut Session) -> BoxFuture<'a, Result<T, Fault>> + Send + 'static,
@@ -365,7 +415,14 @@ impl Lease {
             let result = work(&mut connection.session).await;
             (connection, result)
         });
-        let Some((connection, result)) = Aborting(task).join().await else {
+        let answer = Aborting(task).join();
+        let answer = match limit {
+            Some(limit) => {
+                tokio::time::timeout(limit, answer).await.map_err(|_| unanswered(operation, limit))?
+            }
+            None => answer.await,
+        };
+        let Some((connection, result)) = answer else {
             return Err(Error::new(ErrorKind::Unavailable, operation, "the connection's task was ended"));
         };
         if result.as_ref().err().is_none_or(Fault::leaves_connection) {

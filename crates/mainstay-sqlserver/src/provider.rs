@@ -100,6 +100,7 @@ impl SqlServer {
             size: options.pool_size.or(target.pool_size).unwrap_or(8),
             connect: options.connect_timeout.or(target.connect_timeout).unwrap_or(CONNECT_TIMEOUT),
             acquire: options.acquire_timeout,
+            call: options.call_timeout,
             runtime: options.runtime,
         };
         let home = target.database.clone();

@@ -323,7 +323,7 @@ impl SchemaStore for SqlServerSchema {
             return Ok(status);
         }
         status.check_deployable()?;
-        let mut lease = self.connections.lease(DEPLOY).await?;
+        let mut lease = self.connections.lease(DEPLOY).await?.unbounded();
         // Whoever runs a procedure is waited for before it is altered.
         let begin = format!("{SETTINGS} SET LOCK_TIMEOUT 600000; SET XACT_ABORT ON; BEGIN TRANSACTION;");
         lease.batch(DEPLOY, begin).await?;

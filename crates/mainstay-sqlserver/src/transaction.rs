@@ -6,6 +6,7 @@
 
 use std::any::Any;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
@@ -68,8 +69,13 @@ impl SqlServerTransaction {
         })
     }
 
-    /// Does something within the transaction, in a task of its own.
-    pub(crate) async fn with<T, F>(&mut self, operation: &'static str, work: F) -> Result<T>
+    /// Does something within the transaction, in a task of its own and within a time limit.
+    pub(crate) async fn with<T, F>(
+        &mut self,
+        operation: &'static str,
+        limit: Option<Duration>,
+        work: F,
+    ) -> Result<T>
     where
         T: Send + 'static,
         F: for<'a> FnOnce(&'a mut Session) -> BoxFuture<'a, Result<T, Fault>> + Send + 'static,
@@ -77,7 +83,7 @@ impl SqlServerTransaction {
         self.check(operation)?;
         // Until it has succeeded: a call that is given up midway leaves it at that.
         self.failed = true;
-        let result = self.lease.with(operation, work).await?;
+        let result = self.lease.within(limit, operation, work).await?;
         self.failed = false;
         Ok(result)
     }
@@ -92,7 +98,9 @@ impl SqlServerTransaction {
 
     async fn run(&mut self, operation: &'static str, step: mainstay_core::store::Step) -> Result<Vec<Row>> {
         let step = adapter::within(&step);
-        self.with(operation, move |session| Box::pin(async move { session.query(&step).await })).await
+        let limit = self.connections.call_timeout();
+        self.with(operation, Some(limit), move |session| Box::pin(async move { session.query(&step).await }))
+            .await
     }
 
     async fn enqueue_by(

@@ -195,6 +195,22 @@ async fn a_server_that_does_not_answer_a_login_is_waited_for_only_so_long() {
 }
 
 #[tokio::test]
+async fn a_call_without_an_answer_is_given_up_with_its_connection() {
+    let mut server = Server::start(vec![Reply::Silence, Reply::Number(8)]).await;
+    let pool = server.pool(1);
+    let stuck = begun(&pool);
+    server.queries.recv().await.unwrap();
+    // From here on only the clock can go on.
+    tokio::time::pause();
+    let error = stuck.await.unwrap().unwrap_err();
+    tokio::time::resume();
+    assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Unavailable, true));
+    assert!(error.message().contains("call_timeout"), "{error}");
+    server.ended.wait_for(|ended| *ended == 1).await.unwrap();
+    assert_eq!(read(&pool.run("test", &step()).await.unwrap()), 8);
+}
+
+#[tokio::test]
 async fn no_connection_waits_for_locks_without_end() {
     let mut server = Server::start(vec![Reply::Number(1)]).await;
     let pool = server.pool(2);

@@ -131,7 +131,7 @@ impl Server {
 /// A pool of connections to wherever that is.
 pub(super) fn pool(target: &Target, size: usize, gate: Option<Arc<ConnectionGate>>) -> Connections {
     let limit = Duration::from_secs(20);
-    let options = PoolOptions { size, connect: limit, acquire: limit, runtime: None };
+    let options = PoolOptions { size, connect: limit, acquire: limit, call: limit * 3, runtime: None };
     Connections::new(target.clone(), options, Allowance::new(gate))
 }
 
