@@ -89,6 +89,7 @@ returns integer
 language plpgsql volatile
 -- Ends with the function.
 set mainstay.purges_audit = 'on'
+set lock_timeout = '4s'
 as $mainstay$
 #variable_conflict use_column
 declare

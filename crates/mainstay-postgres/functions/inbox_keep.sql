@@ -72,6 +72,7 @@ create or replace function "{{schema}}"."{{inbox}}_forget"(
 ) returns integer
 language plpgsql volatile
 set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set lock_timeout = '4s'
 as $mainstay$
 #variable_conflict use_column
 declare

@@ -73,6 +73,7 @@ create or replace function "{{schema}}"."{{jobs}}_advance"(
     nominals timestamptz[] default null, dues timestamptz[] default null
 ) returns table (made uuid[], skipped timestamptz[])
 language plpgsql volatile
+set lock_timeout = '4s'
 as $mainstay$
 #variable_conflict use_column
 declare
@@ -99,6 +100,7 @@ comment on function "{{schema}}"."{{jobs}}_advance"(text, bigint, timestamptz, t
 
 create or replace function "{{schema}}"."{{jobs}}_reject"(name text, version bigint, problem text) returns boolean
 language plpgsql volatile
+set lock_timeout = '4s'
 as $mainstay$
 #variable_conflict use_column
 begin

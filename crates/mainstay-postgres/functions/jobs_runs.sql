@@ -3,6 +3,7 @@
 create or replace function "{{schema}}"."{{jobs}}_dispatch"(owner uuid, batch integer default 100, keep_payload boolean default true)
 returns table (id uuid, job text, late_seconds double precision)
 language plpgsql volatile
+set lock_timeout = '4s'
 as $mainstay$
 #variable_conflict use_column
 declare
@@ -77,6 +78,7 @@ create or replace function "{{schema}}"."{{jobs}}_collect"(ids uuid[])
 returns table (id uuid, job text, outcome smallint, ran_seconds double precision)
 language plpgsql volatile
 set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set lock_timeout = '4s'
 as $mainstay$
 #variable_conflict use_column
 declare
@@ -149,6 +151,7 @@ create or replace function "{{schema}}"."{{jobs}}_purge"(
     actor text default null
 ) returns integer
 language plpgsql volatile
+set lock_timeout = '4s'
 as $mainstay$
 #variable_conflict use_column
 declare

@@ -2,6 +2,7 @@
 
 create or replace function "{{schema}}"."{{joins}}_expire"(max_joins integer default 100) returns setof uuid
 language plpgsql volatile
+set lock_timeout = '4s'
 as $mainstay$
 #variable_conflict use_column
 declare
@@ -82,6 +83,7 @@ create or replace function "{{schema}}"."{{joins}}_purge"(older_than_seconds dou
 returns integer
 language plpgsql volatile
 set jit = off set enable_seqscan = off
+set lock_timeout = '4s'
 as $mainstay$
 #variable_conflict use_column
 declare

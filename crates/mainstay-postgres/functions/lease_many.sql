@@ -68,6 +68,7 @@ create or replace function "{{schema}}"."{{lease}}_renew_many"(
     names text[], owners text[], epochs bigint[], duration_seconds double precision default 30
 ) returns table (name text, epoch bigint, fencing_token bigint, expires_at timestamptz, server_time timestamptz)
 language plpgsql volatile
+set lock_timeout = '4s'
 as $mainstay$
 #variable_conflict use_column
 declare
@@ -104,6 +105,7 @@ comment on function "{{schema}}"."{{lease}}_renew_many"(text[], text[], bigint[]
 create or replace function "{{schema}}"."{{lease}}_release_many"(names text[], owners text[], epochs bigint[])
 returns table (name text, epoch bigint)
 language plpgsql volatile
+set lock_timeout = '4s'
 as $mainstay$
 #variable_conflict use_column
 declare

@@ -2,6 +2,7 @@
 
 create or replace function "{{schema}}"."{{lease}}_release"(name text, owner text, epoch bigint) returns boolean
 language plpgsql volatile
+set lock_timeout = '4s'
 as $mainstay$
 #variable_conflict use_column
 declare

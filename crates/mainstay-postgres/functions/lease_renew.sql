@@ -4,6 +4,7 @@ create or replace function "{{schema}}"."{{lease}}_renew"(
     name text, owner text, epoch bigint, duration_seconds double precision default 30,
     out renewed boolean, out fencing_token bigint, out expires_at timestamptz, out server_time timestamptz)
 language plpgsql volatile
+set lock_timeout = '4s'
 as $mainstay$
 #variable_conflict use_column
 begin

@@ -124,6 +124,7 @@ comment on function "{{schema}}"."{{operations}}_end"(uuid, text, text) is
 create or replace function "{{schema}}"."{{operations}}_mark_stalled"(silent_for_seconds double precision, max_rows integer default 100, actor text default null)
 returns setof uuid
 language plpgsql volatile
+set lock_timeout = '4s'
 as $mainstay$
 #variable_conflict use_column
 declare
@@ -163,6 +164,7 @@ comment on function "{{schema}}"."{{operations}}_mark_stalled"(double precision,
 create or replace function "{{schema}}"."{{operations}}_purge"(older_than_seconds double precision, max_rows integer default 1000, actor text default null)
 returns integer
 language plpgsql volatile
+set lock_timeout = '4s'
 as $mainstay$
 #variable_conflict use_column
 declare

@@ -12,6 +12,7 @@ language plpgsql volatile
 -- Rows by their place, and one index lookup for each id: a plan made while the tables were empty must do when they hold millions.
 set jit = off set enable_seqscan = off set enable_indexscan = off set enable_indexonlyscan = off set enable_bitmapscan = on set enable_tidscan = on
 set plan_cache_mode = force_generic_plan
+set lock_timeout = '4s'
 as $mainstay$
 #variable_conflict use_column
 declare

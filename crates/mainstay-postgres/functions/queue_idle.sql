@@ -87,6 +87,7 @@ create or replace function "{{schema}}"."{{queue}}_idle"(
     consumer uuid, seconds double precision, only_topics text[] default null, except_topics text[] default null
 ) returns double precision
 language plpgsql volatile
+set lock_timeout = '4s'
 as $mainstay$
 #variable_conflict use_column
 begin
@@ -113,6 +114,7 @@ comment on function "{{schema}}"."{{queue}}_idle"(uuid, double precision, text[]
 
 create or replace function "{{schema}}"."{{queue}}_busy"(consumer uuid) returns void
 language plpgsql volatile
+set lock_timeout = '4s'
 as $mainstay$
 #variable_conflict use_column
 begin

@@ -6,6 +6,7 @@ create or replace function "{{schema}}"."{{queue}}_purge"(
 ) returns integer
 language plpgsql volatile
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set plan_cache_mode = force_generic_plan
+set lock_timeout = '4s'
 as $mainstay$
 #variable_conflict use_column
 declare

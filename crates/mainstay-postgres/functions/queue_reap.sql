@@ -4,6 +4,7 @@
 create or replace function "{{schema}}"."{{queue}}_reap_expired"(max_rows integer default 1000) returns integer
 language plpgsql volatile
 set jit = off
+set lock_timeout = '4s'
 as $mainstay$
 #variable_conflict use_column
 declare

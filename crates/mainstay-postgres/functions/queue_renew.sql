@@ -7,6 +7,7 @@ language plpgsql volatile
 -- For the settings see settle.
 set jit = off set enable_seqscan = off set enable_indexscan = off set enable_indexonlyscan = off set enable_hashjoin = off
 set enable_mergejoin = off set plan_cache_mode = force_generic_plan
+set lock_timeout = '4s'
 as $mainstay$
 #variable_conflict use_column
 declare

@@ -20,6 +20,8 @@ language plpgsql volatile
 -- a plan made while the queue was empty would do that, once for each id, for as long as it is cached.
 set jit = off set enable_seqscan = off set enable_indexscan = off set enable_indexonlyscan = off set enable_hashjoin = off
 set enable_mergejoin = off set enable_bitmapscan = on set enable_tidscan = on set plan_cache_mode = force_generic_plan
+-- The worker that called has given up, or will soon.
+set lock_timeout = '4s'
 as $mainstay$
 #variable_conflict use_column
 declare

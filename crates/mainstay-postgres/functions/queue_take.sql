@@ -27,6 +27,8 @@ language plpgsql volatile
 -- index order are right at any size. JIT alone can cost more than a hundred claims.
 set jit = off set enable_indexscan = on set enable_indexonlyscan = on set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
 set plan_cache_mode = force_generic_plan
+-- The worker that called has given up, or will soon.
+set lock_timeout = '4s'
 as $mainstay$
 #variable_conflict use_column
 declare

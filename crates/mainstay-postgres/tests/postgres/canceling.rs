@@ -175,3 +175,25 @@ async fn a_transaction_whose_call_is_given_up_can_only_be_rolled_back() {
     outbox.enqueue(Message::new("t", "")).await.unwrap();
     assert_eq!(fixture.open().await, 1);
 }
+
+/// What a worker calls by itself waits for a lock for less long than the worker waits for it, also when that is gone.
+#[tokio::test]
+async fn functions_of_workers_do_not_wait_for_locks_without_end() {
+    let fixture = Fixture::new().await;
+    let (admin, locker) = (fixture.database.client().await, fixture.database.client().await);
+    locker.batch_execute(LOCK).await.unwrap();
+    let claim = "select from infra.outbox_take(gen_random_uuid(), 30, 1)";
+    let error = admin.execute(claim, &[]).await.unwrap_err();
+    assert_eq!(error.code(), Some(&tokio_postgres::error::SqlState::LOCK_NOT_AVAILABLE), "{error:?}");
+    locker.batch_execute("commit").await.unwrap();
+    let patient = "select proname::text from pg_proc p join pg_namespace n on n.oid = p.pronamespace \
+         where nspname = 'infra' and (proname ~ '^(outbox|inbox|timers|job_runs)_(take|end|renew|reap_expired|purge|idle|busy)$' \
+            or proname ~ '^lease_(renew|release|renew_many|release_many)$') \
+           and array_to_string(coalesce(proconfig, '{}'), ' ') !~ 'lock_timeout'";
+    let patient: Vec<String> =
+        admin.query(patient, &[]).await.unwrap().iter().map(|row| row.get(0)).collect();
+    assert!(patient.is_empty(), "{patient:?}");
+    // What producers call in transactions of their own goes by those.
+    let own = "select count(*) from pg_proc where proname ~ '^outbox_(add|enqueue)' and array_to_string(coalesce(proconfig, '{}'), ' ') ~ 'lock_timeout'";
+    assert_eq!(admin.query_one(own, &[]).await.unwrap().get::<_, i64>(0), 0);
+}
