@@ -31,7 +31,7 @@ pub struct PostgresBuilder {
     pub(crate) pool_size: usize,
     pub(crate) connect_timeout: Option<Duration>,
     pub(crate) acquire_timeout: Duration,
-    pub(crate) call_timeout: Duration,
+    pub(crate) call_timeout: Option<Duration>,
     pub(crate) roots: Option<Roots>,
     pub(crate) keep_done_payloads: bool,
     pub(crate) listen: bool,
@@ -47,7 +47,7 @@ impl PostgresBuilder {
             pool_size: 8,
             connect_timeout: None,
             acquire_timeout: Duration::from_secs(30),
-            call_timeout: Duration::from_secs(60),
+            call_timeout: None,
             roots: None,
             keep_done_payloads: true,
             listen: true,
@@ -82,10 +82,10 @@ impl PostgresBuilder {
     }
 
     /// How long a call may take once it has a connection. Then it fails with `Unavailable`, and the server is asked to cancel its
-    /// statement. Defaults to 60 s. It bounds each statement, not a whole export, and no deployment of the schema; a handler's own
+    /// statement. Defaults to `call_timeout` of the URL, in seconds, or else 60 s. It bounds each statement, not a whole export, and no deployment of the schema; a handler's own
     /// statements are bounded by its time limit.
     pub fn call_timeout(mut self, limit: Duration) -> Self {
-        self.call_timeout = limit;
+        self.call_timeout = Some(limit);
         self
     }
 
@@ -149,7 +149,7 @@ impl PostgresBuilder {
         if self.acquire_timeout.is_zero() {
             return wrong("acquire_timeout must be above zero");
         }
-        if self.call_timeout.is_zero() {
+        if self.call_timeout.is_some_and(|limit| limit.is_zero()) {
             return wrong("call_timeout must be above zero");
         }
         Ok(())

@@ -43,6 +43,9 @@ pub(crate) const FLEET: &str = "mainstay fleet";
 /// The default time limit on making a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// The default time limit of a call.
+const CALL_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// A PostgreSQL database with Mainstay's tables in it. Cheap to clone.
 #[derive(Clone)]
 pub struct Postgres {
@@ -106,7 +109,8 @@ impl Postgres {
         let name = if options.gate.is_some() { FLEET } else { "mainstay" };
         let (target, connector) = connector(&options, name, Allowance::new(options.gate.clone()))?;
         let connect = connector.timeout();
-        let (acquire, call) = (options.acquire_timeout, options.call_timeout);
+        let call = options.call_timeout.or(target.call_timeout).unwrap_or(CALL_TIMEOUT);
+        let acquire = options.acquire_timeout;
         let limits = PoolLimits { address: target.address(), connect, acquire, call };
         let connections =
             Connections::new(connector.clone(), options.pool_size, options.prepared_statements, limits)?;

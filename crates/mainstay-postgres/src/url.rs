@@ -30,6 +30,7 @@ pub(crate) struct Target {
     pub(crate) shuffled: bool,
     pub(crate) tls_mode: Option<TlsMode>,
     pub(crate) roots: Option<Roots>,
+    pub(crate) call_timeout: Option<Duration>,
 }
 
 pub(crate) fn mistake(what: impl std::fmt::Display) -> Error {
@@ -91,6 +92,7 @@ struct Draft {
     shuffled: bool,
     tls_mode: Option<TlsMode>,
     roots: Option<Roots>,
+    call_timeout: Option<Duration>,
     session: Option<TargetSessionAttrs>,
 }
 
@@ -155,6 +157,8 @@ impl Draft {
             "connect_timeout" => {
                 config.connect_timeout(seconds(name, &value)?);
             }
+            // Ours alone: libpq has none.
+            "call_timeout" => self.call_timeout = Some(seconds(name, &value)?),
             "tcp_user_timeout" => {
                 config.tcp_user_timeout(Duration::from_millis(number(name, &value)?));
             }
@@ -202,7 +206,7 @@ impl Draft {
             _ => {
                 return Err(mistake(format_args!(
                     "there is no parameter {name:?}; known are user, password, dbname, host, port, \
-                     application_name, options, connect_timeout, tcp_user_timeout, keepalives, keepalives_idle, \
+                     application_name, options, connect_timeout, call_timeout, tcp_user_timeout, keepalives, keepalives_idle, \
                      keepalives_interval, keepalives_count, sslmode, sslrootcert, channel_binding, \
                      target_session_attrs and load_balance_hosts"
                 )));
@@ -233,6 +237,7 @@ impl Draft {
             shuffled: self.shuffled,
             tls_mode: self.tls_mode,
             roots: self.roots,
+            call_timeout: self.call_timeout,
         })
     }
 }
@@ -303,7 +308,7 @@ mod tests {
     #[test]
     fn a_full_url_is_taken_apart() {
         let target = Target::parse(
-            "postgresql://u%40x:p%2Fw@a:1,[::1]:2,c/d%20b?connect_timeout=3&sslmode=verify-full&sslrootcert=/ca.pem",
+            "postgresql://u%40x:p%2Fw@a:1,[::1]:2,c/d%20b?connect_timeout=3&call_timeout=7&sslmode=verify-full&sslrootcert=/ca.pem",
         )
         .unwrap();
         let servers: Vec<_> = target.servers.iter().map(|s| (s.host.as_str(), s.port)).collect();
@@ -312,6 +317,7 @@ mod tests {
         assert_eq!(target.config.get_password(), Some("p/w".as_bytes()));
         assert_eq!(target.config.get_dbname(), Some("d b"));
         assert_eq!(target.config.get_connect_timeout(), Some(&Duration::from_secs(3)));
+        assert_eq!(target.call_timeout, Some(Duration::from_secs(7)));
         assert_eq!(target.config.get_target_session_attrs(), TargetSessionAttrs::ReadWrite);
         assert_eq!(target.tls_mode, Some(TlsMode::VerifyFull));
         assert_eq!(target.roots, Some(Roots::File("/ca.pem".into())));
@@ -350,6 +356,7 @@ mod tests {
             ("postgres://u:s3cret@h/d?sslmode", "has no `=`"),
             ("postgres://u:s3cret@h/d?connect_timeout=soon", "connect_timeout"),
             ("postgres://u:s3cret@h/d?connect_timeout=0", "connect_timeout"),
+            ("postgres://u:s3cret@h/d?call_timeout=0", "call_timeout"),
             ("postgres://u:s3cret@h/d?target_session_attrs=standby", "target_session_attrs"),
             ("postgres://u:s3cret@h/d?load_balance_hosts=yes", "load_balance_hosts"),
             ("postgres://u:s3cret@h/d?channel_binding=yes", "channel_binding"),

@@ -32,7 +32,7 @@ pub struct SqlServerBuilder {
     pub(crate) pool_size: Option<usize>,
     pub(crate) connect_timeout: Option<Duration>,
     pub(crate) acquire_timeout: Duration,
-    pub(crate) call_timeout: Duration,
+    pub(crate) call_timeout: Option<Duration>,
     pub(crate) trust: Option<Trust>,
     pub(crate) login: Option<Login>,
     pub(crate) keep_done_payloads: bool,
@@ -48,7 +48,7 @@ impl SqlServerBuilder {
             pool_size: None,
             connect_timeout: None,
             acquire_timeout: Duration::from_secs(30),
-            call_timeout: Duration::from_secs(60),
+            call_timeout: None,
             trust: None,
             login: None,
             keep_done_payloads: true,
@@ -83,10 +83,10 @@ impl SqlServerBuilder {
     }
 
     /// How long a call may take once it has a connection. Then it fails with `Unavailable`, and its connection is closed: the server ends the
-    /// statement. A statement waits for locks for half of that, and for 30 s at most. Defaults to 60 s. It bounds no deployment of the
+    /// statement. A statement waits for locks for half of that, and for 30 s at most. Defaults to `Command Timeout` of the connection string, or else 60 s. It bounds no deployment of the
     /// schema; a handler's own statements are bounded by its time limit.
     pub fn call_timeout(mut self, limit: Duration) -> Self {
-        self.call_timeout = limit;
+        self.call_timeout = Some(limit);
         self
     }
 
@@ -178,7 +178,7 @@ impl SqlServerBuilder {
         if self.acquire_timeout.is_zero() {
             return wrong("acquire_timeout must be above zero");
         }
-        if self.call_timeout.is_zero() {
+        if self.call_timeout.is_some_and(|limit| limit.is_zero()) {
             return wrong("call_timeout must be above zero");
         }
         Ok(())

@@ -37,6 +37,9 @@ use crate::waiting::{Signals, Waiting};
 /// The default time limit on making a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 
+/// The default time limit of a call.
+const CALL_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// A SQL Server database with Mainstay's tables in it. Cheap to clone.
 #[derive(Clone)]
 pub struct SqlServer {
@@ -100,7 +103,7 @@ impl SqlServer {
             size: options.pool_size.or(target.pool_size).unwrap_or(8),
             connect: options.connect_timeout.or(target.connect_timeout).unwrap_or(CONNECT_TIMEOUT),
             acquire: options.acquire_timeout,
-            call: options.call_timeout,
+            call: options.call_timeout.or(target.call_timeout).unwrap_or(CALL_TIMEOUT),
             runtime: options.runtime,
         };
         let home = target.database.clone();

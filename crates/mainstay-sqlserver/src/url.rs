@@ -15,6 +15,8 @@ use crate::token::Tokens;
 
 const DEFAULT_PORT: u16 = 1433;
 
+const DAY: Duration = Duration::from_secs(86_400);
+
 /// How the server is told who connects.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Login {
@@ -90,6 +92,7 @@ pub(crate) struct Target {
     pub(crate) certificate_host: Option<String>,
     pub(crate) application: Option<String>,
     pub(crate) connect_timeout: Option<Duration>,
+    pub(crate) call_timeout: Option<Duration>,
     pub(crate) pool_size: Option<usize>,
 }
 
@@ -157,6 +160,7 @@ struct Draft {
     certificate_host: Option<String>,
     application: Option<String>,
     connect_timeout: Option<Duration>,
+    call_timeout: Option<Duration>,
     pool_size: Option<usize>,
 }
 
@@ -270,6 +274,7 @@ enum Field {
     CertificateHost,
     Application,
     ConnectTimeout,
+    CallTimeout,
     PoolSize,
     IntegratedSecurity,
     Authentication,
@@ -293,6 +298,7 @@ fn field(name: &str) -> Option<Field> {
         "hostnameincertificate" => Field::CertificateHost,
         "applicationname" | "app" => Field::Application,
         "connecttimeout" | "connectiontimeout" | "timeout" => Field::ConnectTimeout,
+        "commandtimeout" => Field::CallTimeout,
         "maxpoolsize" => Field::PoolSize,
         "integratedsecurity" | "trustedconnection" => Field::IntegratedSecurity,
         "authentication" => Field::Authentication,
@@ -302,7 +308,6 @@ fn field(name: &str) -> Option<Field> {
         | "persistsecurityinfo"
         | "pooling"
         | "minpoolsize"
-        | "commandtimeout"
         | "connectretrycount"
         | "connectretryinterval"
         | "packetsize"
@@ -390,6 +395,12 @@ impl Draft {
                 Ok(seconds @ 1..=86_400) => self.connect_timeout = Some(Duration::from_secs(seconds)),
                 _ => return Err(mistake("`Connect Timeout` must be 1 to 86400 seconds")),
             },
+            Field::CallTimeout => match value.parse::<u64>() {
+                // Elsewhere 0 means that there is no limit.
+                Ok(0) => self.call_timeout = Some(DAY),
+                Ok(seconds @ 1..=86_400) => self.call_timeout = Some(Duration::from_secs(seconds)),
+                _ => return Err(mistake("`Command Timeout` must be 0 to 86400 seconds")),
+            },
             Field::PoolSize => match value.parse() {
                 Ok(size @ 1..=10_000) => self.pool_size = Some(size),
                 _ => return Err(mistake("`Max Pool Size` must be 1 to 10000")),
@@ -441,6 +452,7 @@ impl Draft {
             certificate_host: self.certificate_host,
             application: self.application,
             connect_timeout: self.connect_timeout,
+            call_timeout: self.call_timeout,
             pool_size: self.pool_size,
         })
     }
@@ -475,12 +487,14 @@ mod tests {
     #[test]
     fn an_ado_net_string_is_read() {
         let text = "Server=tcp:db.example,14330;Initial Catalog=orders;User ID=app;Password=\"a;\"\"b=c\";Encrypt=True;\
-                    TrustServerCertificate=False;MultipleActiveResultSets=False;Connection Timeout=30;Max Pool Size=3;";
+                    TrustServerCertificate=False;MultipleActiveResultSets=False;Connection Timeout=30;Command Timeout=40;Max Pool Size=3;";
         let target = Target::parse(text).unwrap();
         assert_eq!((target.address().as_str(), target.database()), ("db.example:14330", "orders"));
         assert_eq!(password(&target), ("app", "a;\"b=c"));
         assert_eq!((target.encryption, &target.trust), (Encryption::All, &Trust::System));
-        assert_eq!(target.pool_size, Some(3));
+        assert_eq!((target.pool_size, target.call_timeout), (Some(3), Some(Duration::from_secs(40))));
+        let endless = Target::parse("Server=db;Command Timeout=0;Access Token=abc").unwrap();
+        assert_eq!(endless.call_timeout, Some(DAY));
         assert_eq!(
             Target::parse("Data Source=.;uid=a;pwd='x''y'").map(|t| password(&t).1.to_owned()).unwrap(),
             "x'y"
@@ -522,6 +536,7 @@ mod tests {
             ("Server=db;Integrated Security=SSPI", "Integrated Security"),
             ("Server=db;Connect Timeout=secret", "Connect Timeout"),
             ("Server=db;Max Pool Size=0", "Max Pool Size"),
+            ("Server=db;Command Timeout=secret", "Command Timeout"),
             ("Server=db;Authentication=Active Directory Interactive", "Authentication"),
             ("Server=db;ApplicationIntent=ReadOnly", "ApplicationIntent"),
             ("Server=db;Access Token=secret;User Id=a;Password=b", "Access Token"),
