@@ -28,12 +28,12 @@ pub(crate) struct Cancel {
 }
 
 impl Cancel {
-    /// Asks to cancel what is under way on the connection of the token. Returns when that has been passed on, or could not be in time.
-    pub(crate) async fn send(&self, token: &CancelToken) {
-        join_all(self.servers.iter().map(|server| async move {
+    /// Asks to cancel what is under way on the connection of the token. Returns whether a server took the request.
+    pub(crate) async fn send(&self, token: &CancelToken) -> bool {
+        let sent = join_all(self.servers.iter().map(|server| async move {
             let sent = timeout(self.timeout, self.send_to(server, token)).await;
             let failed = match sent {
-                Ok(Ok(())) => return,
+                Ok(Ok(())) => return true,
                 Ok(Err(error)) => error.to_string(),
                 Err(_) => format!("no answer within {:?}", self.timeout),
             };
@@ -43,8 +43,9 @@ impl Cancel {
                 error = failed,
                 "a cancel request failed"
             );
-        }))
-        .await;
+            false
+        }));
+        sent.await.contains(&true)
     }
 
     async fn send_to(&self, server: &Server, token: &CancelToken) -> Result<(), Failure> {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use deadpool_postgres::{Object, Pool};
+use futures_util::future::{Either, select};
 use mainstay_core::store::ConnectionPass;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
@@ -78,9 +79,20 @@ impl Closer {
         }
         let token = client.cancel_token();
         for _ in 0..ATTEMPTS {
-            self.cancel.send(&token).await;
-            if timeout(ANSWER, &mut idle).await.is_ok() {
-                return;
+            let sent = std::pin::pin!(self.cancel.send(&token));
+            match select(sent, &mut idle).await {
+                Either::Left((false, _)) => break,
+                Either::Left((true, _)) => {
+                    if timeout(ANSWER, &mut idle).await.is_ok() {
+                        return;
+                    }
+                }
+                // Until the request is passed on, a pooler lends the session to no other client.
+                Either::Right((Ok(()), sent)) => {
+                    sent.await;
+                    return;
+                }
+                Either::Right((Err(_), _)) => return,
             }
         }
         // It says nothing at all. What came between it and the server most likely came between others, too.
