@@ -31,8 +31,8 @@ fn steady(text: &str) -> String {
     for line in text.lines() {
         let line = replaced(line, is_id, "<id>");
         let line = replaced(&line, is_moment, "<time>");
-        let line = replaced(&line, is_duration, "<age>");
         let line = replaced(&line, is_version, "version <n>");
+        let line = replaced(&line, is_duration, "<age>");
         let line = line
             .split("  ")
             .filter(|part| !part.trim().is_empty())
@@ -86,10 +86,11 @@ fn is_moment(text: &str) -> Option<usize> {
     fits.then_some(19 + tail)
 }
 
-/// `version 12`, of the schema: it changes with every migration.
+/// `version 12`, of the schema, or `version 3.51.3`, of a database: they change with migrations and updates.
 fn is_version(text: &str) -> Option<usize> {
     let number = text.strip_prefix("version ")?;
-    let digits = number.find(|c: char| !c.is_ascii_digit()).unwrap_or(number.len());
+    let end = number.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(number.len());
+    let digits = number[..end].trim_end_matches('.').len();
     (digits > 0).then_some("version ".len() + digits)
 }
 
@@ -216,6 +217,7 @@ fn json_is_as_it_was() {
 fn what_changes_each_time_is_found() {
     let said = "0190a5c4-7d5e-7b2c-8f0e-2b1f6f0f9a11   a   2026-11-18 00:00:00   0.1 s  12 min\n";
     assert_eq!(steady(said), "<id>  a  <time>  <age>  <age>\n");
+    assert_eq!(steady("in SQLite version 3.51.3."), "in SQLite version <n>.\n");
     assert_eq!(steady("the schema is at version 12, as wanted"), "the schema is at version <n>, as wanted\n");
     assert_eq!(
         steady("{\"at\":\"2026-11-18T00:00:00.123Z\",\"n\":3,\"s\":0.25}"),

@@ -3,7 +3,7 @@
 //! A database that rests is looked at over one connection that is opened and closed for it.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mainstay_core::Result;
 use mainstay_core::store::{Agenda, Queue};
@@ -12,6 +12,7 @@ use rusqlite::{Connection, OptionalExtension};
 use crate::database::Database;
 use crate::error::Fault;
 use crate::jobs::next_nominal;
+use crate::limit::{self, until};
 use crate::queue::Topics;
 use crate::statements::{FanoutStatements, JobStatements, JoinStatements, Statements};
 use crate::wake::next_due;
@@ -55,9 +56,11 @@ impl SqliteAgenda {
         let look = move || {
             // Also if nobody waits for the answer any more.
             let _alone = alone;
-            let connection = link.location.open_reader(link.busy_timeout)?;
-            let place = link.location.place();
-            sql.look(&connection).map_err(|error| place.error(AGENDA, Fault::Sqlite(error)))
+            let connection = link.location.open_reader(link.times.busy)?;
+            let limit = link.times.statement;
+            let agenda = until(&connection, Instant::now() + limit, |connection| sql.look(connection));
+            let agenda = agenda.and_then(|agenda| agenda);
+            agenda.map_err(|error| limit::error(link.location.place(), AGENDA, limit, Fault::Sqlite(error)))
         };
         let place = self.database.location.place();
         tokio::task::spawn_blocking(look).await.map_err(|_| place.panicked(AGENDA))?

@@ -7,7 +7,7 @@
 use std::ops::Deref;
 use std::time::Duration;
 
-use mainstay_core::Error;
+use mainstay_core::{Error, ErrorKind};
 use rusqlite::{Connection, OpenFlags};
 use tokio::sync::watch;
 
@@ -20,6 +20,37 @@ const PREPARED: usize = 128;
 
 /// After a checkpoint the log is cut back to this, so that one burst does not occupy the disk for ever.
 const LOG_BYTES: i64 = 64 << 20;
+
+/// On macOS `fsync` leaves what was written in the drive's cache; `fullfsync` empties that too. It changes nothing elsewhere.
+const SETTINGS: &str = "PRAGMA synchronous = FULL; PRAGMA fullfsync = ON; PRAGMA checkpoint_fullfsync = ON; \
+                        PRAGMA temp_store = MEMORY;";
+
+/// The oldest SQLite that is used. Those before it can damage a database that several connections write to, when one begins
+/// the log anew (<https://sqlite.org/wal.html#walresetbug>).
+const OLDEST: (i32, &str) = (3_051_003, "3.51.3");
+
+/// Refuses a SQLite that is too old.
+pub(crate) fn check_version(number: i32, version: &str) -> Result<(), Error> {
+    let (oldest, name) = OLDEST;
+    if number >= oldest {
+        return Ok(());
+    }
+    let text = format!(
+        "this program is linked with SQLite {version}, which can damage a database that several connections write to; it \
+         needs SQLite {name} or later: build it with the `bundled` feature of rusqlite 0.39 or later, or update the SQLite \
+         library of this system"
+    );
+    Err(Error::new(ErrorKind::Unsupported, OPEN, text))
+}
+
+/// How long things may take.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Times {
+    /// The wait for another process that writes.
+    pub(crate) busy: Duration,
+    /// The statements of one operation, before they are interrupted.
+    pub(crate) statement: Duration,
+}
 
 /// Where a database is.
 #[derive(Debug, Clone)]
@@ -138,7 +169,7 @@ impl Location {
 fn configure(connection: &Connection, busy_timeout: Duration) -> rusqlite::Result<()> {
     connection.busy_timeout(busy_timeout)?;
     connection.set_prepared_statement_cache_capacity(PREPARED);
-    connection.execute_batch("PRAGMA synchronous = FULL; PRAGMA temp_store = MEMORY;")
+    connection.execute_batch(SETTINGS)
 }
 
 /// Whether there has been a deployment, under whatever names.
@@ -166,5 +197,37 @@ fn writable(connection: &Connection) -> rusqlite::Result<()> {
         // Somebody else is writing, so it can be written to.
         Err(error) if is_busy(&error) => Ok(()),
         other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sqlite_that_is_too_old_is_refused() {
+        for (number, version) in [(3_007_000, "3.7.0"), (3_050_004, "3.50.4"), (3_051_002, "3.51.2")] {
+            let error = check_version(number, version).unwrap_err();
+            assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Unsupported, false));
+            let says = |text: &str| error.message().contains(text);
+            assert!(says(version) && says("3.51.3 or later") && says("`bundled`"), "{error}");
+        }
+        for (number, version) in [(3_051_003, "3.51.3"), (3_052_000, "3.52.0"), (4_000_000, "4.0.0")] {
+            check_version(number, version).unwrap();
+        }
+    }
+
+    #[test]
+    fn the_sqlite_of_this_program_is_not_too_old() {
+        check_version(rusqlite::version_number(), rusqlite::version()).unwrap();
+    }
+
+    #[test]
+    fn a_connection_flushes_the_caches_of_drives() {
+        let place = Place::new(":memory:");
+        let connection = Location::Memory(place).open_writer(Duration::ZERO, true).unwrap();
+        let number =
+            |pragma: &str| connection.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0)).unwrap();
+        assert_eq!((number("fullfsync"), number("checkpoint_fullfsync"), number("synchronous")), (1, 1, 2));
     }
 }

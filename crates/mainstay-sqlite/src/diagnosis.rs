@@ -83,6 +83,7 @@ fn storage(connection: &Connection) -> Result<StorageSeen, Fault> {
     let number = |pragma| connection.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0));
     let page = number("page_size")?.unsigned_abs();
     let mut seen = StorageSeen::default();
+    seen.engine = Some(format!("SQLite version {}", rusqlite::version()));
     seen.bytes = number("page_count")?.unsigned_abs() * page;
     seen.free_bytes = Some(number("freelist_count")?.unsigned_abs() * page);
     let log = connection.path().filter(|path| !path.is_empty()).map(|path| format!("{path}-wal"));

@@ -21,6 +21,15 @@
 //! commit is shared (`synchronous=FULL`: what a call has returned survives the loss of power). A few other connections
 //! read meanwhile. Other processes may use the same file at the same time; see [`SqliteBuilder::busy_timeout`].
 //!
+//! Processes that write to one file take turns, so that a busy one leaves the others their share: each
+//! locks the empty file `app.db-turn` beside the database until its transaction has begun. Any other
+//! program may write without it, and should set a busy timeout. One that wants its turn beside a busy
+//! process does the same: `flock` on that file, `BEGIN IMMEDIATE`, unlock. On systems other than Unix
+//! there is no such file, and a busy process can make others wait up to their busy timeout.
+//!
+//! Statements are interrupted at a limit ([`SqliteBuilder::statement_limit`],
+//! [`SqliteBuilder::transaction_limit`]), so that none keeps the only writer for itself.
+//!
 //! SQLite has one writer at a time. A handler that takes a transaction ([`SqliteTransaction`]) has the writer to itself
 //! until it ends, so it should be short, and must not wait for an operation of the store from within: that would wait for the
 //! transaction, until the [limit](SqliteBuilder::transaction_limit) ends it.
@@ -60,6 +69,7 @@ mod inbox;
 mod jobs;
 mod joins;
 mod lease;
+mod limit;
 mod link;
 mod operations;
 mod options;

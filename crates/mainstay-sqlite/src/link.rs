@@ -11,7 +11,7 @@ use mainstay_core::store::ConnectionGate;
 use mainstay_core::{Error, ErrorKind, Result};
 use tokio::sync::{Mutex, Notify, OnceCell, OwnedMutexGuard};
 
-use crate::connection::Location;
+use crate::connection::{Location, Times};
 use crate::reader::Readers;
 use crate::wake::Signal;
 use crate::writer::Writer;
@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// The way to the connections of a database.
 pub(crate) struct Link {
     pub(crate) location: Location,
-    pub(crate) busy_timeout: Duration,
+    pub(crate) times: Times,
     pub(crate) readers: usize,
     /// Who says how many connections there may be; none: all that are wanted.
     pub(crate) gate: Option<Arc<ConnectionGate>>,
@@ -55,13 +55,13 @@ pub(crate) struct Open {
 impl Link {
     pub(crate) fn new(
         location: Location,
-        busy_timeout: Duration,
+        times: Times,
         readers: usize,
         gate: Option<Arc<ConnectionGate>>,
     ) -> Self {
         Self {
             location,
-            busy_timeout,
+            times,
             readers,
             gate,
             signal: Arc::new(Signal::new()),
@@ -221,17 +221,17 @@ impl Link {
 
 impl Open {
     async fn start(link: &Link, allowed: usize, creates: bool) -> Result<Self> {
-        let (location, busy_timeout) = (&link.location, link.busy_timeout);
+        let (location, times) = (&link.location, link.times);
         let commits = Arc::clone(&link.commits);
         let signal = Arc::clone(&link.signal);
-        let writer = Writer::start(location.clone(), busy_timeout, signal, commits, creates).await?;
+        let writer = Writer::start(location.clone(), times, signal, commits, creates).await?;
         // There may be fewer by now.
         let allowed = allowed.min(link.may_have());
         // One writes, one watches, the rest reads.
         let readers = if location.is_memory() { 0 } else { link.readers.min(allowed.saturating_sub(2)) };
         let readers = match readers {
             0 => None,
-            count => Some(Readers::start(location, busy_timeout, count).await?),
+            count => Some(Readers::start(location, times, count).await?),
         };
         let watches = !location.is_memory() && allowed >= 2;
         Ok(Self { writer, readers, watcher: watches.then(OnceCell::new) })
@@ -293,7 +293,7 @@ impl InUse {
             // By itself, so that it comes to its end also if nobody waits any more: whoever waits next would open another beside it.
             let opening = async move {
                 let Some(Open { watcher: Some(watcher), .. }) = in_use.open.as_deref() else { return Ok(()) };
-                let start = || Readers::start(&in_use.link.location, in_use.link.busy_timeout, 1);
+                let start = || Readers::start(&in_use.link.location, in_use.link.times, 1);
                 watcher.get_or_try_init(start).await.map(drop)
             };
             tokio::spawn(opening).await.map_err(|_| place.panicked(operation))??;

@@ -9,7 +9,7 @@ use mainstay_core::store::{ConnectionGate, Names};
 use mainstay_core::{Error, Result};
 use tokio::sync::watch;
 
-use crate::connection::Location;
+use crate::connection::{Location, Times, check_version};
 use crate::database::{Database, identifier};
 use crate::error::Place;
 use crate::link::Link;
@@ -37,6 +37,7 @@ pub struct SqliteBuilder {
     readers: usize,
     keep_done_payloads: bool,
     transaction_limit: Duration,
+    statement_limit: Duration,
     gate: Option<Arc<ConnectionGate>>,
     creates: bool,
 }
@@ -50,6 +51,7 @@ impl SqliteBuilder {
             readers: 2,
             keep_done_payloads: true,
             transaction_limit: Duration::from_secs(5),
+            statement_limit: Duration::from_secs(10),
             gate: None,
             creates: true,
         }
@@ -79,11 +81,21 @@ impl SqliteBuilder {
         self
     }
 
-    /// How long a handler's transaction may take before it is rolled back. All other writes wait for it, so this bounds
-    /// what one handler can do to the others. Keep it well below the part of a lease that is left when it is renewed
-    /// (12 s by default): renewals are writes too. At most an hour. Defaults to 5 s.
+    /// How long a handler's transaction may take before it is rolled back. All other writes wait for
+    /// it, so this bounds what one handler can do to the others. A statement that runs then is
+    /// interrupted. A closure that blocks outside of SQLite can't be: the transaction is rolled back
+    /// when it returns. Keep it well below the part of a lease that is left when it is renewed (12 s by
+    /// default): renewals are writes too. At most an hour. Defaults to 5 s.
     pub fn transaction_limit(mut self, limit: Duration) -> Self {
         self.transaction_limit = limit;
+        self
+    }
+
+    /// How long the statements of one operation may run before SQLite interrupts them, of reads and of
+    /// writes. A write that runs holds up all others, renewals of leases too, so keep it below 12 s as
+    /// well. A deployment of the schema may take an hour. At most an hour. Defaults to 10 s.
+    pub fn statement_limit(mut self, limit: Duration) -> Self {
+        self.statement_limit = limit;
         self
     }
 
@@ -108,10 +120,13 @@ impl SqliteBuilder {
             let got = self.readers;
             return Err(Error::invalid(OPEN, "readers", format_args!("must be 1 to 64, got {got}")));
         }
-        if self.transaction_limit.is_zero() || self.transaction_limit > Duration::from_secs(3_600) {
-            let got = self.transaction_limit;
-            let reason = format_args!("must be above zero and at most 1 h, got {got:?}");
-            return Err(Error::invalid(OPEN, "transaction_limit", reason));
+        let limits =
+            [("transaction_limit", self.transaction_limit), ("statement_limit", self.statement_limit)];
+        for (name, got) in limits {
+            if got.is_zero() || got > Duration::from_secs(3_600) {
+                let reason = format_args!("must be above zero and at most 1 h, got {got:?}");
+                return Err(Error::invalid(OPEN, name, reason));
+            }
         }
         // SQLite counts it in milliseconds, in 32 bits.
         if self.busy_timeout > Duration::from_secs(24 * 3_600) {
@@ -125,13 +140,18 @@ impl SqliteBuilder {
         Ok(())
     }
 
-    /// Opens the database, and creates the file if there is none, unless told otherwise. Creates no table: that is what
-    /// [`SchemaStore::deploy`](mainstay_core::store::SchemaStore::deploy) is for.
+    /// Opens the database, and creates the file if there is none, unless told otherwise. Creates no
+    /// table: that is what [`SchemaStore::deploy`](mainstay_core::store::SchemaStore::deploy) is for.
+    ///
+    /// Refuses with [`ErrorKind::Unsupported`](mainstay_core::ErrorKind::Unsupported) if the program is
+    /// linked with a SQLite before 3.51.3, which can damage a file that several connections write to.
     pub async fn open(self) -> Result<Sqlite> {
         self.validate()?;
+        check_version(rusqlite::version_number(), rusqlite::version())?;
         let location = self.location();
         let gated = self.gate.is_some();
-        let link = Arc::new(Link::new(location.clone(), self.busy_timeout, self.readers, self.gate));
+        let times = Times { busy: self.busy_timeout, statement: self.statement_limit };
+        let link = Arc::new(Link::new(location.clone(), times, self.readers, self.gate));
         let database = Database {
             identifier: identifier(&location, &self.names),
             statements: Statements::shared(&self.names),

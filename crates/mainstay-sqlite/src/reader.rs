@@ -5,14 +5,15 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mainstay_core::Error;
 use rusqlite::Connection;
 use tokio::sync::{oneshot, watch};
 
-use crate::connection::Location;
+use crate::connection::{Location, Times};
 use crate::error::{Fault, Place};
+use crate::limit::{self, until};
 use crate::writer::spawn;
 
 type Job = Box<dyn FnOnce(&Connection) + Send>;
@@ -20,16 +21,13 @@ type Job = Box<dyn FnOnce(&Connection) + Send>;
 /// The way to the threads. Dropping it ends them.
 pub(crate) struct Readers {
     place: Place,
+    statement_limit: Duration,
     jobs: RwLock<Option<mpsc::Sender<Job>>>,
     ended: watch::Receiver<()>,
 }
 
 impl Readers {
-    pub(crate) async fn start(
-        location: &Location,
-        busy_timeout: Duration,
-        count: usize,
-    ) -> Result<Self, Error> {
+    pub(crate) async fn start(location: &Location, times: Times, count: usize) -> Result<Self, Error> {
         let (jobs, queue) = mpsc::channel::<Job>();
         let queue = Arc::new(Mutex::new(queue));
         let (alive, ended) = watch::channel(());
@@ -41,7 +39,7 @@ impl Readers {
             let body = move || {
                 // Dropped when the thread ends, however it ends.
                 let _alive = alive;
-                match location.open_reader(busy_timeout) {
+                match location.open_reader(times.busy) {
                     Err(error) => drop(opened.send(Err(error))),
                     Ok(connection) => {
                         if opened.send(Ok(())).is_ok() {
@@ -53,19 +51,20 @@ impl Readers {
             spawn("mainstay-sqlite-reader", body)?;
             open.await.map_err(|_| place.panicked("sqlite.open"))??;
         }
-        Ok(Self { place, jobs: RwLock::new(Some(jobs)), ended })
+        Ok(Self { place, statement_limit: times.statement, jobs: RwLock::new(Some(jobs)), ended })
     }
 
-    /// Runs `work` on one snapshot.
+    /// Runs `work` on one snapshot. Its statements are interrupted at their limit.
     pub(crate) async fn run<T, F>(&self, operation: &'static str, work: F) -> Result<T, Error>
     where
         T: Send + 'static,
         F: FnOnce(&Connection) -> Result<T, Fault> + Send + 'static,
     {
         let (reply, answer) = oneshot::channel();
+        let limit = self.statement_limit;
         let job = move |connection: &Connection| {
             if !reply.is_closed() {
-                drop(reply.send(on_one_snapshot(connection, work)));
+                drop(reply.send(on_one_snapshot(connection, limit, work)));
             }
         };
         let jobs = self.jobs.read().unwrap_or_else(PoisonError::into_inner).clone();
@@ -73,7 +72,7 @@ impl Readers {
         jobs.send(Box::new(job)).map_err(|_| self.place.closed(operation))?;
         // Without an answer, the job panicked.
         let result = answer.await.map_err(|_| self.place.panicked(operation))?;
-        result.map_err(|fault| self.place.error(operation, fault))
+        result.map_err(|fault| limit::error(&self.place, operation, limit, fault))
     }
 
     /// Lets the threads finish what is queued and end, and waits for that.
@@ -99,10 +98,11 @@ fn serve(connection: &Connection, queue: &Mutex<mpsc::Receiver<Job>>) {
 
 fn on_one_snapshot<T>(
     connection: &Connection,
+    limit: Duration,
     work: impl FnOnce(&Connection) -> Result<T, Fault>,
 ) -> Result<T, Fault> {
     connection.prepare_cached("BEGIN")?.execute([])?;
-    let result = work(connection);
+    let result = until(connection, Instant::now() + limit, work)?;
     // Some errors have ended it already. It must end: an old snapshot keeps the log from being cut.
     if !connection.is_autocommit() {
         connection.execute_batch("ROLLBACK")?;

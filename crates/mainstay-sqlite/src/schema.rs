@@ -1,6 +1,7 @@
 //! The deployment of the tables. One transaction that has the database to itself, so any number of processes may do it at once.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use mainstay_core::audit::{Actor, PreparedAudit};
@@ -14,9 +15,13 @@ use serde_json::json;
 use crate::audit::note;
 use crate::database::Database;
 use crate::error::Fault;
+use crate::writer::Ticket;
 
 const STATUS: &str = "schema.status";
 const DEPLOY: &str = "schema.deploy";
+
+/// How long a deployment may take: it may have to build an index over all there is.
+const DEPLOYMENT: Duration = Duration::from_secs(3_600);
 
 /// Every step of the schema.
 pub const MIGRATIONS: &[Migration] = &[Migration {
@@ -79,7 +84,7 @@ impl SchemaStore for SqliteSchema {
             record.map(|record| note(connection, &audit, &record)).transpose()?;
             Ok(status)
         };
-        self.database.write(DEPLOY, deploy).await
+        self.database.write(Ticket::from(DEPLOY).limit(DEPLOYMENT), deploy).await
     }
 
     fn script(&self) -> String {

@@ -33,7 +33,7 @@ const COMMIT: &str = "transaction.commit";
 ///
 /// SQLite has one writer at a time, so while this lasts **every other write to the database waits**, in this process and
 /// in others. Do the slow parts of a handler before it. And never wait for an operation of the store while holding one:
-/// that operation waits for this transaction, and only the time limit (`transaction_limit`, 30 s unless set otherwise)
+/// that operation waits for this transaction, and only the time limit (`transaction_limit`, 5 s unless set otherwise)
 /// ends the wait, by rolling this back. What belongs to the transaction goes through its own methods.
 pub struct SqliteTransaction {
     loan: Loan,
@@ -75,6 +75,10 @@ impl SqliteTransaction {
     ///
     /// The closure runs on the writer's thread, so it must not block on anything but SQLite. If it returns an error,
     /// its own changes are taken back and the transaction goes on. It must not end the transaction itself.
+    ///
+    /// At the time limit a statement that is running is interrupted, and the transaction is rolled back. A closure that
+    /// is not in SQLite then can't be interrupted: all other writes wait until it returns, and then the transaction is
+    /// rolled back, whatever the closure returned.
     ///
     /// When this future is dropped before it is done, nobody knows what the transaction holds; it can then only be
     /// rolled back.

@@ -4,12 +4,14 @@
 
 mod support;
 
+use mainstay_core::fleet::DatabaseDiscovery;
 use mainstay_core::outbox::Message;
 use mainstay_core::store::{Provider, WaitRequest};
 use mainstay_core::{ErrorKind, OwnerToken, WorkItemId};
-use mainstay_sqlite::Sqlite;
+use mainstay_sqlite::{Sqlite, SqliteDiscovery};
 use mainstay_tests::eventually;
 use std::path::Path;
+use std::time::Duration;
 
 use support::{PATIENCE, Scratch, SmallDisk, deployed, start};
 
@@ -166,4 +168,75 @@ async fn dropping_the_last_handle_ends_the_threads() {
 fn is_open(directory: &Path) -> bool {
     let files = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
     files.filter_map(|file| std::fs::read_link(file.path()).ok()).any(|path| path.starts_with(directory))
+}
+
+#[tokio::test]
+async fn an_operation_that_runs_too_long_is_interrupted_and_harms_no_other_of_its_group() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("app.db");
+    // Long enough for the others on a busy machine.
+    let sqlite = Sqlite::builder(&path).statement_limit(Duration::from_secs(1)).open().await.unwrap();
+    let outbox = deployed(&sqlite).await;
+    let endless = "CREATE VIEW endless AS WITH RECURSIVE number(n) AS \
+                   (SELECT 1 UNION ALL SELECT n + 1 FROM number) SELECT count(*) FROM number; \
+                   CREATE TRIGGER endless_insert AFTER INSERT ON infra_outbox WHEN new.topic = 'endless' \
+                   BEGIN SELECT * FROM endless; END";
+    rusqlite::Connection::open(&path).unwrap().execute_batch(endless).unwrap();
+    let busy = outbox.store().begin().await.unwrap();
+    let topics = ["t", "t", "endless", "t", "t"];
+    let mut enqueues: Vec<_> =
+        topics.iter().map(|topic| Box::pin(outbox.enqueue(Message::new(*topic, "")))).collect();
+    for enqueue in &mut enqueues {
+        assert!(start(enqueue).is_pending());
+    }
+    busy.rollback().await.unwrap();
+    for (topic, enqueue) in topics.into_iter().zip(enqueues) {
+        match enqueue.await {
+            Ok(_) => assert_eq!(topic, "t"),
+            Err(error) => {
+                assert_eq!((topic, error.kind()), ("endless", ErrorKind::Unavailable), "{error}");
+                assert!(error.message().contains("longer than 1s"), "{error}");
+                assert!(error.message().contains("`statement_limit`"), "{error}");
+            }
+        }
+    }
+    assert_eq!(outbox.stats().await.unwrap().ready, 4);
+}
+
+#[tokio::test]
+async fn a_read_that_runs_too_long_is_interrupted() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("app.db");
+    let sqlite = Sqlite::builder(&path).statement_limit(Duration::from_millis(20)).readers(1);
+    let sqlite = sqlite.open().await.unwrap();
+    let endless = "WITH RECURSIVE number(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM number) \
+                   SELECT count(*), '' FROM number";
+    let error = SqliteDiscovery::new(sqlite.clone(), endless).discover().await.unwrap_err();
+    assert_eq!((error.kind(), error.operation()), (ErrorKind::Unavailable, "sqlite.discover"), "{error}");
+    assert!(error.message().contains("longer than 20ms"), "{error}");
+    // The one reader goes on.
+    sqlite.now().await.unwrap();
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_group_is_cut_short_while_another_process_waits_for_its_turn() {
+    let scratch = Scratch::new().await;
+    scratch.outbox.enqueue(Message::new("t", "")).await.unwrap();
+    // A process that waits, for as long as this is locked.
+    let turn = std::fs::File::open(scratch.directory.path().join("app.db-turn")).unwrap();
+    rustix::fs::flock(&turn, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let busy = scratch.outbox.store().begin().await.unwrap();
+    let mut enqueues: Vec<_> =
+        (0..500).map(|n| Box::pin(scratch.outbox.enqueue(Message::new("t", n.to_string())))).collect();
+    for enqueue in &mut enqueues {
+        assert!(start(enqueue).is_pending());
+    }
+    let before = scratch.sqlite.commits();
+    busy.rollback().await.unwrap();
+    for enqueue in enqueues {
+        enqueue.await.unwrap();
+    }
+    assert!(scratch.sqlite.commits() - before > 1);
+    assert_eq!(scratch.outbox.stats().await.unwrap().ready, 501);
 }

@@ -181,3 +181,100 @@ async fn a_transaction_with_a_call_given_up_midway_can_only_be_rolled_back() {
     scratch.outbox.enqueue(Message::new("t", "")).await.unwrap();
     assert_eq!(notes(&scratch), 0);
 }
+
+/// Runs until it is interrupted.
+const ENDLESS: &str =
+    "WITH RECURSIVE number(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM number) SELECT count(*) FROM number";
+
+async fn with_limit(limit: Duration) -> (tempfile::TempDir, Outbox) {
+    let directory = tempfile::tempdir().unwrap();
+    let sqlite =
+        Sqlite::builder(directory.path().join("app.db")).transaction_limit(limit).open().await.unwrap();
+    let outbox = deployed(&sqlite).await;
+    (directory, outbox)
+}
+
+#[tokio::test]
+async fn a_statement_that_runs_at_the_limit_is_interrupted() {
+    let limit = Duration::from_millis(20);
+    let (_directory, outbox) = with_limit(limit).await;
+    for statement in [ENDLESS.to_owned(), format!("CREATE TABLE counted AS {ENDLESS}")] {
+        let mut transaction = outbox.store().begin().await.unwrap();
+        let work = move |connection: &Connection| connection.execute_batch(&statement);
+        let error = own(&mut transaction).run(work).await.unwrap_err();
+        assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Unavailable, true), "{error}");
+        assert!(error.message().contains("longer than 20ms"), "{error}");
+        assert!(error.message().contains("`transaction_limit`"), "{error}");
+        assert!(transaction.commit().await.unwrap_err().message().contains("longer than 20ms"));
+        // The next statements of the same connection run to their end.
+        outbox.enqueue(Message::new("t", "")).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn an_interrupt_never_hits_the_next_statement() {
+    let (_directory, outbox) = with_limit(Duration::from_millis(1)).await;
+    for _ in 0..200 {
+        let mut transaction = outbox.store().begin().await.unwrap();
+        let call = own(&mut transaction).run(|connection| connection.execute_batch(ENDLESS));
+        // Waits behind it, and begins in the moment in which it ends.
+        let (interrupted, next) = tokio::join!(call, outbox.enqueue(Message::new("t", "")));
+        assert!(interrupted.is_err());
+        next.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_closure_that_blocks_beyond_the_limit_is_rolled_back_when_it_returns() {
+    let (directory, outbox) = with_limit(Duration::from_millis(20)).await;
+    let mut transaction = outbox.store().begin().await.unwrap();
+    let work = |connection: &Connection| {
+        note(connection)?;
+        let begun = std::time::Instant::now();
+        while begun.elapsed() < Duration::from_millis(25) {
+            std::thread::yield_now();
+        }
+        Ok(())
+    };
+    let error = own(&mut transaction).run(work).await.unwrap_err();
+    assert!(error.message().contains("longer than 20ms"), "{error}");
+    assert!(transaction.commit().await.is_err());
+    outbox.enqueue(Message::new("t", "")).await.unwrap();
+    let connection = Connection::open(directory.path().join("app.db")).unwrap();
+    let tables = "SELECT count(*) FROM sqlite_master WHERE name = 'note'";
+    assert_eq!(connection.query_row(tables, [], |row| row.get::<_, i64>(0)).unwrap(), 0);
+}
+
+#[tokio::test]
+async fn a_closure_that_goes_on_after_an_interrupt_commits_nothing() {
+    let (directory, outbox) = with_limit(Duration::from_millis(20)).await;
+    let mut transaction = outbox.store().begin().await.unwrap();
+    let work = |connection: &Connection| {
+        // SQLite rolls back for this one, so that what follows is in no transaction.
+        assert!(connection.execute_batch(&format!("CREATE TABLE counted AS {ENDLESS}")).is_err());
+        assert!(connection.is_autocommit());
+        assert!(note(connection).is_err());
+        Ok(())
+    };
+    assert!(own(&mut transaction).run(work).await.is_err());
+    outbox.enqueue(Message::new("t", "")).await.unwrap();
+    let connection = Connection::open(directory.path().join("app.db")).unwrap();
+    let tables = "SELECT count(*) FROM sqlite_master WHERE name = 'note'";
+    assert_eq!(connection.query_row(tables, [], |row| row.get::<_, i64>(0)).unwrap(), 0);
+}
+
+#[tokio::test]
+async fn a_closure_that_commits_keeps_nothing() {
+    let scratch = Scratch::new().await;
+    let mut transaction = scratch.outbox.store().begin().await.unwrap();
+    let work = |connection: &Connection| {
+        note(connection)?;
+        connection.execute_batch("COMMIT")
+    };
+    let error = own(&mut transaction).run(work).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+    assert!(error.message().contains("commit()"), "{error}");
+    drop(transaction);
+    scratch.outbox.enqueue(Message::new("t", "")).await.unwrap();
+    assert_eq!(notes(&scratch), 0);
+}

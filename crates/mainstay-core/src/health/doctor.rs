@@ -240,10 +240,12 @@ fn storage(seen: &StorageSeen) -> Finding {
         advice.push("somebody reads for a long time: end that, and the log begins again");
     }
     if bad.is_empty() {
-        return Finding::healthy(match seen.bytes / MIB {
+        let size = match seen.bytes / MIB {
             0 => "less than 1 MiB".to_owned(),
             size => format!("{size} MiB"),
-        });
+        };
+        let engine = seen.engine.as_ref().map(|engine| format!(", in {engine}"));
+        return Finding::healthy(size + &engine.unwrap_or_default());
     }
     Finding::new(HealthStatus::Degraded, bad.join("; ")).advise(advice.join("; "))
 }

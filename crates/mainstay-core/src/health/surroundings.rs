@@ -52,6 +52,8 @@ impl OpenTransaction {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StorageSeen {
+    /// The program that stores it, with its version, where that is part of this process: `SQLite version 3.51.3`.
+    pub engine: Option<String>,
     /// All of Mainstay's, in bytes; of a database that is one file, that file.
     pub bytes: u64,
     /// Pages that nothing is in, in bytes. None where the database keeps no such account.

@@ -5,15 +5,20 @@
 //! can't succeed harms no other.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
 
 use mainstay_core::Error;
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
 use crate::error::{Fault, Place, Trouble};
+use crate::limit::{self, is_interrupt, until};
 use crate::wake::Signal;
 
 use super::{ALONE, Thread, Ticket};
+
+/// How long a transaction takes up more operations while other processes wait for their turn.
+const TURN: Duration = Duration::from_millis(2);
 
 /// An operation in the queue, whatever its result is.
 pub(super) trait Task: Send {
@@ -21,8 +26,10 @@ pub(super) trait Task: Send {
     fn is_large(&self) -> bool;
     /// Nobody waits for it any more, so it need not begin.
     fn is_abandoned(&self) -> bool;
+    /// Its statements were interrupted at their limit, so it is not run again.
+    fn is_over_limit(&self) -> bool;
     /// Runs it and keeps the result. False when it failed and its changes are to be taken back.
-    fn run(&mut self, connection: &Connection, place: &Place) -> bool;
+    fn run(&mut self, connection: &Connection, place: &Place, limit: Duration) -> bool;
     /// Tells the caller the result, which is now durable, and those who wait for work.
     fn answer(self: Box<Self>, signal: &Signal);
     /// Tells the caller that the transaction came to nothing.
@@ -34,6 +41,7 @@ pub(super) struct Operation<T, F> {
     work: F,
     wakes: fn(&T) -> bool,
     result: Option<Result<T, Error>>,
+    over_limit: bool,
     reply: oneshot::Sender<Result<T, Error>>,
 }
 
@@ -44,7 +52,7 @@ impl<T, F> Operation<T, F> {
         wakes: fn(&T) -> bool,
         reply: oneshot::Sender<Result<T, Error>>,
     ) -> Self {
-        Self { ticket, work, wakes, result: None, reply }
+        Self { ticket, work, wakes, result: None, over_limit: false, reply }
     }
 }
 
@@ -61,10 +69,19 @@ where
         self.reply.is_closed()
     }
 
-    fn run(&mut self, connection: &Connection, place: &Place) -> bool {
-        let result = catch_unwind(AssertUnwindSafe(|| (self.work)(connection)));
-        let result = match result {
-            Ok(result) => result.map_err(|fault| place.error(self.ticket.operation, fault)),
+    fn is_over_limit(&self) -> bool {
+        self.over_limit
+    }
+
+    fn run(&mut self, connection: &Connection, place: &Place, limit: Duration) -> bool {
+        let limit = self.ticket.limit.unwrap_or(limit);
+        let deadline = Instant::now() + limit;
+        let work = AssertUnwindSafe(|| until(connection, deadline, &mut self.work)?);
+        let result = match catch_unwind(work) {
+            Ok(result) => result.map_err(|fault| {
+                self.over_limit = is_interrupt(&fault);
+                limit::error(place, self.ticket.operation, limit, fault)
+            }),
             Err(_) => Err(place.panicked(self.ticket.operation)),
         };
         self.result.insert(result).is_ok()
@@ -89,48 +106,71 @@ where
 }
 
 impl Thread {
+    /// Commits them all together, or in several transactions if other processes wait.
     pub(super) fn commit_group(&self, connection: &Connection, mut group: Vec<Box<dyn Task>>) {
         group.retain(|task| !task.is_abandoned());
-        if group.is_empty() {
-            return;
+        while !group.is_empty() {
+            group = self.commit_some(connection, group);
         }
+    }
+
+    /// Commits some of them, all if no other process waits. Returns the others.
+    fn commit_some(&self, connection: &Connection, mut group: Vec<Box<dyn Task>>) -> Vec<Box<dyn Task>> {
         if let Err(error) = self.begin(connection) {
             let trouble = Trouble::of(&error);
-            return group.into_iter().for_each(|task| task.refuse(&trouble, &self.place));
+            group.into_iter().for_each(|task| task.refuse(&trouble, &self.place));
+            return Vec::new();
         }
-        match self.run_all(connection, &mut group) {
-            Ok(()) => group.into_iter().for_each(|task| task.answer(&self.signal)),
+        match self.run_some(connection, &mut group) {
+            Ok(done) => {
+                let rest = group.split_off(done);
+                group.into_iter().for_each(|task| task.answer(&self.signal));
+                rest
+            }
             Err(error) => {
                 self.roll_back(connection);
-                if group.len() == 1 {
-                    let trouble = Trouble::of(&error);
-                    return group.into_iter().for_each(|task| task.refuse(&trouble, &self.place));
-                }
-                for task in group {
-                    self.commit_group(connection, vec![task]);
-                }
+                // Run again, it would hold up the others for as long once more.
+                let alone = group.len() == 1;
+                let (refused, others): (Vec<_>, Vec<_>) =
+                    group.into_iter().partition(|task| alone || task.is_over_limit());
+                let trouble = Trouble::of(&error);
+                refused.into_iter().for_each(|task| task.refuse(&trouble, &self.place));
+                others.into_iter().for_each(|task| self.commit_group(connection, vec![task]));
+                Vec::new()
             }
         }
     }
 
-    /// An error means that the transaction as a whole is lost.
-    fn run_all(&self, connection: &Connection, group: &mut [Box<dyn Task>]) -> rusqlite::Result<()> {
+    /// Runs and commits operations, from the first on. Returns how many. An error means that the transaction as a whole is
+    /// lost.
+    fn run_some(&self, connection: &Connection, group: &mut [Box<dyn Task>]) -> rusqlite::Result<usize> {
         if let [task] = group {
             // The transaction is its savepoint.
-            if task.run(connection, &self.place) {
-                return self.commit(connection);
+            if task.run(connection, &self.place, self.times.statement) {
+                self.commit(connection)?;
+            } else {
+                self.roll_back(connection);
             }
-            self.roll_back(connection);
-            return Ok(());
+            return Ok(1);
         }
+        let mut done = 0;
+        let mut look = Instant::now() + TURN;
         for task in group.iter_mut() {
             connection.prepare_cached("SAVEPOINT operation")?.execute([])?;
-            if !task.run(connection, &self.place) {
+            if !task.run(connection, &self.place, self.times.statement) {
                 // Fails when SQLite has rolled back everything by itself.
                 connection.prepare_cached("ROLLBACK TO operation")?.execute([])?;
             }
             connection.prepare_cached("RELEASE operation")?.execute([])?;
+            done += 1;
+            if Instant::now() >= look {
+                if self.turns.others_wait() {
+                    break;
+                }
+                look = Instant::now() + TURN;
+            }
         }
-        self.commit(connection)
+        self.commit(connection)?;
+        Ok(done)
     }
 }

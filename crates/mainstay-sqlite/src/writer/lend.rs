@@ -1,7 +1,9 @@
 //! A handler's transaction: the writer's thread runs that handler's closures and nothing else, until it ends.
 //!
 //! It ends with a commit, a rollback, the drop of its [`Loan`] (which rolls back at once), or its time limit. The thread
-//! waits for nobody longer than that, so a handler that hangs holds the others up for a bounded time only.
+//! waits for nobody longer than that, so a handler that hangs holds the others up for a bounded time only. A statement that
+//! runs at the limit is interrupted. Only a closure that blocks outside of SQLite can go on beyond it; the transaction is
+//! rolled back when it returns.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -13,6 +15,7 @@ use rusqlite::Connection;
 use tokio::sync::oneshot;
 
 use crate::error::{Fault, Place};
+use crate::limit::{is_refused_commit, until_without_commits};
 
 use super::Thread;
 
@@ -71,6 +74,8 @@ pub(crate) struct Loan {
     place: Place,
     calls: mpsc::Sender<Call>,
     over: Arc<OnceLock<Over>>,
+    limit: Duration,
+    deadline: Instant,
 }
 
 impl Loan {
@@ -85,12 +90,12 @@ impl Loan {
         F: FnOnce(&Connection) -> Result<T, Fault> + Send + 'static,
     {
         let (reply, answer) = oneshot::channel();
-        let over = Arc::clone(&self.over);
+        let (over, limit, deadline) = (Arc::clone(&self.over), self.limit, self.deadline);
         let call = move |connection: &Connection| {
             if reply.is_closed() {
                 return;
             }
-            let result = catch_unwind(AssertUnwindSafe(|| within_savepoint(connection, work)));
+            let result = catch_unwind(AssertUnwindSafe(|| within_savepoint(connection, deadline, work)));
             let result = match result {
                 // Without an answer the caller learns why from `over`.
                 Err(_) => {
@@ -100,6 +105,13 @@ impl Loan {
                 Ok(result) => result,
             };
             let result = match result {
+                // A closure that did not return in time, whatever it did, or whose statement was interrupted.
+                _ if Instant::now() >= deadline => {
+                    Err(over.get_or_init(|| Over::TooLong(limit)).error(operation).into())
+                }
+                Err(fault) if is_refused_commit(&fault) => {
+                    Err(over.get_or_init(|| Over::EndedWithin).error(operation).into())
+                }
                 Ok(_) if connection.is_autocommit() => {
                     Err(over.get_or_init(|| Over::EndedWithin).error(operation).into())
                 }
@@ -138,10 +150,11 @@ impl Loan {
 
 fn within_savepoint<T>(
     connection: &Connection,
+    deadline: Instant,
     work: impl FnOnce(&Connection) -> Result<T, Fault>,
 ) -> Result<T, Fault> {
     connection.execute_batch("SAVEPOINT closure")?;
-    let result = work(connection);
+    let result = until_without_commits(connection, deadline, work)?;
     // Whatever ended the transaction took the savepoint with it.
     if connection.is_autocommit() {
         return result;
@@ -163,10 +176,15 @@ impl Thread {
         }
         let (calls, queue) = mpsc::channel();
         let over = Arc::new(OnceLock::new());
-        let loan = Loan { place: self.place.clone(), calls, over: Arc::clone(&over) };
-        let deadline = Instant::now() + request.limit;
+        let limit = request.limit;
+        let deadline = Instant::now() + limit;
+        let loan = Loan { place: self.place.clone(), calls, over: Arc::clone(&over), limit, deadline };
         if request.reply.send(Ok(loan)).is_ok() {
-            self.take_calls(connection, &queue, &over, deadline, request.limit);
+            self.take_calls(connection, &queue, &over, deadline, limit);
+        }
+        if let Some(Over::TooLong(limit)) = over.get() {
+            let store = self.place.store();
+            tracing::warn!(store, ?limit, "a handler's transaction took too long and was rolled back");
         }
         self.roll_back(connection);
     }
@@ -198,11 +216,6 @@ impl Thread {
                 // Its holder was dropped.
                 Err(RecvTimeoutError::Disconnected) => return,
                 Err(RecvTimeoutError::Timeout) => {
-                    tracing::warn!(
-                        store = self.place.store(),
-                        ?limit,
-                        "a handler's transaction took too long and was rolled back"
-                    );
                     over.get_or_init(|| Over::TooLong(limit));
                     return;
                 }

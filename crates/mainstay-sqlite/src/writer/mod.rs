@@ -6,6 +6,8 @@
 
 mod group;
 mod lend;
+mod queue;
+mod turns;
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,21 +18,19 @@ use mainstay_core::Error;
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::connection::Location;
-use crate::error::{Fault, Place, is_busy};
+use crate::connection::{Location, Times};
+use crate::error::{Fault, Place};
 use crate::wake::Signal;
 
 use group::{Operation, Task};
 pub(crate) use lend::{Loan, Over};
+use turns::Turns;
 
 /// Operations that may wait in the queue; further callers wait to get in.
 const QUEUE: usize = 1_024;
 
 /// Operations in one transaction at most, so that none waits long for the commit that carries it.
 const GROUP: usize = 512;
-
-/// How often to ask for the write lock, each time for as long as the busy timeout.
-const LOCK_ATTEMPTS: u32 = 3;
 
 /// Operations on more items than this have a transaction of their own. They gain nothing by sharing one, and SQLite's
 /// bookkeeping for a savepoint makes every statement within it slower the more it holds.
@@ -41,11 +41,19 @@ const ALONE: usize = 100;
 pub(crate) struct Ticket {
     operation: &'static str,
     items: usize,
+    /// How long its statements may run, if not as long as those of others.
+    limit: Option<Duration>,
 }
 
 impl Ticket {
     pub(crate) fn new(operation: &'static str, items: usize) -> Self {
-        Self { operation, items }
+        Self { operation, items, limit: None }
+    }
+
+    /// Lets its statements run for so long.
+    pub(crate) fn limit(mut self, limit: Duration) -> Self {
+        self.limit = Some(limit);
+        self
     }
 
     pub(crate) fn operation(self) -> &'static str {
@@ -75,7 +83,7 @@ impl Writer {
     /// Opens the connection on a thread of its own. `creates` says whether the file may be made.
     pub(crate) async fn start(
         location: Location,
-        busy_timeout: Duration,
+        times: Times,
         signal: Arc<Signal>,
         commits: Arc<AtomicU64>,
         creates: bool,
@@ -85,11 +93,13 @@ impl Writer {
         let (alive, ended) = watch::channel(());
         let place = location.place().clone();
         let log = Cell::new(false);
-        let thread = Thread { place: place.clone(), location: location.clone(), commits, signal, log };
+        let turns = Turns::new(&location);
+        let thread =
+            Thread { place: place.clone(), location: location.clone(), commits, signal, log, times, turns };
         let body = move || {
             // Dropped when the thread ends, however it ends.
             let _alive = alive;
-            match location.open_writer(busy_timeout, creates) {
+            match location.open_writer(times.busy, creates) {
                 Err(error) => drop(opened.send(Err(error))),
                 Ok(connection) => {
                     if opened.send(Ok(())).is_ok() {
@@ -152,6 +162,8 @@ struct Thread {
     signal: Arc<Signal>,
     /// Whether the database is known to have its write-ahead log.
     log: Cell<bool>,
+    times: Times,
+    turns: Turns,
 }
 
 impl Thread {
@@ -178,13 +190,7 @@ impl Thread {
     }
 
     fn begin(&self, connection: &Connection) -> rusqlite::Result<()> {
-        let mut attempt = 1;
-        loop {
-            match connection.execute_batch("BEGIN IMMEDIATE") {
-                Err(error) if is_busy(&error) && attempt < LOCK_ATTEMPTS => attempt += 1,
-                other => return other,
-            }
-        }
+        self.turns.begin(connection, self.times.busy, self.log.get())
     }
 
     fn commit(&self, connection: &Connection) -> rusqlite::Result<()> {
