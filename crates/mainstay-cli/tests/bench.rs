@@ -28,6 +28,9 @@ const EVERYWHERE: [&str; 17] = [
     "limit_copy",
     "limit_claim_settle",
 ];
+/// What only SQLite files have.
+const FILES: [&str; 3] =
+    ["write_alone_p95_ms", "write_beside_busy_p95_ms", "write_beside_busy_p95_ms_to_limit"];
 /// What only PostgreSQL has.
 const POSTGRES: [&str; 4] =
     ["limit_latency_p50_ms", "limit_latency_p99_ms", "wal_bytes_per_message", "dead_tuples_per_message"];
@@ -47,6 +50,7 @@ fn a_temporary_file_is_measured() {
     for name in ["bulk_to_limit", "drain_joined_to_limit"] {
         assert!(results[name].as_f64() > Some(0.0), "{name}: {results}");
     }
+    assert_measured(&results, &FILES);
     for name in POSTGRES.iter().chain(&["idle_queries_per_s"]) {
         assert!(results.get(name).is_some_and(Value::is_null), "{name}: {results}");
     }

@@ -28,7 +28,7 @@ const fn key(name: &'static str, title: &'static str, unit: Unit, limit: Option<
 use Unit::{Bytes, Milliseconds, Number, PerSecond};
 
 /// All figures, in the order in which they are told.
-pub(crate) const KEYS: [Key; 22] = [
+pub(crate) const KEYS: [Key; 24] = [
     key("enqueue_1", "enqueue, 1 caller", PerSecond, Some("limit_insert_1")),
     key("enqueue_16", "enqueue, 16 callers", PerSecond, Some("limit_shared_commit_16")),
     key("enqueue_256", "enqueue, 256 callers", PerSecond, Some("limit_shared_commit_256")),
@@ -39,6 +39,13 @@ pub(crate) const KEYS: [Key; 22] = [
     key("end_to_end", "end to end, 16 callers", PerSecond, None),
     key("latency_p50_ms", "latency, p50", Milliseconds, Some("limit_latency_p50_ms")),
     key("latency_p99_ms", "latency, p99", Milliseconds, Some("limit_latency_p99_ms")),
+    key("write_alone_p95_ms", "one write, p95", Milliseconds, None),
+    key(
+        "write_beside_busy_p95_ms",
+        "one write beside a busy process, p95",
+        Milliseconds,
+        Some("write_alone_p95_ms"),
+    ),
     key("idle_queries_per_s", "queries when idle", Number, None),
     key("wal_bytes_per_message", "WAL per message", Bytes, None),
     key("dead_tuples_per_message", "dead tuples per message", Number, None),

@@ -9,7 +9,7 @@ use mainstay::{Joins, NewJoin};
 
 use super::limits::{Limits, batch};
 use super::scratch::{Place, Stage};
-use super::{Plan, Progress, Results, Scratch, cost, enqueue, handle};
+use super::{Plan, Progress, Results, Scratch, beside, cost, enqueue, handle};
 use crate::failure::Failure;
 use crate::meter::Meter;
 
@@ -35,6 +35,7 @@ pub(crate) async fn measure(
     bench.drain_joined(progress, &mut results).await?;
     bench.end_to_end(progress, &mut results).await?;
     bench.latency(progress, &mut results).await?;
+    bench.beside(progress, &mut results).await?;
     bench.idle(progress, &mut results).await?;
     Ok(results)
 }
@@ -243,6 +244,23 @@ impl Bench<'_> {
             self.scratch.clear(stage).await?;
         }
         Ok(())
+    }
+
+    async fn beside(&self, progress: &mut Progress, results: &mut Results) -> anyhow::Result<()> {
+        let Place::File { path, .. } = &self.scratch.place else { return Ok(()) };
+        if !self.plan.wants(&["write_alone_p95_ms", "write_beside_busy_p95_ms"]) {
+            return Ok(());
+        }
+        let (stage, time) = (self.stage().await?, self.plan.time);
+        let alone = beside::p95(progress, "one write", &stage.outbox, time).await?;
+        results.set("write_alone_p95_ms", alone);
+        if self.wants("write_beside_busy_p95_ms") {
+            let busy = beside::BusyProcess::start(path, time).await?;
+            let title = "one write beside a busy process";
+            results.set("write_beside_busy_p95_ms", beside::p95(progress, title, &stage.outbox, time).await?);
+            busy.end().await?;
+        }
+        self.scratch.clear(stage).await
     }
 
     async fn idle(&self, progress: &mut Progress, results: &mut Results) -> anyhow::Result<()> {

@@ -4,6 +4,7 @@
 //! on plain tables of the same database in the same run. All of it happens in schemas of its own that are removed
 //! afterwards. Nothing of the user's is read or written.
 
+mod beside;
 mod clock;
 mod cost;
 mod enqueue;

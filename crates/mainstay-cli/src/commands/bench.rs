@@ -32,6 +32,9 @@ Measured, with payloads of 200 bytes:
                             the last is settled
   latency_p50_ms, _p99_ms   from just before the call of enqueue to the start of the handler, at 50
                             messages per second
+  write_alone_p95_ms        of a SQLite file: one write by one caller, every 20 ms
+  write_beside_busy_p95_ms  the same while another process writes to the file without a pause; its
+                            *_to_limit is to write_alone_p95_ms
   idle_queries_per_s        transactions per second of a process with nothing to do (on SQL Server its
                             round trips)
   wal_bytes_per_message     what PostgreSQL logs for a message from enqueue to its end
