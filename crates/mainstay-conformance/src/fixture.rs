@@ -221,6 +221,9 @@ pub trait Fixture: Send + Sync {
     /// A further database with the schema deployed under the default names, and no rows, under this id.
     async fn tenant(&self, id: &str) -> Tenant;
 
+    /// A further database without a schema, under this id.
+    async fn bare_tenant(&self, id: &str) -> Tenant;
+
     /// What connects a fleet to such databases.
     fn connector(&self) -> Arc<dyn Connect>;
 

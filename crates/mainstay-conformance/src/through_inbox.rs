@@ -216,6 +216,10 @@ impl Fixture for ThroughInbox<'_> {
         self.0.tenant(id).await
     }
 
+    async fn bare_tenant(&self, id: &str) -> Tenant {
+        self.0.bare_tenant(id).await
+    }
+
     fn connector(&self) -> Arc<dyn Connect> {
         self.0.connector()
     }

@@ -291,8 +291,6 @@ async fn a_fleet_tells_in_gauges_how_it_is() {
             let labels = key.labels().map(|label| format!(" {}", label.value())).collect::<String>();
             let name = key.name().strip_prefix("mainstay_fleet_").map(|name| format!("{name}{labels}"));
             match (name, value) {
-                // Reading sets it back, and this one is told only when discovery has answered.
-                (Some(name), DebugValue::Gauge(value)) if name == "stores fleet" && value.0 == 0.0 => {}
                 (Some(name), DebugValue::Gauge(value)) => drop(seen.insert(name, value.0 as u64)),
                 (Some(name), DebugValue::Counter(count)) => *seen.entry(name).or_insert(0) += count,
                 _ => {}

@@ -28,6 +28,7 @@ mod fanout_runs;
 mod fanout_service;
 mod fleet;
 mod fleet_due;
+mod fleet_entries;
 mod fleet_selection;
 mod fleet_shares;
 mod fleet_sharing;
@@ -106,6 +107,7 @@ suite_of! { $
     fanout_service: fanout_service_cases,
     fleet: fleet_cases,
     fleet_due: fleet_due_cases,
+    fleet_entries: fleet_entry_cases,
     fleet_selection: fleet_selection_cases,
     fleet_shares: fleet_shares_cases,
     fleet_sharing: fleet_sharing_cases,

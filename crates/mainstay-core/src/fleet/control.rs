@@ -190,8 +190,13 @@ impl Fleet {
                 in_hand: 0,
                 watched: false,
                 known: true,
+                entry_error: Some(refusal.error.clone()),
             });
-            (registry.stores.values().map(|kept| kept.store.status()).collect(), refused.collect())
+            let running = registry.stores.values().map(|kept| StoreStatus {
+                entry_error: kept.refusal.as_ref().map(|refusal| refusal.error.clone()),
+                ..kept.store.status()
+            });
+            (running.collect(), refused.collect())
         };
         stores.extend(refused);
         stores.sort_by(|a, b| a.id.cmp(&b.id));

@@ -1,7 +1,8 @@
 //! The databases of the fleet, and how a refresh changes them.
 //!
 //! What discovery says anew is compared with what is there: new ones are added, missing ones stopped gracefully and let go, changed ones
-//! replaced, and the rest is left alone, clients and all. One entry that can't be used is noted and keeps nobody else out.
+//! replaced, and the rest is left alone, clients and all. One entry that can't be used is noted and keeps nobody else out. If the database
+//! of that entry is running, it keeps running by its previous entry, and every refresh tries the changed one again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::AssertUnwindSafe;
@@ -51,7 +52,7 @@ pub struct Refreshed {
     pub replaced: Vec<String>,
     /// Those that are as they were.
     pub kept: Vec<String>,
-    /// Those whose entry can't be used, and why.
+    /// Those whose entry can't be used, and why. One that was running keeps running by its previous entry.
     pub refused: Vec<(String, String)>,
 }
 
@@ -59,6 +60,7 @@ pub struct Refreshed {
 #[derive(Default)]
 pub(super) struct Registry {
     pub(super) stores: BTreeMap<String, Kept>,
+    /// Entries without a running database.
     pub(super) refused: BTreeMap<String, Refusal>,
     /// Where somebody listens.
     pub(super) places: BTreeSet<String>,
@@ -68,6 +70,8 @@ pub(super) struct Registry {
 pub(super) struct Kept {
     pub(super) store: Arc<Store>,
     pub(super) stop: CancellationToken,
+    /// Why its changed entry can't be used. It runs by the entry before.
+    pub(super) refusal: Option<Refusal>,
     /// Who will keep it, once the fleet has started.
     keeper: Option<Box<Keeper>>,
 }
@@ -118,7 +122,10 @@ impl Inner {
         for entry in entries {
             let before = self.registry().stores.get(&entry.id).map(|kept| kept.store.entry.clone());
             match before == Some(entry.clone()) {
-                true => refreshed.kept.push(entry.id),
+                true => {
+                    self.accept(&entry.id);
+                    refreshed.kept.push(entry.id);
+                }
                 false => changed.push((entry, before.is_some())),
             }
         }
@@ -134,7 +141,7 @@ impl Inner {
                     // The old one finishes what it has in hand; claims keep the two apart.
                     self.leave(&id);
                     let (stop, keeper) = (keeper.stop.clone(), Some(Box::new(keeper)));
-                    self.registry().stores.insert(id.clone(), Kept { store, stop, keeper });
+                    self.registry().stores.insert(id.clone(), Kept { store, stop, refusal: None, keeper });
                     if known { &mut refreshed.replaced } else { &mut refreshed.added }.push(id);
                 }
                 Err(error) => {
@@ -154,13 +161,27 @@ impl Inner {
         Ok(refreshed)
     }
 
-    /// Notes that an entry can't be used, and since when.
+    /// Notes that an entry can't be used, and since when. A running database keeps running.
     fn refuse(&self, id: String, error: &Error) {
-        let known = self.registry().refused.get(&id).map(|refusal| refusal.since);
-        self.leave(&id);
-        let since = known.unwrap_or_else(jiff::Timestamp::now);
+        let mut registry = self.registry();
+        let Registry { stores, refused, .. } = &mut *registry;
+        let known = match stores.get(&id) {
+            Some(kept) => kept.refusal.as_ref(),
+            None => refused.get(&id),
+        };
+        let since = known.map_or_else(jiff::Timestamp::now, |refusal| refusal.since);
         let refusal = Refusal { kind: error.kind(), error: error.to_string(), since };
-        self.registry().refused.insert(id, refusal);
+        match stores.get_mut(&id) {
+            Some(kept) => kept.refusal = Some(refusal),
+            None => drop(refused.insert(id, refusal)),
+        }
+    }
+
+    /// The entry is again the one that its database runs by.
+    fn accept(&self, id: &str) {
+        if let Some(kept) = self.registry().stores.get_mut(id) {
+            kept.refusal = None;
+        }
     }
 
     /// Keeps those that nobody keeps yet, and listens where nobody does.

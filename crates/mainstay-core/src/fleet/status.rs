@@ -64,6 +64,9 @@ pub struct StoreStatus {
     pub watched: bool,
     /// Whether this process has found out how it is: has looked at it, or worked on it.
     pub known: bool,
+    /// Why its entry can't be used, if so. A database that was running keeps running by its previous entry until a refresh can set up the
+    /// changed one; one that was not is [`StoreState::Refused`].
+    pub entry_error: Option<String>,
 }
 
 /// What a database is doing.

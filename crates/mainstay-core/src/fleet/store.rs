@@ -208,6 +208,7 @@ impl Store {
             in_hand: self.slots.pulse().in_hand(),
             watched: self.signals.is_watched(),
             known: view.known,
+            entry_error: None,
         }
     }
 }

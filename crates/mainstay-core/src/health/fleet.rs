@@ -60,10 +60,22 @@ impl DatabaseHealth {
             _ => Finding::healthy("it answered when it was last looked at"),
         };
         let check = Check::new("connectivity", finding, Duration::ZERO);
-        Self::new(
-            store.id.clone(),
-            HealthReport::new(probe, store.id.clone(), provider).with_checks(vec![check]),
-        )
+        let report = HealthReport::new(probe, store.id.clone(), provider).with_checks(vec![check]);
+        Self::new(store.id.clone(), report).with_entry(store)
+    }
+
+    /// Adds a check of its entry if the fleet can't use it.
+    fn with_entry(mut self, store: &StoreStatus) -> Self {
+        if let Some(why) = &store.entry_error {
+            let text = format!("its changed entry can't be used, and it runs by the previous one: {why}");
+            let finding = Finding::new(HealthStatus::Degraded, text);
+            let finding =
+                finding.advise("fix its entry in the fleet's discovery; the next refresh tries it again");
+            let mut checks = std::mem::take(&mut self.report.checks);
+            checks.push(Check::new("entry", finding, Duration::ZERO));
+            self.report = self.report.with_checks(checks);
+        }
+        self
     }
 }
 
@@ -158,12 +170,18 @@ impl Fleet {
             Some((id, Health::new(provider).keeping(kept)))
         });
         let known: Vec<_> = known.collect();
-        let mut databases = FleetHealth::check_each(known, probe, options, at_once).await?.databases;
-        let refused = self.status().stores.into_iter().filter(|store| store.state == StoreState::Refused);
-        databases.extend(refused.map(|store| {
-            let why = store.last_error.unwrap_or_default();
-            DatabaseHealth::unreachable(store.id.clone(), probe, store.id, &why)
-        }));
+        let databases = FleetHealth::check_each(known, probe, options, at_once).await?.databases;
+        let status = self.status();
+        let checked = databases.into_iter().map(|database| match status.store(&database.id) {
+            Some(store) => database.with_entry(store),
+            None => database,
+        });
+        let refused = status.stores.iter().filter(|store| store.state == StoreState::Refused);
+        let refused = refused.map(|store| {
+            let why = store.last_error.as_deref().unwrap_or_default();
+            DatabaseHealth::unreachable(store.id.clone(), probe, store.id.clone(), why)
+        });
+        let databases = checked.chain(refused).collect();
         Ok(FleetHealth::new(databases, begun.elapsed()).of_process(probe, startup))
     }
 
@@ -210,6 +228,8 @@ mod tests {
 
     #[test]
     fn what_is_known_of_a_database_needs_no_asking() {
+        use BreakerState::{Closed, HalfOpen, Open};
+        use HealthStatus::{Healthy, Unhealthy, Unknown};
         let told = |state, breaker, known| {
             let store = StoreStatus {
                 id: "a".to_owned(),
@@ -222,12 +242,17 @@ mod tests {
                 in_hand: 0,
                 watched: false,
                 known,
+                entry_error: None,
             };
             let health = DatabaseHealth::known(&store, Probe::Ready, "sqlite");
+            let changed = StoreStatus { entry_error: Some("no such scheme".to_owned()), ..store };
+            if changed.state != StoreState::Refused && health.report.status == Healthy {
+                let health = DatabaseHealth::known(&changed, Probe::Ready, "sqlite");
+                assert_eq!(health.report.status, HealthStatus::Degraded);
+                assert!(health.report.checks[0].summary.contains("no such scheme"));
+            }
             (health.report.status, health.report.checks[0].summary.contains("refused"))
         };
-        use BreakerState::{Closed, HalfOpen, Open};
-        use HealthStatus::{Healthy, Unhealthy, Unknown};
         assert_eq!(told(StoreState::Cold, Closed, true), (Healthy, false), "an error that is over");
         assert_eq!(told(StoreState::Cold, Closed, false), (Unknown, false));
         assert_eq!(told(StoreState::Warm, HalfOpen, true), (Unhealthy, true));

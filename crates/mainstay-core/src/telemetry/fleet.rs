@@ -92,9 +92,13 @@ pub(crate) fn watch_distrusted(store: &str) {
 /// Discovery has answered.
 pub(crate) fn fleet_refreshed(refreshed: &Refreshed) {
     let Refreshed { added, removed, replaced, kept, refused } = refreshed;
-    gauge!(names::FLEET_STORES, "store" => FLEET).set((added.len() + replaced.len() + kept.len()) as f64);
     for (store, error) in refused {
-        tracing::warn!(store, error, "a database of the fleet can't be used");
+        tracing::warn!(
+            store,
+            error,
+            "the entry of a database of the fleet can't be used; if the database was running, it keeps running by its previous entry. \
+             Fix the entry: the next refresh tries it again"
+        );
     }
     if added.len() + removed.len() + replaced.len() > 0 {
         tracing::info!(
@@ -119,6 +123,10 @@ pub(crate) fn fleet_gauges(status: &FleetStatus) {
         let count = status.stores.iter().filter(|store| store.state == state).count();
         gauge!(names::FLEET_STATES, "store" => FLEET, "state" => state.as_str()).set(count as f64);
     }
+    let running = status.stores.iter().filter(|store| store.state != StoreState::Refused).count();
+    gauge!(names::FLEET_STORES, "store" => FLEET).set(running as f64);
+    let refused = status.stores.iter().filter(|store| store.entry_error.is_some()).count();
+    gauge!(names::FLEET_REFUSED, "store" => FLEET).set(refused as f64);
     let failing = status.stores.iter().filter(|store| store.breaker != BreakerState::Closed).count();
     gauge!(names::FLEET_SICK, "store" => FLEET).set(failing as f64);
     let watched = status.stores.iter().filter(|store| store.watched).count();

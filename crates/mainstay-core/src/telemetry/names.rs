@@ -68,6 +68,8 @@ pub const FLEET_STORES: &str = "mainstay_fleet_stores";
 pub const FLEET_STATES: &str = "mainstay_fleet_stores_by_state";
 /// Gauge, with `fleet` as its `store`: databases of a fleet that failed when they were last asked.
 pub const FLEET_SICK: &str = "mainstay_fleet_stores_failing";
+/// Gauge, with `fleet` as its `store`: databases of a fleet whose entry can't be used. Those that were running keep running by their previous entry.
+pub const FLEET_REFUSED: &str = "mainstay_fleet_entries_refused";
 /// Gauge, with `fleet` as its `store`: databases of a fleet whose writes are seen from outside.
 pub const FLEET_WATCHED: &str = "mainstay_fleet_stores_watched";
 /// Gauge, with `fleet` as its `store`: connections of the fleet's budget that are given out.

@@ -32,6 +32,8 @@ struct StoreView {
     since: Option<Timestamp>,
     /// What the last failure said. Null where there was none.
     last_error: Option<String>,
+    /// Why its entry can't be used. A database that was running keeps running by its previous entry. Null if the entry is fine.
+    entry_error: Option<String>,
 }
 
 /// A database, asked now.
@@ -80,6 +82,7 @@ fn of_fleet(status: StoreStatus) -> StoreView {
         failures: status.failures,
         since: Some(status.since),
         last_error: status.last_error,
+        entry_error: status.entry_error,
     }
 }
 
@@ -87,7 +90,15 @@ async fn list(State(shared): State<Shared>) -> Json<Page<StoreView>> {
     let found = match &shared.stores {
         Stores::One(_) => {
             let id = ONLY.to_owned();
-            vec![StoreView { id, state: "warm", failing: false, failures: 0, since: None, last_error: None }]
+            vec![StoreView {
+                id,
+                state: "warm",
+                failing: false,
+                failures: 0,
+                since: None,
+                last_error: None,
+                entry_error: None,
+            }]
         }
         Stores::Fleet(fleet) => fleet.status().stores.into_iter().map(of_fleet).collect(),
     };
