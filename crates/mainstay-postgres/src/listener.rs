@@ -131,7 +131,8 @@ impl Listener {
         let signals = self.task.signals[subject.place()].subscribe();
         let stop = self.paused().clone();
         if !stop.is_cancelled() && !self.running.swap(true, Ordering::AcqRel) {
-            let running = Running { running: Arc::clone(&self.running), task: self.task.clone() };
+            let running =
+                Running { running: Arc::clone(&self.running), task: self.task.clone(), stop: stop.clone() };
             self.tasks.spawn(async move {
                 stop.run_until_cancelled(running.task.run()).await;
                 drop(running);
@@ -187,11 +188,13 @@ impl Drop for Listener {
 struct Running {
     running: Arc<AtomicBool>,
     task: Task,
+    stop: CancellationToken,
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.task.set_listening(false);
+        // Waiters of a paused listener must not open the connections that are being closed.
+        self.task.set_listening(false, !self.stop.is_cancelled());
         self.running.store(false, Ordering::Release);
     }
 }
@@ -201,7 +204,7 @@ impl Task {
         let mut pause = FIRST_PAUSE;
         loop {
             let ended = self.session().await;
-            let listened = self.set_listening(false);
+            let listened = self.set_listening(false, true);
             let next = match ended {
                 Ok(()) => DEAF_PAUSE,
                 Err(error) => {
@@ -235,7 +238,7 @@ impl Task {
         let quoted = channels.iter().map(|channel| channel.replace('"', "\"\""));
         let listen: String = quoted.map(|channel| format!("; listen \"{channel}\"")).collect();
         ear.run(format!("unlisten \"{}\"{listen}", ear.trial)).await?;
-        self.set_listening(true);
+        self.set_listening(true, true);
         tracing::debug!(store = &self.identifier, "listening for notifications");
         while let Some(heard) = ear.notifications.recv().await {
             // The trial's own channel may still be heard once more.
@@ -278,17 +281,18 @@ impl Task {
         }
     }
 
-    /// Says whether notifications get through, and returns whether they did before.
-    fn set_listening(&self, listening: bool) -> bool {
+    /// Records whether notifications get through, and returns whether they did before. A change wakes the waiters, if `wake`: what came
+    /// while it was not listening was not heard.
+    fn set_listening(&self, listening: bool, wake: bool) -> bool {
         let mut before = false;
         for signal in self.signals.iter() {
             signal.send_if_modified(|signal| {
                 before = signal.listening;
+                let changed = before != listening;
                 signal.listening = listening;
-                // Woken when it begins: what came before was not heard.
-                signal.wakes += u64::from(listening);
-                signal.session += u64::from(listening);
-                before != listening
+                signal.wakes += u64::from(changed && wake);
+                signal.session += u64::from(changed && listening);
+                changed
             });
         }
         before

@@ -402,7 +402,7 @@ impl Ear {
         Self { signals, heard }
     }
 
-    /// Sleeps until `until`. True when there was a notification, or listening has begun.
+    /// Sleeps until `until`. True when there was a notification, or listening has begun or ended.
     pub(crate) async fn sleep_until(&mut self, until: Instant) -> bool {
         let sleep = tokio::time::sleep_until(until);
         let Some(signals) = &mut self.signals else {

@@ -9,7 +9,7 @@ use mainstay_core::queue::ClaimRequest;
 use mainstay_core::runtime::Mainstay;
 use mainstay_core::store::{OutboxStore, Provider, WaitRequest, Wake};
 use mainstay_postgres::Postgres;
-use mainstay_tests::{CapturedLogs, FaultProxy, eventually};
+use mainstay_tests::{CapturedLogs, FaultProxy, TestPostgres, eventually};
 use tracing::Level;
 
 use crate::support::{DEADLINE, Fixture, database};
@@ -172,6 +172,32 @@ async fn a_lost_listener_comes_back_and_wakes_everybody() {
             Err(panic) => assert!(panic.is_panic()),
         }
     }
+}
+
+#[tokio::test]
+async fn waiters_look_at_once_when_the_listener_is_lost() {
+    let fixture = Fixture::new().await;
+    let consumer = OwnerToken::new();
+    listening(&fixture.store, consumer).await;
+    let store = fixture.store.clone();
+    let waits = tokio::spawn(async move { wait(&store, consumer).await });
+    eventually(DEADLINE, "the consumer is idle", async || idle(&fixture).await == 1).await;
+    // Only its backend ends, and no other can take its place.
+    let client = fixture.database.client().await;
+    let admin = TestPostgres::admin().await;
+    let lock = |allowed: bool| {
+        format!("alter database {} with allow_connections {allowed}", fixture.database.name())
+    };
+    admin.batch_execute(&lock(false)).await.unwrap();
+    let end = "select pg_terminate_backend(pid) from pg_stat_activity
+                where datname = current_database() and pid <> pg_backend_pid() and query like 'unlisten%'";
+    assert_eq!(client.query(end, &[]).await.unwrap().len(), 1, "there is one listener");
+    assert_eq!(waits.await.unwrap(), Wake::Notified, "it has to look for what it did not hear");
+    // Once more when notifications come again.
+    let store = fixture.store.clone();
+    let waits = tokio::spawn(async move { wait(&store, consumer).await });
+    admin.batch_execute(&lock(true)).await.unwrap();
+    assert_eq!(waits.await.unwrap(), Wake::Notified);
 }
 
 #[tokio::test]
