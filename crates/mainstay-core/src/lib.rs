@@ -10,6 +10,7 @@ pub mod backoff;
 mod bell;
 mod bounds;
 pub mod breaker;
+mod clock;
 pub mod error;
 pub mod fanout;
 pub mod fleet;

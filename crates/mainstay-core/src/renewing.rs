@@ -1,16 +1,17 @@
 //! What goes on behind that which is held until a deadline, a lease or a reservation: renewing it in time, and noticing when that did
 //! not work.
 //!
-//! Whether it is still held is answered without asking the database, from a deadline on the monotonic clock that is counted from before
+//! Whether it is still held is answered without asking the database, from a deadline on the [`clock`] of leases that is counted from before
 //! the request that got or renewed it. A renewal that fails or hangs extends nothing: the deadline stands. It is tried again, on another
 //! connection if need be, until the deadline strikes.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
+use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 
 /// No attempt is given up sooner: a slow answer is better than none.
@@ -91,7 +92,7 @@ pub(crate) async fn keep<H: Held>(held: Arc<H>) {
     while let Some(term) = held.term() {
         let renewal = held.renewal(term.asked_at);
         let until = renewal.unwrap_or(term.deadline);
-        if held.over().run_until_cancelled(sleep_until(until)).await.is_none() {
+        if held.over().run_until_cancelled(clock::sleep_until(until)).await.is_none() {
             return;
         }
         // Nothing is due when it was renewed by hand meanwhile.
@@ -119,19 +120,19 @@ pub(crate) async fn attempt<T>(
 async fn renew<H: Held>(held: &H) {
     let pause = (held.duration() / 20).clamp(Duration::from_millis(10), Duration::from_secs(1));
     while let Some(term) = held.term() {
-        let left = term.deadline.saturating_duration_since(Instant::now());
+        let left = term.deadline.saturating_duration_since(clock::now());
         let patience = left / 2;
         let answer = tokio::select! {
             biased;
             () = held.over().cancelled() => return,
             // The deadline strikes whether or not the database answers.
-            () = sleep_until(term.deadline) => continue,
+            () = clock::sleep_until(term.deadline) => continue,
             answer = attempt(H::RENEWAL, patience, held.renew_once()) => answer,
         };
         let Err(error) = answer else { return };
         held.retrying(&error, pause);
-        let next = (Instant::now() + pause).min(term.deadline);
-        if held.over().run_until_cancelled(sleep_until(next)).await.is_none() {
+        let next = (clock::now() + pause).min(term.deadline);
+        if held.over().run_until_cancelled(clock::sleep_until(next)).await.is_none() {
             return;
         }
     }
@@ -157,7 +158,7 @@ mod tests {
         const RENEWAL: &'static str = "test.renew";
 
         fn term(&self) -> Option<Term> {
-            if Instant::now() >= self.term.deadline {
+            if clock::now() >= self.term.deadline {
                 self.over.cancel();
             }
             (!self.over.is_cancelled()).then_some(self.term)
@@ -195,7 +196,7 @@ mod tests {
         // Once more where the machine stood still, so that nothing was tried.
         loop {
             let held = Arc::new(Unanswered {
-                term: Term::new(Instant::now(), DURATION),
+                term: Term::new(clock::now(), DURATION),
                 over: CancellationToken::new(),
                 tried: AtomicUsize::new(0),
                 given_up: AtomicUsize::new(0),

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use tokio::time::Instant;
 
 use crate::audit::Actor;
 use crate::bell::Bell;
+use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::OwnerToken;
 use crate::outbox::{Outbox, PausedTopic, Retention};
@@ -145,7 +145,7 @@ impl Inbox {
 
     pub(super) async fn attempt(&self, key: &InboxKey, options: &GuardOptions) -> Result<Attempt> {
         options.validate()?;
-        let (owner, asked_at) = (OwnerToken::new(), Instant::now());
+        let (owner, asked_at) = (OwnerToken::new(), clock::now());
         let answer = self.store.begin(key, options.hash.as_ref(), owner, options.lease).await?;
         telemetry::begun(self.store.identifier(), key, &answer);
         Ok(match answer {

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::queue::ClaimRequest;
 use crate::renewing::{self, Held, Term};
@@ -118,7 +119,7 @@ impl Holding {
         if standing.end.is_some() {
             return None;
         }
-        if Instant::now() >= standing.term.deadline {
+        if clock::now() >= standing.term.deadline {
             self.end(End::Lost);
             return None;
         }
@@ -142,7 +143,7 @@ impl Holding {
         if self.look().is_none() {
             return Ok(false);
         }
-        let asked_at = Instant::now();
+        let asked_at = clock::now();
         let Some(until) = self.store.renew(&self.reservation, self.lease).await? else {
             self.end(End::Lost);
             return Ok(false);

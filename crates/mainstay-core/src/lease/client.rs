@@ -9,6 +9,7 @@ use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
 use crate::audit::Actor;
+use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::LeaseStore;
 use crate::telemetry;
@@ -135,7 +136,7 @@ impl Leases {
         let (sender, answer) = oneshot::channel();
         let (store, request, options) = (Arc::clone(&self.store), request.clone(), options.clone());
         tokio::spawn(async move {
-            let asked_at = Instant::now();
+            let asked_at = clock::now();
             let answered = store.acquire(&request).await.map(|answer| match answer {
                 LeaseAnswer::Held(holder) => {
                     let holder = holder.seen_now();

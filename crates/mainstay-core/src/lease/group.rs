@@ -11,6 +11,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
+use crate::clock;
 use crate::error::Result;
 use crate::renewing::deadline;
 use crate::store::LeaseStore;
@@ -60,7 +61,7 @@ impl LeaseGroup {
     pub(crate) fn until(&self, moment: Timestamp) -> Option<Duration> {
         let (said, at) = self.heard?;
         let then = Duration::try_from(moment.duration_since(said)).unwrap_or_default();
-        Some(then.saturating_sub(at.elapsed()))
+        Some(then.saturating_sub(clock::since(at)))
     }
 
     /// Acquires those of `names` that nobody else holds. How many it got.
@@ -71,13 +72,13 @@ impl LeaseGroup {
         let (owner, duration) = (self.owner.clone(), self.duration);
         // What an earlier call of this group got without learning of it is the group's own.
         let request = LeasesRequest { names, owner, duration, context, reentrant: true };
-        let asked_at = Instant::now();
+        let asked_at = clock::now();
         let grants = self.store.acquire_many(&request).await?;
         let until = deadline(asked_at, self.duration);
         let mut count = 0;
         for (name, grant) in request.names.into_iter().zip(grants) {
             if let Some(grant) = grant {
-                self.heard = Some((grant.now, Instant::now()));
+                self.heard = Some((grant.now, clock::now()));
                 let kept = Kept { epoch: grant.epoch, tenure: Arc::new(Tenure::new(until)) };
                 if let Some(before) = self.kept.insert(name, kept) {
                     before.tenure.end();
@@ -97,7 +98,7 @@ impl LeaseGroup {
         if claims.is_empty() {
             return Ok(lapsed);
         }
-        let asked_at = Instant::now();
+        let asked_at = clock::now();
         let grants = self.store.renew_many(&claims, self.duration).await?;
         let until = deadline(asked_at, self.duration);
         let (mut renewed, mut taken) = (0, 0);
@@ -105,7 +106,7 @@ impl LeaseGroup {
             let Some(kept) = self.kept.get(&claim.name) else { continue };
             match grant {
                 Some(grant) => {
-                    self.heard = Some((grant.now, Instant::now()));
+                    self.heard = Some((grant.now, clock::now()));
                     kept.tenure.extend(until);
                     renewed += 1;
                 }

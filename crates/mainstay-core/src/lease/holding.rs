@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::renewing::{self, Held, Term};
 use crate::store::LeaseStore;
@@ -63,7 +64,7 @@ impl Holding {
     fn look(&self) -> Option<Standing> {
         {
             let mut standing = self.standing();
-            let lapses = standing.end.is_none() && Instant::now() >= standing.term.deadline;
+            let lapses = standing.end.is_none() && clock::now() >= standing.term.deadline;
             if !lapses {
                 return Some(*standing).filter(|standing| standing.end.is_none());
             }
@@ -97,7 +98,7 @@ impl Holding {
         if self.look().is_none() {
             return Ok(false);
         }
-        let asked_at = Instant::now();
+        let asked_at = clock::now();
         let Some(grant) = self.store.renew(&self.claim, self.options.duration).await? else {
             self.lose(LeaseLoss::Taken);
             return Ok(false);
@@ -216,9 +217,8 @@ impl Lease {
     /// How long it is still held for sure, without a renewal. Zero once it is lost.
     pub fn remaining(&self) -> Duration {
         let standing = self.holding.look();
-        standing.map_or(Duration::ZERO, |standing| {
-            standing.term.deadline.saturating_duration_since(Instant::now())
-        })
+        standing
+            .map_or(Duration::ZERO, |standing| standing.term.deadline.saturating_duration_since(clock::now()))
     }
 
     /// How long an acquisition or a renewal holds.

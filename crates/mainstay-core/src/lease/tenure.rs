@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::clock;
+
 /// Until when a lease is surely held.
 pub(crate) struct Tenure {
     since: Instant,
@@ -19,13 +21,13 @@ pub(crate) struct Tenure {
 impl Tenure {
     /// From now until `deadline`.
     pub(crate) fn new(deadline: Instant) -> Self {
-        let since = Instant::now();
+        let since = clock::now();
         Self { since, until: AtomicU64::new(micros(deadline.saturating_duration_since(since))) }
     }
 
     /// Whether it lasts.
     pub(crate) fn holds(&self) -> bool {
-        self.holds_at(Instant::now())
+        self.holds_at(clock::now())
     }
 
     fn holds_at(&self, now: Instant) -> bool {
@@ -39,7 +41,7 @@ impl Tenure {
 
     /// Moves its end on. False when it was over.
     pub(crate) fn extend(&self, deadline: Instant) -> bool {
-        self.extend_at(Instant::now(), deadline)
+        self.extend_at(clock::now(), deadline)
     }
 
     fn extend_at(&self, now: Instant, deadline: Instant) -> bool {
@@ -72,7 +74,7 @@ mod tests {
 
     #[test]
     fn over_is_over() {
-        let (now, minute) = (Instant::now(), Duration::from_secs(60));
+        let (now, minute) = (clock::now(), Duration::from_secs(60));
         let tenure = Tenure::new(now + minute);
         assert!(tenure.holds());
         assert!(tenure.extend(now + 2 * minute));

@@ -1,5 +1,7 @@
 //! Leases.
 
+use std::time::Duration;
+
 use metrics::{counter, gauge};
 
 use crate::error::Error;
@@ -23,6 +25,15 @@ impl LeaseLoss {
             Self::Taken => "taken",
         }
     }
+}
+
+/// The wall clock has jumped ahead of the monotonic one.
+pub(crate) fn clock_jumped(jump: Duration) {
+    tracing::warn!(
+        seconds = jump.as_secs_f64(),
+        "this machine was suspended, or its clock was set forward: leases and claims count that time as passed, and those whose end has \
+         passed are lost"
+    );
 }
 
 pub(crate) fn lease_acquired(store: &str, claim: &LeaseClaim, grant: &LeaseGrant) {

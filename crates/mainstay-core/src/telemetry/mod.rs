@@ -50,8 +50,8 @@ pub(crate) use joins::{join_attached, join_cancelled, join_started, joins_purged
 pub use joins::{join_gauges, joins_counted};
 pub use leases::active_leases;
 pub(crate) use leases::{
-    LeaseLoss, lease_acquired, lease_contended, lease_forced, lease_lost, lease_released, lease_renewed,
-    lease_unreleased, leases_acquired, leases_lost, leases_released, leases_renewed,
+    LeaseLoss, clock_jumped, lease_acquired, lease_contended, lease_forced, lease_lost, lease_released,
+    lease_renewed, lease_unreleased, leases_acquired, leases_lost, leases_released, leases_renewed,
 };
 pub(crate) use otel::{current_context, current_state};
 pub(crate) use queue::{

@@ -1,8 +1,8 @@
 //! A process that holds a lease, for tests that pause and kill it.
 //!
 //! It prints `holding` and the epoch, or `held` and who has it. Then it does what it is told, a line at a time: `begin` begins a
-//! transaction, guards the lease in it and writes an effect; `commit` commits it; `release` releases the lease. Each is answered
-//! in one word. It ends with its input.
+//! transaction, guards the lease in it and writes an effect; `commit` commits it; `release` releases the lease; `wait` waits until the
+//! lease is lost. Each is answered in one word. It ends with its input.
 
 // The tests read what it prints.
 #![allow(clippy::print_stdout)]
@@ -68,6 +68,10 @@ async fn main() -> anyhow::Result<()> {
             },
             "check" if lease.check().is_ok() => "fine",
             "check" => "lost",
+            "wait" => {
+                lease.cancellation().cancelled().await;
+                "cancelled"
+            }
             "release" => {
                 lease.release().await?;
                 "released"

@@ -75,10 +75,19 @@ async fn die(_: Context) -> Result<(), HandlerError> {
     std::process::abort()
 }
 
-/// Never ends by itself.
+/// Never ends by itself, and says when it is dropped.
 async fn hang(_: Context) -> Result<(), HandlerError> {
+    let _says = SaysDropped;
     println!("hanging");
     std::future::pending().await
+}
+
+struct SaysDropped;
+
+impl Drop for SaysDropped {
+    fn drop(&mut self) {
+        println!("dropped");
+    }
 }
 
 #[tokio::main]

@@ -11,9 +11,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{sleep, timeout};
 use uuid::Uuid;
 
+use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::lease::{LeaseGroup, Leases};
 use crate::runtime::{Lifecycle, Service};
@@ -118,7 +119,7 @@ impl Assignment {
             }
             let lapse = async {
                 match deadline {
-                    Some(deadline) => sleep_until(deadline).await,
+                    Some(deadline) => clock::sleep_until(deadline).await,
                     None => std::future::pending().await,
                 }
             };
@@ -133,7 +134,7 @@ impl Assignment {
     /// Asks the home database, but not for so long that what is held could lapse meanwhile.
     async fn ask<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
         let left = match self.owned.borrow().deadline() {
-            Some(deadline) => deadline.saturating_duration_since(Instant::now()),
+            Some(deadline) => deadline.saturating_duration_since(clock::now()),
             None => self.options.lease,
         };
         let patience = (left / 2).clamp(ATTEMPT_MIN, ATTEMPT_MAX);
@@ -279,7 +280,11 @@ impl Assignment {
                     delay
                 }
             };
-            let stopping = lifecycle.stopping().run_until_cancelled(sleep(pause)).await.is_none();
+            let stopping = lifecycle
+                .stopping()
+                .run_until_cancelled(clock::sleep_until(clock::now() + pause))
+                .await
+                .is_none();
             if stopping {
                 return;
             }

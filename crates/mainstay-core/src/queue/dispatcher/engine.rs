@@ -8,6 +8,7 @@ use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::clock;
 use crate::error::{ErrorKind, Result};
 use crate::hash::Set;
 use crate::id::OwnerToken;
@@ -202,7 +203,7 @@ impl Engine {
             .except_topics(self.left_out.iter().cloned().collect());
         let queue = self.queue.clone();
         self.source = Source::Claiming(tokio::spawn(async move {
-            let asked_at = Instant::now();
+            let asked_at = clock::now().into_std();
             // What an answer would bring after that may be claimed by others.
             let answer = attempt("dispatcher.claim", request.lease, queue.claim(&request)).await;
             (asked_at, request.batch, answer)
@@ -361,7 +362,7 @@ impl Engine {
     fn start_handler(&mut self, next: Next, slot: Slot) {
         let Next { claimed, topic, registered, asked_at } = next;
         let (handle, claimed) = (claimed.handle, *claimed);
-        let since_claim = asked_at.elapsed();
+        let since_claim = clock::since(asked_at.into());
         if let Some(outcome) = self.admission.too_late(&claimed, since_claim) {
             return self.settling.push(handle, outcome);
         }
@@ -439,19 +440,25 @@ impl Engine {
         let settle = self.settling.next_tick();
         let renewal = self.renewing.next_tick(&self.in_flight);
         let deadline = self.in_flight.next_deadline();
+        // Claims are counted by another clock.
+        let claims = [renewal, deadline]
+            .into_iter()
+            .flatten()
+            .min()
+            .map(|when| clock::look_at(when.into()).into_std());
         let stop = self.stopping.as_ref().and_then(Stopping::next_tick);
-        [settle, renewal, deadline, stop].into_iter().flatten().min()
+        [settle, claims, stop].into_iter().flatten().min()
     }
 
     fn on_tick(&mut self) {
-        let now = Instant::now();
+        let now = clock::now().into_std();
         if self.in_flight.next_deadline().is_some_and(|deadline| deadline <= now) {
             for claim in self.in_flight.lapsed(now) {
                 self.lose(claim);
             }
             self.in_flight.recompute();
         }
-        if self.stopping.as_mut().is_some_and(|stopping| stopping.ends_grace(now)) {
+        if self.stopping.as_mut().is_some_and(|stopping| stopping.ends_grace(Instant::now())) {
             self.in_flight.cancel_running();
         }
     }

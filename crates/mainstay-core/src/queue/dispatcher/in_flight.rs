@@ -1,9 +1,10 @@
-//! All claims this dispatcher holds, from the claim to the settle.
+//! All claims this dispatcher holds, from the claim to the settle. Their times are moments of the [`clock`] of leases.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::clock;
 use crate::hash::{Map, Set};
 use crate::id::WorkItemId;
 use crate::queue::{ClaimHandle, Claimed, Context, Registered, Settlement};
@@ -319,7 +320,7 @@ impl InFlight {
             Stage::Ended(_) => return None,
             Stage::Running(context) if context.is_completing() => {
                 // Looked at again a little later, should the commit get stuck.
-                entry.deadline = Instant::now() + self.times.lease / 10;
+                entry.deadline = clock::now().into_std() + self.times.lease / 10;
                 return None;
             }
             Stage::Running(context) => {

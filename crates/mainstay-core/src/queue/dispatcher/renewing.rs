@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::clock;
 use crate::error::Result;
 use crate::hash::Set;
 use crate::id::OwnerToken;
@@ -48,13 +49,13 @@ impl Renewing {
         if self.under_way.is_some() {
             return;
         }
-        let claims = in_flight.due_renewals(Instant::now());
+        let claims = in_flight.due_renewals(clock::now().into_std());
         if claims.is_empty() {
             return;
         }
         let claims = Arc::new(claims);
         let (outbox, asked, lease) = (outbox.clone(), Arc::clone(&claims), self.lease);
-        let asked_at = Instant::now();
+        let asked_at = clock::now().into_std();
         // Renewals begin with two fifths of the lease left or so: time for a second attempt.
         let task = tokio::spawn(async move {
             attempt("dispatcher.renew", lease / 5, outbox.renew(owner, &asked, lease)).await
@@ -86,7 +87,7 @@ impl Renewing {
             Err(error) => {
                 let delay = (self.lease / 20).clamp(Duration::from_millis(10), Duration::from_secs(1));
                 telemetry::retrying(store, "renew", &error, delay);
-                in_flight.renew_again(&claims, Instant::now() + delay);
+                in_flight.renew_again(&claims, clock::now().into_std() + delay);
                 Vec::new()
             }
         }

@@ -1,0 +1,179 @@
+//! The clock that leases are counted by: the monotonic one, and the time during which that one stood still.
+//!
+//! Databases grant leases by their own clocks, and holders count them by their monotonic clock, which no change of the wall clock moves.
+//! But a monotonic clock stands still while its machine is suspended. The wall clock then shows how long that was, sooner or later: it goes
+//! on by itself, or is set when the machine resumes. So each reading here compares the two, and a jump of the wall clock ahead of the
+//! monotonic one counts as time that has passed.
+//!
+//! Nothing can tell a suspension from a wall clock that somebody sets forward. Then leases count as lost too early, by at most that jump,
+//! which is safe: what a holder gives up too early, nobody else has yet. A wall clock that is set back changes nothing.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant as Raw, SystemTime};
+
+use tokio::time::Instant;
+
+use crate::telemetry;
+
+/// The smallest jump that counts: shorter ones are noise, and within the margin that holders keep.
+const JUMP: Duration = Duration::from_millis(50);
+
+/// How far apart the readings of both clocks may be. A thread that is interrupted between them reads them again.
+const APART: Duration = Duration::from_millis(1);
+
+/// The longest sleep without a look at the clock: a suspension is noticed no later after it.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// The clock of this process.
+static CLOCK: Mutex<Clock> = Mutex::new(Clock { seen: None, skipped: Duration::ZERO });
+
+/// Compares the wall clock with the monotonic one.
+#[derive(Debug, Default)]
+struct Clock {
+    /// The last reading of both.
+    seen: Option<(Raw, SystemTime)>,
+    /// How long the monotonic clock stood still, in all.
+    skipped: Duration,
+}
+
+impl Clock {
+    /// Takes a reading in. Returns the jump since the last one, if there was one.
+    fn read(&mut self, monotonic: Raw, wall: SystemTime) -> Option<Duration> {
+        let (then, wall_then) = self.seen.replace((monotonic, wall))?;
+        // A wall clock that was set back shows no time at all.
+        let by_wall = wall.duration_since(wall_then).unwrap_or_default();
+        let jump = by_wall.saturating_sub(monotonic.saturating_duration_since(then));
+        if jump < JUMP {
+            return None;
+        }
+        self.skipped = self.skipped.saturating_add(jump);
+        Some(jump)
+    }
+}
+
+/// Both clocks, read at the same moment.
+fn both() -> (Raw, SystemTime) {
+    let mut attempts = 0;
+    loop {
+        let (monotonic, wall) = (Raw::now(), SystemTime::now());
+        attempts += 1;
+        // On a machine that is too busy, time that passed in between counts twice: on the safe side.
+        if monotonic.elapsed() < APART || attempts == 10 {
+            return (monotonic, wall);
+        }
+    }
+}
+
+/// Now, by the clock of leases. Comparable with other moments of this clock only.
+pub(crate) fn now() -> Instant {
+    Instant::now() + skipped()
+}
+
+/// The time that has passed since a moment of this clock.
+pub(crate) fn since(moment: Instant) -> Duration {
+    now().saturating_duration_since(moment)
+}
+
+/// Sleeps until this clock shows `when`.
+pub(crate) async fn sleep_until(when: Instant) {
+    loop {
+        let left = when.saturating_duration_since(now());
+        if left.is_zero() {
+            return;
+        }
+        tokio::time::sleep(left.min(LOOK)).await;
+    }
+}
+
+/// When to look at this clock again, by the runtime's, for what is due at `when`.
+pub(crate) fn look_at(when: Instant) -> Instant {
+    Instant::now() + when.saturating_duration_since(now()).min(LOOK)
+}
+
+/// How long the monotonic clock stood still while this process has run, as far as anybody has looked.
+fn skipped() -> Duration {
+    let (jump, skipped) = {
+        // Read within the lock, so that readings are taken in in their order.
+        let mut clock = CLOCK.lock().unwrap_or_else(PoisonError::into_inner);
+        let (monotonic, wall) = both();
+        (clock.read(monotonic, wall), clock.skipped)
+    };
+    if let Some(jump) = jump {
+        telemetry::clock_jumped(jump);
+    }
+    skipped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// A clock, and what it is moved by.
+    struct Hands {
+        clock: Clock,
+        monotonic: Raw,
+        wall: SystemTime,
+    }
+
+    impl Hands {
+        fn new() -> Self {
+            let mut hands = Self { clock: Clock::default(), monotonic: Raw::now(), wall: SystemTime::now() };
+            hands.pass(Duration::ZERO, Duration::ZERO);
+            hands
+        }
+
+        /// How much is skipped after so much time by either clock.
+        fn pass(&mut self, monotonic: Duration, wall: Duration) -> Duration {
+            self.monotonic += monotonic;
+            self.wall += wall;
+            self.clock.read(self.monotonic, self.wall);
+            self.clock.skipped
+        }
+    }
+
+    #[test]
+    fn time_that_passes_by_both_clocks_is_not_skipped() {
+        let mut hands = Hands::new();
+        for _ in 0..100_000 {
+            // The wall clock is a little fast, as one is while it is slewed.
+            let slewed = hands.pass(SECOND, SECOND + Duration::from_micros(500));
+            assert_eq!(slewed, Duration::ZERO);
+        }
+        assert_eq!(hands.pass(Duration::ZERO, Duration::ZERO), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_suspension_is_skipped_time_and_counts_once() {
+        let mut hands = Hands::new();
+        let minute = 60 * SECOND;
+        assert_eq!(hands.pass(SECOND, minute), minute - SECOND);
+        assert_eq!(hands.pass(minute, minute), minute - SECOND);
+        assert_eq!(hands.pass(Duration::ZERO, minute), 2 * minute - SECOND);
+    }
+
+    #[test]
+    fn a_wall_clock_that_is_set_back_hides_no_later_suspension() {
+        let mut hands = Hands::new();
+        hands.wall -= 3_600 * SECOND;
+        assert_eq!(hands.pass(SECOND, SECOND), Duration::ZERO);
+        assert_eq!(hands.pass(SECOND, 60 * SECOND), 59 * SECOND);
+    }
+
+    #[test]
+    fn jumps_below_the_bound_do_not_count() {
+        let mut hands = Hands::new();
+        assert_eq!(hands.pass(SECOND, SECOND + JUMP - Duration::from_nanos(1)), Duration::ZERO);
+        assert_eq!(hands.pass(SECOND, SECOND + JUMP), JUMP);
+    }
+
+    #[tokio::test]
+    async fn sleeps_end_when_this_clock_shows_their_time() {
+        let later = now() + 3_600 * SECOND;
+        assert!(look_at(later) <= Instant::now() + LOOK);
+        let soon = now() + Duration::from_millis(20);
+        sleep_until(soon).await;
+        assert!(now() >= soon && look_at(soon) <= Instant::now());
+    }
+}
