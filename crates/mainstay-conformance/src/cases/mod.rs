@@ -73,6 +73,7 @@ mod scheduling;
 mod schema;
 mod security;
 mod service;
+mod sweeps;
 mod timer_claims;
 mod timer_firing;
 mod timers;
@@ -152,6 +153,7 @@ suite_of! { $
     schema: schema_cases,
     security: security_cases,
     service: service_cases,
+    sweeps: sweep_cases,
     timer_claims: timer_claims_cases,
     timer_firing: timer_firing_cases,
     timers: timers_cases,

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 
 use crate::error::{ErrorKind, Result};
 use crate::renewing::{TURN_LIMIT, attempt};
-use crate::runtime::{LastDone, Lifecycle, Pause, Service, TROUBLE, every, to_the_end};
+use crate::runtime::{LastDone, Lifecycle, Pause, Service, SweepClock, TROUBLE, every, to_the_end};
 use crate::telemetry;
 
 use super::{JoinOptions, JoinRetention, Joins};
@@ -87,13 +87,14 @@ impl Service for JoinService {
 pub struct JoinSweep {
     joins: Joins,
     retention: JoinRetention,
+    clock: SweepClock,
     last: LastDone,
 }
 
 impl JoinSweep {
     /// Sweeps `joins` as `retention` says.
-    pub fn new(joins: Joins, retention: JoinRetention) -> Self {
-        Self { joins, retention, last: LastDone::default() }
+    pub fn new(joins: Joins, retention: JoinRetention, clock: SweepClock) -> Self {
+        Self { joins, retention, clock, last: LastDone::default() }
     }
 }
 
@@ -105,7 +106,10 @@ impl Service for JoinSweep {
 
     async fn run(&self, lifecycle: Lifecycle) -> Result<()> {
         let store = self.joins.store().identifier();
-        let chore = || async { self.joins.purge(&self.retention).await.map(drop) };
+        let chore = || async {
+            let Some(retention) = self.clock.retention(self.retention).await? else { return Ok(()) };
+            self.joins.purge(&retention).await.map(drop)
+        };
         every((self.retention.interval, &self.last), store, "purge", lifecycle, chore).await
     }
 }

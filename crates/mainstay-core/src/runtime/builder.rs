@@ -26,7 +26,7 @@ use super::mainstay::{Inner, Mainstay};
 use super::queue::Ends;
 use super::{
     AuditSweep, Gauges, InboxBuilder, InboxSweep, OperationSweep, OutboxBuilder, RetentionSweep, Service,
-    StalledOperations, TimersBuilder,
+    StalledOperations, SweepClock, TimersBuilder,
 };
 
 /// What hands received messages to their handlers is called.
@@ -206,6 +206,8 @@ impl MainstayBuilder {
             outbox: self.outbox.retention.and_then(|retention| retention.failed),
             inbox: self.inbox.retention.and_then(|retention| retention.dead),
         };
+        let clocks = SweepClock::new(&self.provider);
+        let clock = |what: &'static str| clocks.of(what);
         let lease_gauges = positive("gauge interval", self.outbox.gauge_interval)?;
         let ends = |name, queue: &Outbox| {
             let (queue, outbox, jobs) = (queue.clone(), outbox.clone(), jobs.clone());
@@ -216,13 +218,14 @@ impl MainstayBuilder {
             |gauges| gauges,
             |retention| {
                 retention.validate()?;
-                Ok(Arc::new(RetentionSweep::new(outbox.clone(), retention)) as Arc<dyn Service>)
+                Ok(Arc::new(RetentionSweep::new(outbox.clone(), retention, clock("outbox")))
+                    as Arc<dyn Service>)
             },
         )?;
         let of_inbox =
             self.inbox.services(ends(INBOX_DISPATCHER, inbox.queue()), Gauges::of_inbox, |retention| {
                 retention.validate()?;
-                Ok(Arc::new(InboxSweep::new(inbox.clone(), retention)) as Arc<dyn Service>)
+                Ok(Arc::new(InboxSweep::new(inbox.clone(), retention, clock("inbox"))) as Arc<dyn Service>)
             })?;
         let mut services = of_outbox.chores;
         services.extend(of_inbox.chores);
@@ -231,11 +234,12 @@ impl MainstayBuilder {
         }
         self.audit.validate()?;
         if self.audit.age.is_some() {
-            services.push(Arc::new(AuditSweep::new(audit.clone(), self.audit)));
+            services.push(Arc::new(AuditSweep::new(audit.clone(), self.audit, clock("audit"))));
         }
         if let Some(options) = self.operations {
             if options.retention.ended.is_some() {
-                services.push(Arc::new(OperationSweep::new(operations.clone(), options.retention)));
+                let clock = clock("operations");
+                services.push(Arc::new(OperationSweep::new(operations.clone(), options.retention, clock)));
             }
             if let Some(silence) = options.stalled_after {
                 services.push(Arc::new(StalledOperations::new(operations.clone(), silence)));
@@ -248,14 +252,14 @@ impl MainstayBuilder {
         }
         let runs = Outbox::new(self.provider.queue(Queue::JobRuns));
         let before = services.len();
-        let definitions = self.jobs.build(&jobs, &runs, &mut services)?;
+        let definitions = self.jobs.build(&jobs, &runs, clock, &mut services)?;
         if let Some(builder) = self.timers {
-            services.extend(builder.services(&timers)?);
+            services.extend(builder.services(&timers, clock)?);
         }
         let schedules = services.len() > before;
         let ends_joins = self.joins.is_some();
         if let Some(builder) = self.joins {
-            services.extend(builder.services(&joins)?);
+            services.extend(builder.services(&joins, clock)?);
         }
         services.extend(coordinators.iter().map(|one| Arc::clone(one) as Arc<dyn Service>));
         services.extend(known_fanouts.iter().map(|known| Arc::clone(known) as Arc<dyn Service>));

@@ -8,7 +8,7 @@ use crate::job::{JobDefinition, JobOptions, JobService, Jobs};
 use crate::outbox::{Limits, Outbox, Retention};
 
 use super::builder::positive;
-use super::{Gauges, Reaper, RetentionSweep, RunRetention, Service};
+use super::{Gauges, Reaper, RetentionSweep, RunRetention, Service, SweepClock};
 
 /// Sets up jobs.
 #[derive(Debug)]
@@ -84,6 +84,7 @@ impl JobsBuilder {
         self,
         jobs: &Jobs,
         runs: &Outbox,
+        clock: impl Fn(&'static str) -> SweepClock,
         services: &mut Vec<Arc<dyn Service>>,
     ) -> Result<Vec<JobDefinition>> {
         self.options.validate()?;
@@ -103,9 +104,9 @@ impl JobsBuilder {
                 services.push(Arc::new(Gauges::new(runs.clone(), interval).of_runs()));
             }
             if let Some(retention) = self.options.retention {
-                services.push(Arc::new(RunRetention::new(jobs.clone(), retention)));
+                services.push(Arc::new(RunRetention::new(jobs.clone(), retention, clock("job_runs"))));
                 // For what somebody has put into the queue by other ways; the queue's rows of our own runs go with them.
-                services.push(Arc::new(RetentionSweep::new(runs.clone(), retention)));
+                services.push(Arc::new(RetentionSweep::new(runs.clone(), retention, clock("job_run_queue"))));
             }
         }
         Ok(self.definitions)

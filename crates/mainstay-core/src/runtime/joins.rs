@@ -10,8 +10,8 @@ use crate::join::{
 };
 use crate::queue::{Registry, TopicPolicy};
 
-use super::Service;
 use super::builder::positive;
+use super::{Service, SweepClock};
 
 /// Sets up what runs in the background for joins: their deadlines, the topic `join.wait`, retention and gauges.
 #[must_use = "return it from the closure"]
@@ -68,7 +68,11 @@ impl JoinsBuilder {
     }
 
     /// What all that takes to run.
-    pub(super) fn services(self, joins: &Joins) -> Result<Vec<Arc<dyn Service>>> {
+    pub(super) fn services(
+        self,
+        joins: &Joins,
+        clock: impl Fn(&'static str) -> SweepClock,
+    ) -> Result<Vec<Arc<dyn Service>>> {
         let mut services: Vec<Arc<dyn Service>> =
             vec![Arc::new(JoinService::new(joins.clone(), self.options)?)];
         if let Some(interval) = positive("joins' gauge interval", self.gauge_interval)? {
@@ -76,7 +80,7 @@ impl JoinsBuilder {
         }
         if let Some(retention) = self.retention {
             retention.validate()?;
-            services.push(Arc::new(JoinSweep::new(joins.clone(), retention)));
+            services.push(Arc::new(JoinSweep::new(joins.clone(), retention, clock("joins"))));
         }
         Ok(services)
     }

@@ -16,7 +16,7 @@ use crate::renewing::{TURN_LIMIT, attempt};
 use crate::telemetry;
 use crate::timer::Timers;
 
-use super::{Lifecycle, Service};
+use super::{Lifecycle, Service, SweepClock};
 
 /// When a chore was last done, from one start to the next: a database that is started for every burst of work must not see to all its chores
 /// each time.
@@ -122,13 +122,14 @@ impl Service for Reaper {
 pub struct RetentionSweep {
     outbox: Outbox,
     retention: Retention,
+    clock: SweepClock,
     last: LastDone,
 }
 
 impl RetentionSweep {
     /// Sweeps `outbox` as `retention` says.
-    pub fn new(outbox: Outbox, retention: Retention) -> Self {
-        Self { outbox, retention, last: LastDone::default() }
+    pub fn new(outbox: Outbox, retention: Retention, clock: SweepClock) -> Self {
+        Self { outbox, retention, clock, last: LastDone::default() }
     }
 }
 
@@ -140,7 +141,10 @@ impl Service for RetentionSweep {
 
     async fn run(&self, lifecycle: Lifecycle) -> Result<()> {
         let store = self.outbox.store().identifier();
-        let chore = || async { self.outbox.sweep(&self.retention).await.map(drop) };
+        let chore = || async {
+            let Some(retention) = self.clock.retention(self.retention).await? else { return Ok(()) };
+            self.outbox.sweep(&retention).await.map(drop)
+        };
         every((self.retention.interval, &self.last), store, "purge", lifecycle, chore).await
     }
 }
@@ -150,13 +154,14 @@ impl Service for RetentionSweep {
 pub struct InboxSweep {
     inbox: Inbox,
     retention: InboxRetention,
+    clock: SweepClock,
     last: LastDone,
 }
 
 impl InboxSweep {
     /// Sweeps `inbox` as `retention` says.
-    pub fn new(inbox: Inbox, retention: InboxRetention) -> Self {
-        Self { inbox, retention, last: LastDone::default() }
+    pub fn new(inbox: Inbox, retention: InboxRetention, clock: SweepClock) -> Self {
+        Self { inbox, retention, clock, last: LastDone::default() }
     }
 }
 
@@ -168,7 +173,10 @@ impl Service for InboxSweep {
 
     async fn run(&self, lifecycle: Lifecycle) -> Result<()> {
         let store = self.inbox.store().identifier();
-        let chore = || async { self.inbox.sweep(&self.retention).await.map(drop) };
+        let chore = || async {
+            let Some(retention) = self.clock.retention(self.retention).await? else { return Ok(()) };
+            self.inbox.sweep(&retention).await.map(drop)
+        };
         every((self.retention.interval, &self.last), store, "forget", lifecycle, chore).await
     }
 }
@@ -178,13 +186,14 @@ impl Service for InboxSweep {
 pub struct RunRetention {
     jobs: Jobs,
     retention: Retention,
+    clock: SweepClock,
     last: LastDone,
 }
 
 impl RunRetention {
     /// Sweeps the runs of `jobs` as `retention` says.
-    pub fn new(jobs: Jobs, retention: Retention) -> Self {
-        Self { jobs, retention, last: LastDone::default() }
+    pub fn new(jobs: Jobs, retention: Retention, clock: SweepClock) -> Self {
+        Self { jobs, retention, clock, last: LastDone::default() }
     }
 }
 
@@ -196,7 +205,10 @@ impl Service for RunRetention {
 
     async fn run(&self, lifecycle: Lifecycle) -> Result<()> {
         let store = self.jobs.store().identifier();
-        let chore = || async { self.jobs.sweep(&self.retention).await.map(drop) };
+        let chore = || async {
+            let Some(retention) = self.clock.retention(self.retention).await? else { return Ok(()) };
+            self.jobs.sweep(&retention).await.map(drop)
+        };
         every((self.retention.interval, &self.last), store, "purge", lifecycle, chore).await
     }
 }
@@ -206,13 +218,14 @@ impl Service for RunRetention {
 pub struct AuditSweep {
     audit: Audit,
     retention: AuditRetention,
+    clock: SweepClock,
     last: LastDone,
 }
 
 impl AuditSweep {
     /// Sweeps the trail as `retention` says.
-    pub fn new(audit: Audit, retention: AuditRetention) -> Self {
-        Self { audit, retention, last: LastDone::default() }
+    pub fn new(audit: Audit, retention: AuditRetention, clock: SweepClock) -> Self {
+        Self { audit, retention, clock, last: LastDone::default() }
     }
 }
 
@@ -224,7 +237,10 @@ impl Service for AuditSweep {
 
     async fn run(&self, lifecycle: Lifecycle) -> Result<()> {
         let store = self.audit.store().identifier();
-        let chore = || async { self.audit.sweep(&self.retention).await.map(drop) };
+        let chore = || async {
+            let Some(retention) = self.clock.retention(self.retention).await? else { return Ok(()) };
+            self.audit.sweep(&retention).await.map(drop)
+        };
         every((self.retention.interval, &self.last), store, "purge", lifecycle, chore).await
     }
 }
@@ -234,13 +250,14 @@ impl Service for AuditSweep {
 pub struct OperationSweep {
     operations: Operations,
     retention: OperationRetention,
+    clock: SweepClock,
     last: LastDone,
 }
 
 impl OperationSweep {
     /// Sweeps the operations as `retention` says.
-    pub fn new(operations: Operations, retention: OperationRetention) -> Self {
-        Self { operations, retention, last: LastDone::default() }
+    pub fn new(operations: Operations, retention: OperationRetention, clock: SweepClock) -> Self {
+        Self { operations, retention, clock, last: LastDone::default() }
     }
 }
 
@@ -252,7 +269,10 @@ impl Service for OperationSweep {
 
     async fn run(&self, lifecycle: Lifecycle) -> Result<()> {
         let store = self.operations.store().identifier();
-        let chore = || async { self.operations.sweep(&self.retention).await.map(drop) };
+        let chore = || async {
+            let Some(retention) = self.clock.retention(self.retention).await? else { return Ok(()) };
+            self.operations.sweep(&retention).await.map(drop)
+        };
         every((self.retention.interval, &self.last), store, "purge", lifecycle, chore).await
     }
 }

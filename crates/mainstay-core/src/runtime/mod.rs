@@ -9,6 +9,7 @@ mod mainstay;
 mod maintenance;
 pub(crate) mod pause;
 mod queue;
+mod sweep_clock;
 mod timers;
 mod watch;
 
@@ -27,5 +28,6 @@ pub(crate) use maintenance::{LastDone, every, to_the_end};
 pub use pause::Pause;
 pub(crate) use pause::TROUBLE;
 pub use queue::{InboxBuilder, OutboxBuilder, QueueBuilder};
+pub use sweep_clock::SweepClock;
 pub use timers::TimersBuilder;
 pub(crate) use watch::{Turn, Waited, Watch};

@@ -8,7 +8,7 @@ use crate::outbox::Retention;
 use crate::timer::{TimerOptions, TimerService, Timers};
 
 use super::builder::positive;
-use super::{Gauges, Reaper, RetentionSweep, Service};
+use super::{Gauges, Reaper, RetentionSweep, Service, SweepClock};
 
 /// Sets up the firing of timers.
 #[must_use = "return it from the closure"]
@@ -58,7 +58,11 @@ impl TimersBuilder {
     }
 
     /// What all that takes to run.
-    pub(super) fn services(self, timers: &Timers) -> Result<Vec<Arc<dyn Service>>> {
+    pub(super) fn services(
+        self,
+        timers: &Timers,
+        clock: impl Fn(&'static str) -> SweepClock,
+    ) -> Result<Vec<Arc<dyn Service>>> {
         let mut services: Vec<Arc<dyn Service>> =
             vec![Arc::new(TimerService::new(timers.clone(), self.options)?)];
         if let Some(interval) = positive("timers' reap interval", self.reap_interval)? {
@@ -69,7 +73,7 @@ impl TimersBuilder {
         }
         if let Some(retention) = self.retention {
             retention.validate()?;
-            services.push(Arc::new(RetentionSweep::new(timers.queue().clone(), retention)));
+            services.push(Arc::new(RetentionSweep::new(timers.queue().clone(), retention, clock("timers"))));
         }
         Ok(services)
     }

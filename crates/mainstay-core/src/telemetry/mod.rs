@@ -56,7 +56,7 @@ pub(crate) use leases::{
 pub(crate) use otel::{current_context, current_state};
 pub(crate) use queue::{
     Scene, administered, claim_lost, claimed, enqueued, handler_ended, handler_started, key_released,
-    no_handler, paused, purged, reaped, rejected, retrying, service, settled,
+    no_handler, paused, purged, reaped, rejected, retrying, service, settled, sweep_is_behind,
 };
 pub use queue::{gauges, inbox_gauges};
 pub use spans::SPANS;

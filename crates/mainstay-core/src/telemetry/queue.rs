@@ -101,6 +101,17 @@ pub(crate) fn purged(store: &str, count: u64) {
     }
 }
 
+/// A sweep keeps records for longer, because the database's clock is far ahead of the last sweep's.
+pub(crate) fn sweep_is_behind(store: &str, what: &str, behind: Duration) {
+    tracing::warn!(
+        store,
+        what,
+        seconds = behind.as_secs_f64(),
+        "the database's clock is far ahead of the last sweep, so records are kept for that much longer. If the clock jumped, set it right. If \
+         no sweep ran for so long, there is nothing to do: sweeps catch up, and a purge by hand does not wait for them"
+    );
+}
+
 /// What an operator did to messages, each of them by its id.
 pub(crate) fn administered(store: &str, action: &'static str, ids: &[WorkItemId]) {
     for id in ids {
