@@ -14,6 +14,7 @@ declare
     -- Also more than any caller can mean, so that every moment can be stored.
     span interval;
     l "{{schema}}"."{{lease}}"%rowtype;
+    least_number constant bigint := "{{schema}}"."{{lease}}_first_number"() + 1;
 begin
     if $1 is null or length($1) not between 1 and 255 or $2 is null or length($2) not between 1 and 255 or length(given) > 4096
         or $3 is null or not ($3 > 0 and $3 <= 1e9) or $5 is null then
@@ -39,7 +40,7 @@ begin
             server_time := clock_timestamp();
             if l.name is null then
                 insert into "{{schema}}"."{{lease}}" as t (name, owner, context, epoch, fencing_token, acquired_at, renewed_at, expires_at)
-                values ($1, $2, given, 1, 1, server_time, server_time, server_time + span)
+                values ($1, $2, given, least_number, least_number, server_time, server_time, server_time + span)
                 on conflict do nothing
                 returning t.* into l;
                 -- Somebody else was first, and has committed by now.
@@ -47,7 +48,8 @@ begin
                 acquired := true;
             elsif l.owner is null or l.expires_at <= server_time or ($5 and l.owner = $2) then
                 update "{{schema}}"."{{lease}}" t
-                   set owner = $2, context = given, epoch = t.epoch + 1, fencing_token = t.fencing_token + 1,
+                   set owner = $2, context = given, epoch = greatest(t.epoch + 1, least_number),
+                       fencing_token = greatest(t.fencing_token + 1, least_number),
                        acquired_at = server_time, renewed_at = server_time, expires_at = server_time + span
                  where t.name = $1
                 returning t.* into l;

@@ -14,6 +14,7 @@ declare
     span interval;
     made text[];
     free text[];
+    least_number constant bigint := "{{schema}}"."{{lease}}_first_number"() + 1;
 begin
     if $1 is null or $2 is null or length($2) not between 1 and 255 or length(given) > 4096
         or $3 is null or not ($3 > 0 and $3 <= 1e9) or $5 is null
@@ -38,7 +39,7 @@ begin
     moment := clock_timestamp();
     with fresh as (
         insert into "{{schema}}"."{{lease}}" as t (name, owner, context, epoch, fencing_token, acquired_at, renewed_at, expires_at)
-        select n.name, $2, given, 1, 1, moment, moment, moment + span
+        select n.name, $2, given, least_number, least_number, moment, moment, moment + span
           from (select distinct u.name collate "C" as name from unnest($1) u(name)) n
          where not exists (select from "{{schema}}"."{{lease}}" k where k.name = n.name)
          order by n.name
@@ -53,7 +54,8 @@ begin
              order by t.name
                for update skip locked) l;
     update "{{schema}}"."{{lease}}" t
-       set owner = $2, context = given, epoch = t.epoch + 1, fencing_token = t.fencing_token + 1,
+       set owner = $2, context = given, epoch = greatest(t.epoch + 1, least_number),
+           fencing_token = greatest(t.fencing_token + 1, least_number),
            acquired_at = moment, renewed_at = moment, expires_at = moment + span
      where t.name = any (free);
     return query
@@ -74,6 +76,7 @@ as $mainstay$
 declare
     moment timestamptz;
     held text[];
+    least_number constant bigint := "{{schema}}"."{{lease}}_first_number"() + 1;
 begin
     if $1 is null or $2 is null or $3 is null or $4 is null or not ($4 > 0 and $4 <= 1e9)
         or cardinality($1) <> cardinality($2) or cardinality($1) <> cardinality($3) then
@@ -94,7 +97,7 @@ begin
     -- Lapsed is lost, even if nobody has taken it yet.
     return query
         update "{{schema}}"."{{lease}}" t
-           set fencing_token = t.fencing_token + 1, renewed_at = moment, expires_at = moment + make_interval(secs => $4)
+           set fencing_token = greatest(t.fencing_token + 1, least_number), renewed_at = moment, expires_at = moment + make_interval(secs => $4)
          where t.name = any (held) and t.expires_at > moment
         returning t.name, t.epoch, t.fencing_token, t.expires_at, moment;
 end

@@ -7,6 +7,8 @@ language plpgsql volatile
 set lock_timeout = '4s'
 as $mainstay$
 #variable_conflict use_column
+declare
+    least_number constant bigint := "{{schema}}"."{{lease}}_first_number"() + 1;
 begin
     if $1 is null or $2 is null or $3 is null or $4 is null or not ($4 > 0 and $4 <= 1e9) then
         raise exception using errcode = '22023', message = '{{lease:literal}}_renew: ' || case
@@ -26,7 +28,7 @@ begin
     renewed := renewed and expires_at > server_time;
     if renewed then
         update "{{schema}}"."{{lease}}" t
-           set fencing_token = t.fencing_token + 1, renewed_at = server_time, expires_at = server_time + make_interval(secs => $4)
+           set fencing_token = greatest(t.fencing_token + 1, least_number), renewed_at = server_time, expires_at = server_time + make_interval(secs => $4)
          where t.name = $1
         returning t.fencing_token, t.expires_at into fencing_token, expires_at;
     else

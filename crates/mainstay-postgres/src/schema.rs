@@ -84,6 +84,7 @@ const FUNCTIONS: &[Template] = &[
     Template::once(include_str!("../functions/inbox_enqueue.sql")),
     Template::once(include_str!("../functions/inbox_keep.sql")),
     Template::once(include_str!("../functions/lease_home.sql")),
+    Template::once(include_str!("../functions/lease_numbers.sql")),
     Template::once(include_str!("../functions/lease_acquire.sql")),
     Template::once(include_str!("../functions/lease_renew.sql")),
     Template::once(include_str!("../functions/lease_release.sql")),
