@@ -19,7 +19,7 @@ use mainstay_core::store::{
     OperationStore, OutboxStore, Provider, Queue, QueueStore, SchemaStore, StoreTransaction, TimerStore,
     WaitRequest, Wake,
 };
-use mainstay_core::{Error, OwnerToken, Result, WorkItemId};
+use mainstay_core::{Error, ErrorKind, OwnerToken, Result, WorkItemId};
 
 /// A wait that has ended: how long it was to be at most, and why it ended.
 pub(crate) type Waited = (Duration, Wake);
@@ -30,7 +30,7 @@ struct Heard {
     waits: Vec<Waited>,
     left_out: Vec<Vec<String>>,
     settles: Vec<Vec<WorkItemId>>,
-    refused: Option<WorkItemId>,
+    refused: Option<(WorkItemId, ErrorKind)>,
 }
 
 /// The provider.
@@ -63,9 +63,9 @@ impl Overheard {
         self.heard().settles.clone()
     }
 
-    /// From now on refuses every settle with this message in it, as a whole.
-    pub(crate) fn refuse(&self, id: Option<WorkItemId>) {
-        self.heard().refused = id;
+    /// From now on fails every settle with this message in it, as a whole and with such an error.
+    pub(crate) fn refuse(&self, refused: Option<(WorkItemId, ErrorKind)>) {
+        self.heard().refused = refused;
     }
 }
 
@@ -143,13 +143,14 @@ impl OverheardStore {
         self.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes a settle. True when it is to be refused.
-    fn refuses(&self, settlements: &[Settlement]) -> bool {
+    /// Notes a settle. Fails when it is to be refused.
+    fn hear(&self, settlements: &[Settlement]) -> Result<()> {
         let ids: Vec<_> = settlements.iter().map(|settlement| settlement.claim.id()).collect();
         let mut heard = self.heard();
-        let refused = heard.refused.is_some_and(|refused| ids.contains(&refused));
+        let refused = heard.refused.filter(|(refused, _)| ids.contains(refused));
         heard.settles.push(ids);
-        refused
+        let error = |(_, kind)| Error::new(kind, "outbox.settle", "this store refuses it");
+        refused.map_or(Ok(()), |refused| Err(error(refused)))
     }
 }
 
@@ -165,9 +166,7 @@ impl QueueStore for OverheardStore {
         self.inner.claim(request).await
     }
     async fn settle(&self, owner: OwnerToken, settlements: &[Settlement]) -> Result<Settled> {
-        if self.refuses(settlements) {
-            return Err(Error::invalid("outbox.settle", "outcome", "is refused by this store"));
-        }
+        self.hear(settlements)?;
         self.inner.settle(owner, settlements).await
     }
     async fn renew(&self, owner: OwnerToken, claims: &[ClaimHandle], lease: Duration) -> Result<Settled> {

@@ -12,6 +12,7 @@ use mainstay_core::outbox::{Message, MessageFilter};
 use mainstay_core::queue::{
     ClaimRequest, Context, DispatcherOptions, FailureReason, HandlerError, HandlerResult, Status, TopicPolicy,
 };
+use mainstay_core::runtime::OutboxBuilder;
 use mainstay_core::store::Names;
 use mainstay_core::{ErrorKind, OwnerToken, WorkItemId};
 use tokio::sync::{Barrier, Semaphore, oneshot};
@@ -33,6 +34,7 @@ cases! { $ mishaps_cases:
     mst_030_a_completion_that_is_given_up_happened_as_a_whole_or_not_at_all ["MST-030", "MST-031"],
     mst_006_a_claim_found_lost_by_its_handler_is_stale_once ["MST-006", "R26"],
     r10_a_refused_outcome_loses_no_other ["R10", "OBX-056"],
+    r10_an_outcome_that_keeps_failing_holds_up_no_other ["R10", "OBX-056"],
 }
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -371,7 +373,7 @@ pub(super) async fn r10_a_refused_outcome_loses_no_other(fx: &dyn Fixture) {
     let world = World::over(fx, overheard.clone(), Names::default());
     let ids = world.enqueue_some(MANY).await;
     let bad = ids[2];
-    overheard.refuse(Some(bad));
+    overheard.refuse(Some((bad, ErrorKind::Internal)));
     // All wait for the last, so that they are settled together.
     let barrier = Arc::new(Barrier::new(MANY));
     let together = move |context: Context| {
@@ -400,5 +402,51 @@ pub(super) async fn r10_a_refused_outcome_loses_no_other(fx: &dyn Fixture) {
     running.stop().await.unwrap();
     for row in world.rows(&ids).await {
         assert_eq!(row.attempts, if row.id == bad { 2 } else { 1 }, "{:?}", row.id);
+    }
+}
+
+pub(super) async fn r10_an_outcome_that_keeps_failing_holds_up_no_other(fx: &dyn Fixture) {
+    const MANY: usize = 8;
+    let overheard = Arc::new(Overheard::new(fx.provider().await));
+    let world = World::over(fx, overheard.clone(), Names::default());
+    let ids = world.enqueue_some(MANY).await;
+    let bad = ids[5];
+    overheard.refuse(Some((bad, ErrorKind::Unavailable)));
+    // All wait for the last, so that they are settled together.
+    let barrier = Arc::new(Barrier::new(MANY));
+    let together = move |_: Context| {
+        let barrier = Arc::clone(&barrier);
+        async move {
+            barrier.wait().await;
+        }
+    };
+    let handlers = |outbox: OutboxBuilder| {
+        outbox.raw_handler(TOPIC, together).raw_handler("later", async |_: Context| {})
+    };
+    let running = world.work(handlers).await;
+    world
+        .until("all but one are done", async |world| {
+            world.outbox.stats().await.unwrap().done == MANY as u64 - 1
+        })
+        .await;
+    // What ends later does not wait for it either.
+    let later = world.enqueue(Message::new("later", "")).await;
+    world.until("a later one is done", async |world| world.row(later).await.status == Status::Done).await;
+    assert_eq!(world.row(bad).await.status, Status::InProgress);
+    let settles = overheard.settles();
+    let whole = settles.iter().filter(|settle| settle.len() > 1 && settle.contains(&bad)).map(Vec::len);
+    let whole: Vec<_> = whole.collect();
+    assert!(whole.len() > 1 && whole[0] == whole[1], "once more as a whole: {settles:?}");
+    assert!(
+        whole[1..].windows(2).all(|two| two[1] < two[0]),
+        "and then in smaller and smaller parts: {settles:?}"
+    );
+    assert!(settles.contains(&vec![bad]), "down to one: {settles:?}");
+    // It is settled when that works again, and was delivered once.
+    overheard.refuse(None);
+    world.until("the last is done", async |world| world.row(bad).await.status == Status::Done).await;
+    running.stop().await.unwrap();
+    for row in world.rows(&ids).await {
+        assert_eq!(row.attempts, 1, "{:?}", row.id);
     }
 }

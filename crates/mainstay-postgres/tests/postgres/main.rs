@@ -21,6 +21,7 @@ mod leases;
 mod operations;
 mod prepared;
 mod schema;
+mod settling;
 mod silence;
 mod support;
 mod timers;

@@ -30,7 +30,7 @@ use super::ended_runs::EndedRuns;
 use super::in_flight::{InFlight, LeaseTimes, Next};
 use super::renewing::Renewing;
 use super::seen::Seen;
-use super::settling::{Settling, provider_panicked};
+use super::settling::{self, Settling, provider_panicked};
 use super::source::{ClaimAnswer, Source, SourceEvent};
 use super::stopping::Stopping;
 
@@ -78,7 +78,6 @@ impl Engine {
         (slots, seen): (Slots, Seen),
         (stop, hurry): (CancellationToken, CancellationToken),
     ) -> Self {
-        let trouble = || Pause::new(TROUBLE);
         let store: Arc<str> = ends.queue.store().identifier().into();
         Self {
             admission: Admission::new(registry, options, Arc::clone(&store), seen),
@@ -100,10 +99,10 @@ impl Engine {
             single: None,
             handlers: JoinSet::new(),
             source: Source::Idle,
-            claim_trouble: trouble(),
+            claim_trouble: Pause::new(TROUBLE),
             woken_for_due: false,
             left_out: Set::default(),
-            settling: Settling::new(trouble(), options.lease),
+            settling: Settling::new(options.lease),
             renewing: Renewing::new(options.lease),
             stopping: None,
         }
@@ -415,7 +414,7 @@ impl Engine {
 
     // ---- settling and renewing
 
-    fn on_settled(&mut self, answer: Result<Settled>) {
+    fn on_settled(&mut self, answer: settling::Answer) {
         let over = self.settling.on_answer(&self.store, answer);
         for settlement in over.iter().flat_map(|batch| batch.iter()) {
             self.forget(settlement.claim);

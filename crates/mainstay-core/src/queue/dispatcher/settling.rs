@@ -1,8 +1,10 @@
 //! What became of claims, on its way to the database: collected, sent in batches, tried again.
 //!
-//! One call is under way at a time, so outcomes arrive in the order in which handlers ended. An outcome is never thrown
-//! away while trying again can help; one that the store refuses harms none of the others.
+//! Outcomes go in the order in which handlers ended, one call at a time, and beside it one call for what has failed before. An
+//! outcome is never thrown away while trying again can help; one that the store refuses, or that keeps failing, harms none of
+//! the others.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,7 +15,7 @@ use crate::id::OwnerToken;
 use crate::outbox::Outbox;
 use crate::queue::{ClaimHandle, Outcome, Settled, Settlement};
 use crate::renewing::attempt;
-use crate::runtime::pause::Pause;
+use crate::runtime::pause::{Pause, TROUBLE};
 use crate::telemetry;
 
 use super::in_flight::InFlight;
@@ -24,28 +26,73 @@ const SETTLE_BATCH: usize = 1_000;
 /// A call is not given up sooner, however short the leases are: it may have to wait for a handler's own transaction, and the next one would too.
 const PATIENCE_MIN: Duration = Duration::from_secs(5);
 
+/// Failures after which a batch is split: one may be the database's, a second one is likely to be an item's.
+const FAILURES_TO_SPLIT: u32 = 2;
+
+/// Settlements that go to the store in one call.
+struct Batch {
+    settlements: Arc<Vec<Settlement>>,
+    /// How often they have failed, in this batch or a larger one.
+    failures: u32,
+}
+
 /// A settle under way. The settlements stay here, so that they are known even if the provider panics.
 struct UnderWay {
-    batch: Arc<Vec<Settlement>>,
+    batch: Batch,
     task: JoinHandle<Result<Settled>>,
+}
+
+/// Calls one after the other, with a pause after each that fails.
+struct Lane {
+    under_way: Option<UnderWay>,
+    trouble: Pause,
+    not_before: Option<Instant>,
+}
+
+impl Lane {
+    fn new() -> Self {
+        Self { under_way: None, trouble: Pause::new(TROUBLE), not_before: None }
+    }
+
+    fn is_free(&self) -> bool {
+        self.under_way.is_none() && self.not_before.is_none_or(|when| when <= Instant::now())
+    }
+
+    async fn next(&mut self) -> Result<Settled> {
+        let Some(under_way) = &mut self.under_way else { return std::future::pending().await };
+        let answer = (&mut under_way.task).await;
+        answer.unwrap_or_else(|panic| Err(provider_panicked("dispatcher.settle", panic)))
+    }
+}
+
+/// The answer of a call.
+pub(super) struct Answer {
+    is_retry: bool,
+    result: Result<Settled>,
 }
 
 /// The settlements of one dispatcher.
 pub(super) struct Settling {
+    /// What no call has been made for.
     waiting: Vec<Settlement>,
-    under_way: Option<UnderWay>,
-    /// So many of the next settlements go one by one, to find the one that the store refuses.
-    singly: usize,
-    trouble: Pause,
-    not_before: Option<Instant>,
+    /// What has failed. Sent beside the rest and never together with it, so that an item that keeps failing holds up no other.
+    failed: VecDeque<Batch>,
+    first_try: Lane,
+    retry: Lane,
     /// How long one call may take.
     patience: Duration,
 }
 
 impl Settling {
-    pub(super) fn new(trouble: Pause, lease: Duration) -> Self {
+    pub(super) fn new(lease: Duration) -> Self {
         let patience = (lease / 2).max(PATIENCE_MIN);
-        Self { waiting: Vec::new(), under_way: None, singly: 0, trouble, not_before: None, patience }
+        Self {
+            waiting: Vec::new(),
+            failed: VecDeque::new(),
+            first_try: Lane::new(),
+            retry: Lane::new(),
+            patience,
+        }
     }
 
     /// Settles `claim` with the next call.
@@ -60,68 +107,91 @@ impl Settling {
 
     /// Whether all is settled.
     pub(super) fn is_quiet(&self) -> bool {
-        self.waiting.is_empty() && self.under_way.is_none()
+        let idle = self.first_try.under_way.is_none() && self.retry.under_way.is_none();
+        idle && self.waiting.is_empty() && self.failed.is_empty()
     }
 
     /// When [`Self::start`] will do something, if not now.
     pub(super) fn next_tick(&self) -> Option<Instant> {
-        self.not_before.filter(|_| self.under_way.is_none() && !self.waiting.is_empty())
+        let tick =
+            |lane: &Lane, is_empty: bool| lane.not_before.filter(|_| lane.under_way.is_none() && !is_empty);
+        let ticks =
+            [tick(&self.first_try, self.waiting.is_empty()), tick(&self.retry, self.failed.is_empty())];
+        ticks.into_iter().flatten().min()
     }
 
-    /// Sends the next batch, unless one is under way or it is too early after trouble.
+    /// Sends what waits and what is to be tried again, unless a call is under way for it or it is too early after trouble.
     pub(super) fn start(&mut self, in_flight: &InFlight, outbox: &Outbox, owner: OwnerToken) {
-        let too_early = self.not_before.is_some_and(|when| when > Instant::now());
-        if self.under_way.is_some() || self.waiting.is_empty() || too_early {
-            return;
+        if self.first_try.is_free() && !self.waiting.is_empty() {
+            let rest = self.waiting.split_off(self.waiting.len().min(SETTLE_BATCH));
+            let settlements = Arc::new(std::mem::replace(&mut self.waiting, rest));
+            let batch = Batch { settlements, failures: 0 };
+            self.first_try.under_way = Some(self.send(batch, in_flight, outbox, owner));
         }
-        let size = if self.singly > 0 { 1 } else { SETTLE_BATCH };
-        self.singly = self.singly.saturating_sub(1);
-        let rest = self.waiting.split_off(self.waiting.len().min(size));
-        let batch = Arc::new(std::mem::replace(&mut self.waiting, rest));
-        let (outbox, settlements) = (outbox.clone(), Arc::clone(&batch));
-        let handled = in_flight.handled(&batch);
+        if self.retry.is_free()
+            && let Some(batch) = self.failed.pop_front()
+        {
+            self.retry.under_way = Some(self.send(batch, in_flight, outbox, owner));
+        }
+    }
+
+    fn send(&self, batch: Batch, in_flight: &InFlight, outbox: &Outbox, owner: OwnerToken) -> UnderWay {
+        let (outbox, settlements) = (outbox.clone(), Arc::clone(&batch.settlements));
+        let handled = in_flight.handled(&settlements);
         let patience = self.patience;
         let task = tokio::spawn(async move {
             attempt("dispatcher.settle", patience, outbox.settle_handled(owner, &settlements, &handled)).await
         });
-        self.under_way = Some(UnderWay { batch, task });
+        UnderWay { batch, task }
     }
 
-    /// Waits for the answer of the call under way; for ever when there is none. Safe to drop and call again.
-    pub(super) async fn next(&mut self) -> Result<Settled> {
-        let Some(under_way) = &mut self.under_way else { return std::future::pending().await };
-        let answer = (&mut under_way.task).await;
-        answer.unwrap_or_else(|panic| Err(provider_panicked("dispatcher.settle", panic)))
+    /// Waits for the answer of a call under way; for ever when there is none. Safe to drop and call again.
+    pub(super) async fn next(&mut self) -> Answer {
+        tokio::select! {
+            result = self.first_try.next() => Answer { is_retry: false, result },
+            result = self.retry.next() => Answer { is_retry: true, result },
+        }
     }
 
     /// Takes an answer in. Returns the settlements that are over with.
-    pub(super) fn on_answer(&mut self, store: &str, answer: Result<Settled>) -> Option<Arc<Vec<Settlement>>> {
-        let UnderWay { batch, .. } = self.under_way.take()?;
-        match answer {
+    pub(super) fn on_answer(&mut self, store: &str, answer: Answer) -> Option<Arc<Vec<Settlement>>> {
+        let lane = if answer.is_retry { &mut self.retry } else { &mut self.first_try };
+        let UnderWay { batch, .. } = lane.under_way.take()?;
+        let count = batch.settlements.len();
+        match answer.result {
             Ok(_) => {
-                self.trouble.reset();
-                self.not_before = None;
-                Some(batch)
+                lane.trouble.reset();
+                lane.not_before = None;
+                return Some(batch.settlements);
             }
             Err(error) if error.is_retryable() => {
-                let delay = self.trouble.step();
+                let delay = lane.trouble.step();
                 telemetry::retrying(store, "settle", &error, delay);
-                self.not_before = Some(Instant::now() + delay);
-                // First in, first out: what ended first is settled first.
-                self.waiting.splice(0..0, batch.iter().cloned());
-                None
+                lane.not_before = Some(Instant::now() + delay);
+                self.try_again(Batch { failures: batch.failures + 1, ..batch });
             }
-            Err(error) if batch.len() > 1 => {
-                tracing::warn!(store, %error, count = batch.len(), "could not settle; now one by one");
-                self.singly = batch.len();
-                self.waiting.splice(0..0, batch.iter().cloned());
-                None
+            Err(error) if count > 1 => {
+                tracing::warn!(store, %error, count, "could not settle a batch; retrying its halves");
+                self.try_again(Batch { failures: FAILURES_TO_SPLIT, ..batch });
             }
             Err(error) => {
                 // Trying again can't help. The leases lapse and the messages are delivered again.
-                tracing::error!(store, %error, count = batch.len(), "could not settle; given up");
-                Some(batch)
+                tracing::error!(store, %error, count, "could not settle; given up");
+                return Some(batch.settlements);
             }
+        }
+        None
+    }
+
+    /// Tries a batch again, in halves if it has failed too often. So an item that keeps failing ends up alone.
+    fn try_again(&mut self, batch: Batch) {
+        let Batch { settlements, failures } = batch;
+        if failures < FAILURES_TO_SPLIT || settlements.len() == 1 {
+            self.failed.push_back(Batch { settlements, failures });
+            return;
+        }
+        for half in settlements.chunks(settlements.len().div_ceil(2)) {
+            self.failed.push_back(Batch { settlements: Arc::new(half.to_vec()), failures });
         }
     }
 }
