@@ -20,6 +20,8 @@ use mainstay_core::store::{Names, Provider, Queue, StoreTransaction};
 use mainstay_core::timer::{NewTimer, Timers};
 use mainstay_core::{JoinId, Result};
 
+use crate::session::Session;
+
 /// How an application ends its transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
@@ -110,6 +112,11 @@ pub trait Fixture: Send + Sync {
 
     /// The columns of a table under `names`, told by its name without the schema.
     async fn columns(&self, names: &Names, table: &str) -> BTreeSet<String>;
+
+    /// Opens a session of plain SQL on a queue of the database under `names`.
+    async fn session(&self, _names: &Names, _queue: Queue) -> Result<Box<dyn Session>, Lacking> {
+        Err(Lacking("functions: there is no plain SQL for claims, and only one transaction writes at a time"))
+    }
 
     /// What a claim of ten from this queue walks through from end to end although it needs only a part, in the database's own words; empty
     /// where it goes by indexes. There are thousands of rows when this is asked, and it changes none.

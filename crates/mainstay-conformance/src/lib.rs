@@ -20,6 +20,7 @@ pub mod report;
 pub mod requirements;
 pub mod results;
 mod run;
+mod session;
 mod tenants;
 mod through_inbox;
 mod world;
@@ -28,6 +29,7 @@ pub use case::{Case, Verdict};
 pub use cases::all;
 pub use fixture::{Affliction, End, Fixture, Lacking, Metered, Tenant};
 pub use run::{IntoFixture, NotRun, run_case};
+pub use session::Session;
 
 #[doc(hidden)]
 pub use tokio;

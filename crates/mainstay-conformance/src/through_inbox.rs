@@ -31,6 +31,7 @@ use mainstay_core::timer::{NewTimer, Timers};
 use mainstay_core::{JoinId, OwnerToken, Result, WorkItemId};
 
 use crate::fixture::{Affliction, End, Fixture, Lacking, Metered, Tenant};
+use crate::session::Session;
 
 /// Where the messages of these cases come from.
 const SOURCE: &str = "conformance";
@@ -87,6 +88,10 @@ impl Fixture for ThroughInbox<'_> {
 
     async fn objects(&self, names: &Names) -> BTreeSet<String> {
         self.0.objects(names).await
+    }
+
+    async fn session(&self, names: &Names, _: Queue) -> Result<Box<dyn Session>, Lacking> {
+        self.0.session(names, Queue::Inbox).await
     }
 
     async fn scans_of_a_claim(&self, names: &Names, _: Queue) -> Result<Vec<String>, Lacking> {

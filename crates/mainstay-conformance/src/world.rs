@@ -18,7 +18,8 @@ use mainstay_core::store::{Names, Provider, Queue};
 use mainstay_core::timer::{NewTimer, Timer, Timers};
 use mainstay_core::{Error, OwnerToken, WorkItemId};
 
-use crate::fixture::Fixture;
+use crate::fixture::{Fixture, Lacking};
+use crate::session::Session;
 
 /// The topic of messages whose topic does not matter.
 pub(crate) const TOPIC: &str = "conformance";
@@ -60,6 +61,11 @@ impl<'a> World<'a> {
     /// The outbox of another instance on the same database.
     pub(crate) async fn second(&self) -> Outbox {
         Outbox::new(self.fixture.second().await.outbox())
+    }
+
+    /// A session of plain SQL on the outbox.
+    pub(crate) async fn session(&self) -> Result<Box<dyn Session>, Lacking> {
+        self.fixture.session(&self.names, Queue::Outbox).await
     }
 
     /// The jobs.

@@ -14,6 +14,8 @@
 mod calls;
 #[path = "fixtures/sqlserver.rs"]
 mod fixture;
+#[path = "fixtures/sqlserver_session.rs"]
+mod session;
 #[path = "fixtures/sqlserver_slots.rs"]
 mod slots;
 

@@ -11,7 +11,6 @@ set lock_timeout = '4s'
 as $mainstay$
 #variable_conflict use_column
 declare
-    moment constant timestamptz := statement_timestamp();
     spots tid[];
 begin
     if $1 is null or $1 = '00000000-0000-0000-0000-000000000000' then
@@ -37,14 +36,17 @@ begin
           from (select distinct u.id, u.generation from unnest(ids, generations) u(id, generation)) a join "{{schema}}"."{{queue}}" m on m.id = a.id
          where m.owner = $1 and m.status = 1 and (generations is null or m.generation = a.generation)
            -- A lapsed claim that nobody took over is still good. Not so with an ordering key: another item of the key may have
-           -- been started on the strength of the lapse, and this one would run beside it.
-           and (m.ordering_key is null or m.locked_until > moment)
+           -- been started on the strength of the lapse, and this one would run beside it. (The claim of that other item ends this one,
+           -- see take: nothing hangs on how exact the clock is.)
+           and (m.ordering_key is null or m.locked_until > clock_timestamp())
            for no key update of m skip locked);
-    update "{{schema}}"."{{queue}}" m set locked_until = moment + make_interval(secs => lease_seconds) where m.ctid = any (spots);
+    -- The clock as it is now and not when the statement began: it may have waited for long, for a lock on the table or for the processor.
+    update "{{schema}}"."{{queue}}" m set locked_until = clock_timestamp() + make_interval(secs => lease_seconds)
+     where m.ctid = any (spots) and (m.ordering_key is null or m.locked_until > clock_timestamp());
     return query
     select m.id
       from (select distinct u.id, u.generation from unnest(ids, generations) u(id, generation)) a join "{{schema}}"."{{queue}}" m on m.id = a.id
-     where m.owner = $1 and m.status = 1 and (generations is null or m.generation = a.generation) and m.locked_until > moment;
+     where m.owner = $1 and m.status = 1 and (generations is null or m.generation = a.generation) and m.locked_until > clock_timestamp();
 end
 $mainstay$;
 comment on function "{{schema}}"."{{queue}}_renew"(uuid, uuid[], bigint[], double precision) is

@@ -4,6 +4,9 @@
 -- ordering key, lock the keys and look again; end what is expired or was delivered too often; mark the rest as claimed.
 -- The second look is what keeps a key's items apart: a transaction that commits late can bring in an item in front of one that
 -- was claimed a moment ago, and a snapshot from before that claim would run both.
+--
+-- A lapsed lease alone does not free a key: its owner may be renewing it in this very moment. So the claim ends the lapsed claims of
+-- later items of the key (the fence), and hands an item out only if no later one is left in progress.
 
 create or replace function "{{schema}}"."{{queue}}_take"(
     owner uuid,
@@ -77,6 +80,8 @@ declare
     held text[];
     waiting tid[];
     go tid[];
+    fenced tid[];
+    lapsed tid[];
     over tid[];
     picked tid[];
     ended tid[];
@@ -253,9 +258,10 @@ begin
                 -- A new snapshot: it shows whatever was committed by those who held the keys before. ("in … is true" is looked up in
                 -- a hash table, a plain "in" would become a join. The offset keeps each case from being evaluated once per use.)
                 select coalesce(array_agg(c.ctid) filter (where c.place = 'turn' and not c.over), '{}'),
-                       coalesce(array_agg(c.ctid) filter (where c.place = 'turn' and c.over), '{}'),
-                       array_agg(c.ordering_key) filter (where c.place = 'behind'), array_agg(c.ordering_key) filter (where c.place = 'held')
-                  into go, over, behind, held
+                       coalesce(array_agg(c.ctid) filter (where c.place in ('turn', 'fence') and c.over), '{}'),
+                       array_agg(c.ordering_key) filter (where c.place = 'behind'), array_agg(c.ordering_key) filter (where c.place = 'held'),
+                       array_agg(c.ctid) filter (where c.place = 'fence' and not c.over)
+                  into go, over, behind, held, fenced
                   from (select m.ctid, m.ordering_key, m.attempts >= delivery_limit or coalesce(m.expires_at <= moment, false) as over,
                                case when m.ordering_key is null then 'turn'
                                     when (m.ordering_key in (select u.key from unnest(my_keys) u(key))) is not true then 'busy'
@@ -264,13 +270,28 @@ begin
                                                   where not a.parked and a.ordering_key = m.ordering_key and a.seq < m.seq)
                                       or exists (select from "{{schema}}"."{{queue}}" a
                                                   where a.parked and a.ordering_key = m.ordering_key and a.seq < m.seq) then 'behind'
-                                    -- It committed late: a later item of the key was free to go and is running. The last test, because
-                                    -- it reads all that is not parked of the lane.
-                                    when exists (select from "{{schema}}"."{{queue}}" a
-                                                  where not a.parked and a.ordering_key = m.ordering_key and a.seq > m.seq
-                                                    and (a.status = 1 and a.locked_until > moment or a.ctid = any (picked))) then 'overtaken'
-                                    else 'turn' end as place
+                                    -- It committed late: a later item of the key was free to go and is running, or was until its lease
+                                    -- lapsed. The last test, because it reads all that is not parked of the lane.
+                                    else coalesce((select case when bool_or(a.locked_until > moment or a.ctid = any (picked)) then 'overtaken' else 'fence' end
+                                                     from "{{schema}}"."{{queue}}" a
+                                                    where not a.parked and a.ordering_key = m.ordering_key and a.seq > m.seq
+                                                      and (a.status = 1 or a.ctid = any (picked)) having count(*) > 0), 'turn') end as place
                           from "{{schema}}"."{{queue}}" m where m.ctid = any (got) offset 0) c;
+                if fenced is not null then
+                    -- In two steps, as in reap: the first locks them, so that they cannot change in between. What somebody else has locked,
+                    -- or has renewed meanwhile, stays in progress, and what is in front of it waits.
+                    lapsed := array(
+                        select a.ctid from (select m.ordering_key::text as key, m.seq from "{{schema}}"."{{queue}}" m where m.ctid = any (fenced) offset 0) f
+                         cross join lateral (select q.ctid from "{{schema}}"."{{queue}}" q
+                                              where not q.parked and q.ordering_key = f.key and q.seq > f.seq and q.status = 1 and q.locked_until <= moment
+                                                for update skip locked) a);
+                    update "{{schema}}"."{{queue}}" m set status = 0, owner = null, locked_until = null where m.ctid = any (lapsed);
+                    go := go || array(
+                        select m.ctid from "{{schema}}"."{{queue}}" m
+                         where m.ctid = any (fenced)
+                           and (select true from "{{schema}}"."{{queue}}" q
+                                 where not q.parked and q.ordering_key = m.ordering_key and q.seq > m.seq and q.status = 1 limit 1) is null);
+                end if;
                 picked := picked || go;
                 ended := ended || over;
                 room := room - cardinality(go);

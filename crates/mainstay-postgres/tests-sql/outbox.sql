@@ -320,7 +320,7 @@ begin
     item := work_item_id from infra.outbox_enqueue('t', 'p');
     select * into c from infra.outbox_claim(a, 1, 1);
     perform pg_temp.expect((select count(*) = 1 from infra.outbox_renew(a, array[item, item], array[c.generation, c.generation], 300)), 'renewed');
-    perform pg_temp.expect((select locked_until = statement_timestamp() + interval '300 s' and generation = c.generation from infra.outbox), 'from now, same claim');
+    perform pg_temp.expect((select locked_until between statement_timestamp() + interval '300 s' and clock_timestamp() + interval '300 s' and generation = c.generation from infra.outbox), 'from now, same claim');
     update infra.outbox set locked_until = statement_timestamp() - interval '1 s';
     perform pg_temp.expect((select count(*) = 1 from infra.outbox_renew(a, array[item], array[c.generation])), 'lapsed, but nobody took it');
     perform infra.outbox_ack(a, array[item]);

@@ -49,6 +49,7 @@ BEGIN
     -- Over: 0 to be claimed, 1 expired, 2 delivered too often, 9 looked at and left alone.
     DECLARE @Pick TABLE ("Seq" BIGINT NOT NULL PRIMARY KEY, "OrderingKey" NVARCHAR(510) COLLATE Latin1_General_BIN2 NULL, "Over" TINYINT NOT NULL, "Checked" BIT NOT NULL);
     DECLARE @Locked TABLE ("Seq" BIGINT NOT NULL PRIMARY KEY);
+    DECLARE @Lapsed TABLE ("Seq" BIGINT NOT NULL PRIMARY KEY);
     DECLARE @Ended TABLE ("Seq" BIGINT NOT NULL PRIMARY KEY);
     DECLARE @Hit TABLE ("Seq" BIGINT NOT NULL PRIMARY KEY);
     DECLARE @Endings "{{schema}}"."{{queue}}_ending";
@@ -153,10 +154,29 @@ BEGIN
                     UPDATE p SET "Over" = 9
                       FROM @Pick p
                      WHERE p."Checked" = 0 AND p."OrderingKey" IS NOT NULL AND p."Over" <> 9
-                       AND (EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}" a WITH (NOLOCK) WHERE a."OrderingKey" = p."OrderingKey" AND a."OrderingKey" IS NOT NULL AND a."Seq" < p."Seq")
+                       AND (EXISTS (SELECT 1 FROM @Pick l WHERE l."OrderingKey" = p."OrderingKey" AND l."Seq" > p."Seq" AND l."Checked" = 1 AND l."Over" = 0)
+                            OR EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}" a WITH (NOLOCK) WHERE a."OrderingKey" = p."OrderingKey" AND a."OrderingKey" IS NOT NULL AND a."Seq" < p."Seq")
                             OR EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}_hold" h WITH (NOLOCK) WHERE h."OrderingKey" = p."OrderingKey")
                             OR EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}" r WITH (NOLOCK)
                                         WHERE r."OrderingKey" = p."OrderingKey" AND r."OrderingKey" IS NOT NULL AND r."Seq" > p."Seq" AND r."Status" = 1 AND r."LockedUntil" > @Now));
+
+                    -- A lapsed lease alone does not free a key: its owner may be renewing it in this very moment. So the lapsed claims of later items
+                    -- of the key end here, and an item waits while a later one is left in progress: one that another session has locked, or has renewed.
+                    DELETE FROM @Lapsed;
+                    INSERT INTO @Lapsed ("Seq")
+                    SELECT DISTINCT r."Seq" FROM @Pick p
+                      JOIN "{{schema}}"."{{queue}}" r WITH (NOLOCK) ON r."OrderingKey" = p."OrderingKey" AND r."OrderingKey" IS NOT NULL AND r."Seq" > p."Seq" AND r."Status" = 1
+                     WHERE p."Checked" = 0 AND p."Over" = 0 OPTION (LOOP JOIN);
+                    IF @@ROWCOUNT > 0
+                    BEGIN
+                        UPDATE "{{schema}}"."{{queue}}" WITH (READCOMMITTEDLOCK, READPAST, ROWLOCK) SET "Status" = 0, "OwnerToken" = NULL, "LockedUntil" = NULL
+                         WHERE "Seq" IN (SELECT l."Seq" FROM @Lapsed l) AND "Status" = 1 AND "LockedUntil" <= @Now OPTION (LOOP JOIN);
+                        UPDATE p SET "Over" = 9
+                          FROM @Pick p
+                         WHERE p."Checked" = 0 AND p."Over" = 0
+                           AND EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}" r WITH (NOLOCK)
+                                        WHERE r."OrderingKey" = p."OrderingKey" AND r."OrderingKey" IS NOT NULL AND r."Seq" > p."Seq" AND r."Status" = 1);
+                    END
                 END
                 UPDATE @Pick SET "Checked" = 1 WHERE "Checked" = 0;
                 SET @Found = @BatchSize - (SELECT COUNT(*) FROM @Pick WHERE "Over" = 0);

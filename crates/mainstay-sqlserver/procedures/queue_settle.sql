@@ -154,21 +154,30 @@ BEGIN
         THROW 50001, N'{{queue:kind}}_renew: owner must not be null or nil', 1;
     IF @LeaseSeconds IS NULL OR NOT (@LeaseSeconds > 0 AND @LeaseSeconds <= 1000000000)
         THROW 50001, N'{{queue:kind}}_renew: lease_seconds must be more than 0 and at most 1000000000', 1;
-    DECLARE @Now DATETIME2(6) = SYSUTCDATETIME();
-    DECLARE @Until DATETIME2(6) = "{{schema}}"."{{outbox}}_after"(@Now, CAST(@LeaseSeconds * 1000000 AS BIGINT));
+    DECLARE @Own BIT = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
+    DECLARE @Now DATETIME2(6), @Until DATETIME2(6);
     DECLARE @Asked TABLE ("Id" UNIQUEIDENTIFIER NOT NULL, "Generation" BIGINT NULL);
     DECLARE @Ids TABLE ("Id" UNIQUEIDENTIFIER NOT NULL PRIMARY KEY);
+    DECLARE @Locked TABLE ("Id" UNIQUEIDENTIFIER NOT NULL PRIMARY KEY);
     DECLARE @Held TABLE ("Id" UNIQUEIDENTIFIER NOT NULL);
     INSERT INTO @Asked ("Id", "Generation")
     SELECT DISTINCT s.id, s.generation FROM OPENJSON(@Claims) WITH (id UNIQUEIDENTIFIER '$.id', generation BIGINT '$.generation') s;
     INSERT INTO @Ids ("Id") SELECT DISTINCT a."Id" FROM @Asked a;
     -- What somebody has locked is not waited for: most likely its handler is ending it, in a transaction that may take a while, and every other
-    -- renewal of the call would wait for that. A lapsed claim that nobody took over is still good. Not so with an ordering key: another item of
-    -- the key may have been started on the strength of the lapse.
+    -- renewal of the call would wait for that. The clock is read once the rows are locked: the table may have been locked for long.
+    IF @Own = 1 BEGIN TRANSACTION;
+    INSERT INTO @Locked ("Id")
+    SELECT o."Id" FROM @Ids i JOIN "{{schema}}"."{{queue}}" o WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) ON o."Id" = i."Id"
+     WHERE o."OwnerToken" = @OwnerToken AND o."Status" = 1 OPTION (LOOP JOIN);
+    SET @Now = SYSUTCDATETIME();
+    SET @Until = "{{schema}}"."{{outbox}}_after"(@Now, CAST(@LeaseSeconds * 1000000 AS BIGINT));
+    -- A lapsed claim that nobody took over is still good. Not so with an ordering key: another item of the key may have been started on the
+    -- strength of the lapse. (The claim of that other item ends this one, so nothing hangs on how exact the clock is.)
     UPDATE "{{schema}}"."{{queue}}" WITH (READCOMMITTEDLOCK, READPAST, ROWLOCK) SET "LockedUntil" = @Until
     OUTPUT inserted."Id" INTO @Held
-     WHERE "Id" IN (SELECT i."Id" FROM @Ids i) AND "OwnerToken" = @OwnerToken AND "Status" = 1 AND ("OrderingKey" IS NULL OR "LockedUntil" > @Now)
+     WHERE "Id" IN (SELECT l."Id" FROM @Locked l) AND "OwnerToken" = @OwnerToken AND "Status" = 1 AND ("OrderingKey" IS NULL OR "LockedUntil" > @Now)
        AND EXISTS (SELECT 1 FROM @Asked a WHERE a."Id" = "{{schema}}"."{{queue}}"."Id" AND (a."Generation" IS NULL OR a."Generation" = "{{schema}}"."{{queue}}"."Generation")) OPTION (LOOP JOIN);
+    IF @Own = 1 COMMIT;
     -- Held as well is what is there, or was until somebody who has not committed yet, and is seen by nobody who passes locked rows. The status has the row itself looked at, which is
     -- what others lock: the index of ids alone would be free.
     SELECT h."Id" AS id FROM @Held h

@@ -110,6 +110,8 @@ through_the_inbox! { $ inbox_engine_cases:
     mst_040_received_messages_of_a_key_go_one_at_a_time_in_order ["MST-040"] = ordering::mst_040_one_of_a_key_at_a_time_in_order,
     mst_040_a_dead_message_holds_its_key_when_told_to ["MST-040"] = ordering::mst_040_a_failed_message_holds_its_key_when_told_to,
     mst_040_a_held_key_of_the_inbox_goes_on_when_released ["MST-040"] = ordering::mst_040_a_held_key_goes_on_when_released,
+    mst_040_a_renewal_of_the_inbox_that_is_held_up_does_not_run_two_of_a_key ["MST-040"] = ordering::mst_040_a_renewal_that_is_held_up_does_not_run_two_of_a_key,
+    mst_040_a_renewal_of_the_inbox_that_commits_late_does_not_run_two_of_a_key ["MST-040"] = ordering::mst_040_a_renewal_that_commits_late_does_not_run_two_of_a_key,
     mst_043_nobody_claims_from_a_paused_topic_of_the_inbox ["MST-043"] = pause::mst_043_nobody_claims_from_a_paused_topic,
     mst_043_a_received_message_that_runs_when_its_topic_is_paused_goes_on ["MST-043"] = pause::mst_043_what_runs_when_its_topic_is_paused_goes_on,
     mst_043_a_paused_topic_of_the_inbox_keeps_nobody_awake ["MST-043"] = pause::mst_043_a_paused_topic_keeps_nobody_awake_and_a_resume_wakes,

@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use mainstay_core::outbox::{Message, OnFailure};
-use mainstay_core::queue::{ClaimRequest, FailureReason, Status};
+use mainstay_core::queue::{ClaimHandle, ClaimRequest, FailureReason, Status};
 use mainstay_core::{ErrorKind, OwnerToken, WorkItemId};
+use mainstay_tests::eventually;
 
 use crate::case::cases;
-use crate::fixture::Fixture;
+use crate::fixture::{Fixture, Lacking};
 use crate::world::{LEASE, TOPIC, World, handles, ids, set};
 
 cases! { $ ordering_cases:
@@ -21,6 +22,8 @@ cases! { $ ordering_cases:
     mst_040_a_lapsed_claim_goes_before_the_rest_of_its_key ["MST-040", "R2"],
     mst_040_a_requeued_message_and_a_dead_workers_claim_do_not_block_each_other ["MST-040", "R2", "R16"],
     mst_040_a_late_renewal_does_not_run_two_of_a_key ["MST-040", "R11"],
+    mst_040_a_renewal_that_is_held_up_does_not_run_two_of_a_key ["MST-040", "R11"],
+    mst_040_a_renewal_that_commits_late_does_not_run_two_of_a_key ["MST-040", "R11"],
     mst_040_many_workers_keep_the_order_of_every_key ["MST-040", "OBX-083"],
     mst_040_rejects_an_empty_and_an_over_long_key ["MST-040"],
     mst_041_higher_priority_goes_first ["MST-041"],
@@ -189,6 +192,76 @@ pub(super) async fn mst_040_a_late_renewal_does_not_run_two_of_a_key(fx: &dyn Fi
     let renewed = world.outbox.renew(slow, &paused, LEASE).await.unwrap();
     assert_eq!((renewed.changed, renewed.stale), (vec![], vec![second]));
     assert_eq!(world.outbox.ack(quick, &[running.handle]).await.unwrap().changed, [first]);
+}
+
+/// Two of a key, of which `owner` has claimed the second, while the first waits: it failed, and was requeued since.
+async fn overtaken(world: &World<'_>, owner: OwnerToken) -> (WorkItemId, ClaimHandle) {
+    let first = world.enqueue(keyed("k", 1)).await;
+    let second = world.enqueue(keyed("k", 2)).await;
+    let other = OwnerToken::new();
+    let claim = [world.claim_one(other).await.handle];
+    world.outbox.fail(other, &claim, None).await.unwrap();
+    let claim = world.claim_one(owner).await.handle;
+    assert_eq!(claim.id(), second);
+    assert_eq!(world.outbox.requeue(&[first]).await.unwrap(), [first]);
+    (first, claim)
+}
+
+/// How long the server may take to get where a case waits for it.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(super) async fn mst_040_a_renewal_that_is_held_up_does_not_run_two_of_a_key(
+    fx: &dyn Fixture,
+) -> Result<(), Lacking> {
+    let world = World::open(fx).await;
+    let mut session = world.session().await?;
+    let (slow, quick) = (OwnerToken::new(), OwnerToken::new());
+    let (first, claim) = overtaken(&world, slow).await;
+    session.begin().await;
+    session.lock_queue().await;
+    let renewal = async { world.outbox.renew(slow, &[claim], LEASE).await.unwrap() };
+    let claiming = async {
+        // The renewal begins while the lease is live, and goes on after the lapse and after the claim that relies on it.
+        eventually(PATIENCE, "the renewal waits", async || session.is_waited_for().await).await;
+        session.end_leases(Duration::ZERO).await;
+        let claimed = session.claim(quick).await;
+        session.commit().await;
+        claimed
+    };
+    let (renewed, claimed) = futures_util::join!(renewal, claiming);
+    assert_eq!(claimed, [first]);
+    assert_eq!((renewed.changed, renewed.stale), (vec![], vec![claim.id()]), "two of a key are in progress");
+    // The claim that lapsed has ended: its item waits for its turn again.
+    assert_eq!(world.row(claim.id()).await.status, Status::Ready);
+    assert_eq!(world.row(first).await.status, Status::InProgress);
+    Ok(())
+}
+
+pub(super) async fn mst_040_a_renewal_that_commits_late_does_not_run_two_of_a_key(
+    fx: &dyn Fixture,
+) -> Result<(), Lacking> {
+    let world = World::open(fx).await;
+    let mut session = world.session().await?;
+    let (slow, quick) = (OwnerToken::new(), OwnerToken::new());
+    let (first, claim) = overtaken(&world, slow).await;
+    // Renewed in time by a transaction that stays open. Should the lease have lapsed before that, once more.
+    loop {
+        session.end_leases(Duration::from_millis(500)).await;
+        session.begin().await;
+        if session.renew(slow, claim.id()).await == [claim.id()] {
+            break;
+        }
+        session.commit().await;
+    }
+    let lapse = world.now().await + Duration::from_millis(500);
+    eventually(PATIENCE, "the lease that others see lapses", async || world.now().await > lapse).await;
+    let claimed = world.claim(quick, 50).await;
+    assert_eq!(ids(&claimed), set(&[]), "the second may have been renewed, and it has");
+    session.commit().await;
+    world.assert_nothing_due().await;
+    assert_eq!(world.outbox.ack(slow, &[claim]).await.unwrap().changed, [claim.id()]);
+    assert_eq!(world.claim_one(quick).await.id(), first);
+    Ok(())
 }
 
 pub(super) async fn mst_040_many_workers_keep_the_order_of_every_key(fx: &dyn Fixture) {

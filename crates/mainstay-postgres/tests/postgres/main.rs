@@ -19,6 +19,7 @@ mod jobs;
 mod joins;
 mod leases;
 mod operations;
+mod ordering;
 mod prepared;
 mod schema;
 mod settling;
