@@ -57,7 +57,7 @@ begin
       from pg_class c join pg_namespace s on s.oid = c.relnamespace
      where s.nspname = '{{schema:literal}}' and c.relname in ('{{queue:literal}}_floor', '{{queue:literal}}');
     -- One at a time, and never waited for. That the rows form one chain does not hang on it: their numbers are unique.
-    if not pg_try_advisory_xact_lock(home::integer, 0) then
+    if not pg_try_advisory_xact_lock(hashtextextended('mainstay floors {{schema:literal}}.{{queue:literal}}', 0)) then
         return;
     end if;
     select f.* into was from "{{schema}}"."{{queue}}_floor" f where f.n = seen;
@@ -169,7 +169,7 @@ begin
       from unnest(was.levels, was.due_ats, was.seqs) k(level, due, seq);
 
     -- Only now, for the way here may have been long. If somebody else is at it: the next time.
-    if not pg_try_advisory_xact_lock((select f.tableoid::integer from "{{schema}}"."{{queue}}_floor" f limit 1), 0) then
+    if not pg_try_advisory_xact_lock(hashtextextended('mainstay floors {{schema:literal}}.{{queue:literal}}', 0)) then
         return sunk;
     end if;
     insert into "{{schema}}"."{{queue}}_floor" (

@@ -248,11 +248,14 @@ begin
                 my_keys := '{}';
                 if got_keyed then
                     -- Tried, never waited for: who holds a key is claiming from it right now. Keys share 1024 locks, so that
-                    -- claims of any size, however many at once, cannot fill the server's lock table.
+                    -- claims of any size, however many at once, cannot fill the server's lock table. The locks of a queue are
+                    -- 1024 numbers in a row of the 64-bit space, at a place that a hash of its name gives: an application that
+                    -- takes advisory locks of its own does not meet them.
                     select coalesce(array_agg(k.ordering_key), '{}') into my_keys
-                      from (select distinct m.tableoid, m.ordering_key from "{{schema}}"."{{queue}}" m
+                      from (select distinct m.ordering_key::text as ordering_key from "{{schema}}"."{{queue}}" m
                              where m.ctid = any (got) and m.ordering_key is not null) k
-                     where pg_try_advisory_xact_lock(k.tableoid::integer, hashtext(k.ordering_key) & 1023);
+                     where pg_try_advisory_xact_lock(
+                         (hashtextextended('mainstay claims {{schema:literal}}.{{queue:literal}}', 0) & -1024) + (hashtext(k.ordering_key) & 1023));
                 end if;
 
                 -- A new snapshot: it shows whatever was committed by those who held the keys before. ("in … is true" is looked up in

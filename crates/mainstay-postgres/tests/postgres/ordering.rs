@@ -1,6 +1,7 @@
-//! Ordering keys.
+//! Ordering keys and the locks behind them.
 
 use mainstay_core::OwnerToken;
+use mainstay_core::outbox::Message;
 use mainstay_core::store::Queue;
 use tokio_postgres::Client;
 
@@ -52,5 +53,26 @@ async fn mst_040_a_claim_ends_lapsed_claims_of_later_items_of_its_key_in_every_q
         );
         assert_eq!(client.query(&renew, &[]).await.unwrap().len(), 0, "{queue}");
     }
+    fixture.end().await;
+}
+
+#[tokio::test]
+async fn advisory_locks_of_an_application_keep_no_key_unclaimed() {
+    let fixture = Fixture::new().await;
+    let application = fixture.database.client().await;
+    // Those that an application is likely to take: by the number of a table, by small numbers, and by the hash of a name.
+    let locks = "select pg_advisory_lock(c.oid::int, n) from pg_class c, generate_series(0, 1023) n
+          where c.relname in ('outbox', 'outbox_floor') and c.relnamespace = 'infra'::regnamespace;
+        select pg_advisory_lock(n) from generate_series(0, 1023) n;
+        select pg_advisory_lock(hashtext('key ' || n)) from generate_series(0, 49) n;
+        select pg_advisory_lock(hashtextextended('key ' || n, 0)) from generate_series(0, 49) n";
+    application.batch_execute(locks).await.unwrap();
+    for number in 0..50 {
+        let message = Message::new("t", "").ordering_key(format!("key {number}"));
+        fixture.outbox.enqueue(message).await.unwrap();
+    }
+    assert_eq!(fixture.claim().await.items.len(), 50);
+    let floors = application.query_one("select count(*) from infra.outbox_floor", &[]).await.unwrap();
+    assert_eq!(floors.get::<_, i64>(0), 1, "nor the floors where they are");
     fixture.end().await;
 }
