@@ -1,5 +1,39 @@
 -- Members, and steps that are reported by hand.
 
+-- A settle locks its items as they lie in the table, because that is twice as fast as by their ids, and no other order is known to both
+-- sides. So this never waits for an item while it holds another: it tries for all of them, and if it does not get them, it gives back
+-- those that it has (the end of a subtransaction), waits for one that it lacks, and tries again.
+create or replace function "{{schema}}"."{{joins}}_pin"(items uuid[]) returns void
+language plpgsql volatile
+set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
+as $mainstay$
+#variable_conflict use_column
+declare
+    pinned uuid[];
+    busy uuid;
+begin
+    loop
+        begin
+            pinned := array(select o.id from "{{schema}}"."{{outbox}}" o where o.id = any ($1) for key share skip locked);
+            busy := (select o.id from "{{schema}}"."{{outbox}}" o
+                      where o.id = any ($1) and (o.id in (select u.id from unnest(pinned) u(id))) is not true limit 1);
+            exit when busy is null;
+            raise exception using errcode = 'MJ002', message = 'another transaction has locked an item';
+        exception when sqlstate 'MJ002' then
+            null;
+        end;
+        begin
+            perform 1 from (select o.id from "{{schema}}"."{{outbox}}" o where o.id = busy for key share) l;
+            raise exception using errcode = 'MJ002', message = 'the item can be locked now';
+        exception when sqlstate 'MJ002' then
+            null;
+        end;
+    end loop;
+end
+$mainstay$;
+comment on function "{{schema}}"."{{joins}}_pin"(uuid[]) is
+    'Internal: keeps those of the items that are open from ending until the transaction ends. Waits for an item only while it holds none.';
+
 create or replace function "{{schema}}"."{{joins}}_attach_pairs"(joins uuid[], items uuid[], fresh boolean) returns setof uuid
 language plpgsql volatile
 set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
@@ -18,7 +52,7 @@ begin
     -- What ends meanwhile waits for this, or this for it: so a member is either there when its item ends, or finds that it has ended.
     -- What the caller has only just added, nobody else can end.
     if not fresh then
-        perform 1 from (select o.id from "{{schema}}"."{{outbox}}" o where o.id = any ($2) order by o.id for key share) l;
+        perform "{{schema}}"."{{joins}}_pin"($2);
     end if;
     for one in
         select u.id, array_agg(distinct u.item) filter (where u.item is not null) as items from unnest($1, $2) u(id, item) group by u.id order by u.id

@@ -49,6 +49,10 @@ BEGIN
     END
     SET @Now = SYSUTCDATETIME();
 
+    -- Two statements change items then. All are locked before, in the order of their ids, as an attach to a join locks them.
+    IF EXISTS (SELECT 1 FROM @Asked WHERE "Outcome" IN (1, 3)) AND EXISTS (SELECT 1 FROM @Asked WHERE "Outcome" NOT IN (1, 3))
+        UPDATE "{{schema}}"."{{queue}}" WITH (ROWLOCK) SET "LockedUntil" = "LockedUntil"
+         WHERE "Id" IN (SELECT i."Id" FROM @Ids i) AND "OwnerToken" = @OwnerToken AND "Status" = 1 OPTION (LOOP JOIN);
     IF EXISTS (SELECT 1 FROM @Asked WHERE "Outcome" NOT IN (1, 3))
     BEGIN
         -- Takes the rows' locks and says which they are: from here on nobody else can have them.

@@ -7,7 +7,7 @@ use mainstay_core::store::Provider;
 use mainstay_core::{OwnerToken, WorkItemId};
 use tokio_postgres::error::SqlState;
 
-use crate::support::Fixture;
+use crate::support::{DEADLINE, Fixture};
 
 const LEVELS: [&str; 2] = ["repeatable read", "serializable"];
 
@@ -107,5 +107,47 @@ async fn what_no_join_waits_for_ends_behind_an_old_snapshot_too() {
         let reported = joins.report(join, by_hand, Step::Failed).await.unwrap();
         assert_eq!(reported, mainstay_core::join::Reported::Already);
     }
+    fixture.end().await;
+}
+
+#[tokio::test]
+async fn attaching_items_while_they_are_settled_is_no_deadlock() {
+    const MANY: usize = 40;
+    let fixture = Fixture::new().await;
+    let joins = Joins::new(fixture.postgres.joins());
+    let client = fixture.database.client().await;
+    // They lie in the table in the reverse order of their ids. A settle goes by the one and others go by the other.
+    let add = format!(
+        "select infra.outbox_add(array_agg(u.id order by u.n desc), array_agg(u.id order by u.n desc), array_agg('t'::text), array_agg(''::text))
+           from (select n, format('00000000-0000-4000-8000-%s', lpad(n::text, 12, '0'))::uuid as id from generate_series(1, {MANY}) n) u"
+    );
+    client.batch_execute(&add).await.unwrap();
+    let owner = OwnerToken::new();
+    let claims = claimed(&fixture, owner).await;
+    let ids: Vec<WorkItemId> = claims.iter().map(ClaimHandle::id).collect();
+    assert_eq!(ids.len(), MANY);
+    let join = joins.start(NewJoin::new(MANY as u32)).await.unwrap();
+    // Somebody has one in the middle until both are under way.
+    let holder = fixture.database.client().await;
+    let middle = ids[MANY / 2];
+    let hold = format!("begin; select from infra.outbox where id = '{middle}' for update");
+    holder.batch_execute(&hold).await.unwrap();
+    let settle = fixture.outbox.ack(owner, &claims);
+    let attach = joins.attach(join, &ids);
+    let let_go = async {
+        mainstay_tests::eventually(DEADLINE, "both wait", async || {
+            let waiting = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
+            client.query_one(waiting, &[]).await.unwrap().get::<_, i64>(0) == 2
+        })
+        .await;
+        holder.batch_execute("commit").await.unwrap();
+    };
+    let (settled, attached, ()) = tokio::join!(settle, attach, let_go);
+    assert_eq!(settled.unwrap().changed.len(), MANY);
+    assert_eq!(attached.unwrap().added, MANY as u64);
+    let progress = joins.get(join).await.unwrap().unwrap();
+    assert_eq!((progress.state, progress.completed), (JoinState::Completed, MANY as u32), "each counts once");
+    let deadlocks = "select deadlocks from pg_stat_database where datname = current_database()";
+    assert_eq!(client.query_one(deadlocks, &[]).await.unwrap().get::<_, i64>(0), 0);
     fixture.end().await;
 }
