@@ -77,7 +77,7 @@ select "{{schema}}"."{{queue}}_end"($1, $2, $3, $4, $5, $6, $7, $8), nullif(curr
 select f.id from "{{schema}}"."{{queue}}_forward"($1, $2, $3) f(id)
 
 -- name: renew
-select r.id from "{{schema}}"."{{queue}}_renew"($1, $2, $3, $4) r(id)
+select r.id, r.extended from "{{schema}}"."{{queue}}_renew"($1, $2, $3, $4) r
 
 -- name: reap
 select "{{schema}}"."{{queue}}_reap_expired"($1)

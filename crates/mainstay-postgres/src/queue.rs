@@ -186,7 +186,7 @@ impl QueueStore for PostgresQueue {
             (&lease, Type::FLOAT8),
         ];
         let rows = self.query(RENEW, &self.statements.renew, &parameters).await?;
-        Ok(Settled::from_changed(handles.iter().map(ClaimHandle::id), rows::ids(RENEW, &rows)?))
+        Ok(Settled::from_renewed(handles.iter().map(ClaimHandle::id), rows::renewed(RENEW, &rows)?))
     }
 
     async fn reap_expired(&self) -> Result<u64> {

@@ -98,6 +98,15 @@ pub(crate) fn ids(operation: &'static str, rows: &[Row]) -> Result<Vec<WorkItemI
     rows.iter().map(read).collect()
 }
 
+/// The claims that a renewal found held, and whether it extended them.
+pub(crate) fn renewed(operation: &'static str, rows: &[Row]) -> Result<Vec<(WorkItemId, bool)>> {
+    let read = |row| {
+        let row = Reader::new(operation, row);
+        Ok((WorkItemId::from_uuid(row.get(0)?), row.get(1)?))
+    };
+    rows.iter().map(read).collect()
+}
+
 /// The answers of a call: one text in each row.
 pub(crate) fn answers(operation: &'static str, rows: &[Row]) -> Result<Vec<String>> {
     rows.iter().map(|row| Reader::new(operation, row).get(0)).collect()

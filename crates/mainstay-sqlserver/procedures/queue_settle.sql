@@ -184,10 +184,12 @@ BEGIN
     IF @Own = 1 COMMIT;
     -- Held as well is what is there, or was until somebody who has not committed yet, and is seen by nobody who passes locked rows. The status has the row itself looked at, which is
     -- what others lock: the index of ids alone would be free.
-    SELECT h."Id" AS id FROM @Held h
-    UNION
-    SELECT a."Id" FROM @Asked a
-     WHERE (EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}" o WITH (NOLOCK) WHERE o."Id" = a."Id")
+    -- It keeps the lease it has.
+    SELECT h."Id" AS id, CAST(1 AS BIT) AS extended FROM @Held h
+    UNION ALL
+    SELECT DISTINCT a."Id", CAST(0 AS BIT) FROM @Asked a
+     WHERE NOT EXISTS (SELECT 1 FROM @Held h WHERE h."Id" = a."Id")
+       AND (EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}" o WITH (NOLOCK) WHERE o."Id" = a."Id")
             OR EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}_history" o WITH (NOLOCK) WHERE o."Id" = a."Id"))
        AND NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}" o WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE o."Id" = a."Id" AND o."Status" < 9)
        AND NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}_history" o WITH (READCOMMITTEDLOCK, READPAST) WHERE o."Id" = a."Id");

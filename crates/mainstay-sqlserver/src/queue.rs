@@ -22,7 +22,7 @@ use crate::export::SqlServerExport;
 use crate::pool::Connections;
 use crate::procedures::QueueProcedures;
 use crate::provider::capabilities;
-use crate::rows::{self, Row};
+use crate::rows::{self, Reader, Row};
 use crate::transaction::SqlServerTransaction;
 use crate::waiting::Waiting;
 
@@ -118,7 +118,11 @@ impl QueueStore for SqlServerQueue {
     async fn renew(&self, owner: OwnerToken, handles: &[ClaimHandle], lease: Duration) -> Result<Settled> {
         const RENEW: &str = "outbox.renew";
         let rows = self.run(RENEW, self.procedures.renew(owner, handles, lease)).await?;
-        Ok(Settled::from_changed(handles.iter().map(ClaimHandle::id), rows::ids(RENEW, &rows)?))
+        let held = rows.iter().map(|row| {
+            let row = Reader::new(RENEW, row);
+            Ok((WorkItemId::from_uuid(row.id("id")?), row.flag("extended")?))
+        });
+        Ok(Settled::from_renewed(handles.iter().map(ClaimHandle::id), held.collect::<Result<_>>()?))
     }
 
     async fn reap_expired(&self) -> Result<u64> {

@@ -112,6 +112,9 @@ pub struct Settlement {
 }
 
 /// What a settle or renew really changed (R4).
+///
+/// A claim in neither list is held but was not extended: another transaction was changing its item when the renewal came
+/// by. It keeps the lease it has.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Settled {
     /// Changed, because the claim still held.
@@ -121,6 +124,13 @@ pub struct Settled {
 }
 
 impl Settled {
+    /// Sorts the claims asked for by what a renewal found: the claims still held, and whether each was extended.
+    pub fn from_renewed(asked: impl IntoIterator<Item = WorkItemId>, held: Vec<(WorkItemId, bool)>) -> Self {
+        let all = Self::from_changed(asked, held.iter().map(|(id, _)| *id).collect());
+        let changed = held.into_iter().filter(|(_, extended)| *extended).map(|(id, _)| id).collect();
+        Self { changed, ..all }
+    }
+
     /// Sorts the claims asked for into those that changed and the rest.
     pub fn from_changed(asked: impl IntoIterator<Item = WorkItemId>, changed: Vec<WorkItemId>) -> Self {
         let hit: Set<WorkItemId> = changed.iter().copied().collect();
@@ -169,6 +179,13 @@ mod tests {
 
     fn ack(id: WorkItemId) -> Settlement {
         Settlement { claim: ClaimHandle::new(id, 1), outcome: Outcome::Ack }
+    }
+
+    #[test]
+    fn a_claim_that_is_held_and_not_extended_is_neither_changed_nor_stale() {
+        let ids = [WorkItemId::new(), WorkItemId::new(), WorkItemId::new()];
+        let settled = Settled::from_renewed(ids, vec![(ids[0], true), (ids[1], false)]);
+        assert_eq!(settled, Settled { changed: vec![ids[0]], stale: vec![ids[2]] });
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! The floors of the ready index: they never hide anything that can be claimed, and with them a claim stays as cheap as it was
 //! however much was settled while some transaction was open.
 
+use std::collections::HashMap;
+
 use mainstay_tests::{TestDatabase, eventually};
 use tokio_postgres::{Client, Row, SimpleQueryMessage};
 use uuid::Uuid;
@@ -330,13 +332,14 @@ async fn a_renewal_waits_for_nobody() {
     let acks = format!("begin; select infra.outbox_ack('{}', array['{}'::uuid])", session.owner, ids[0]);
     other.batch_execute(&acks).await.unwrap();
     session.run("set lock_timeout = '1 ms'").await;
-    let renew = "select infra.outbox_renew($1, $2, null, 5000)";
+    let renew = "select * from infra.outbox_renew($1, $2, null, 5000)";
     let rows = session.client.query(renew, &[&session.owner, &ids]).await.unwrap();
-    let renewed = |rows: &[Row]| rows.iter().map(|row| row.get(0)).collect::<Vec<Uuid>>();
-    assert_eq!(renewed(&rows).len(), 2, "the one being acknowledged is held still");
+    let renewed = |rows: &[Row]| rows.iter().map(|row| (row.get(0), row.get(1))).collect::<HashMap<Uuid, bool>>();
+    let held = HashMap::from([(ids[0], false), (ids[1], true)]);
+    assert_eq!(renewed(&rows), held, "the one being acknowledged is held, for as long as it was");
     other.batch_execute("commit").await.unwrap();
     let rows = session.client.query(renew, &[&session.owner, &ids]).await.unwrap();
-    assert_eq!(renewed(&rows), [ids[1]]);
+    assert_eq!(renewed(&rows), HashMap::from([(ids[1], true)]));
 }
 
 /// A claim that parks what waits behind a running item looks at that item, and no more.
@@ -349,7 +352,7 @@ async fn a_claim_in_the_same_lane_does_not_hinder_a_renewal() {
     session.run("select infra.outbox_enqueue('t', '', ordering_key => 'k')").await;
     let claim = format!("begin; select infra.outbox_claim('{}', 30, 10)", Uuid::new_v4());
     other.batch_execute(&claim).await.unwrap();
-    let renew = "select infra.outbox_renew($1, $2, null, 5000)";
+    let renew = "select * from infra.outbox_renew($1, $2, null, 5000)";
     let rows = session.client.query(renew, &[&session.owner, &ids]).await.unwrap();
     assert_eq!(rows.len(), 1);
     let extended = "select locked_until > now() + interval '4000 seconds' from infra.outbox where id = $1";

@@ -219,7 +219,8 @@ enum OutcomeBody {
     Release,
 }
 
-/// What a settle or a renewal changed.
+/// What a settle or a renewal changed. A claim in neither list is held but was not extended, because another transaction
+/// was changing its item: it keeps the lease it has.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Settled)]
 pub(super) struct SettledView {

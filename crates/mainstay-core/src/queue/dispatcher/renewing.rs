@@ -78,16 +78,19 @@ impl Renewing {
         answer: Result<Settled>,
     ) -> Vec<ClaimHandle> {
         let Some(UnderWay { claims, asked_at, .. }) = self.under_way.take() else { return Vec::new() };
+        let delay = (self.lease / 20).clamp(Duration::from_millis(10), Duration::from_secs(1));
+        let again = clock::now().into_std() + delay;
         match answer {
             Ok(settled) => {
+                // What was not extended keeps its deadline, too.
+                in_flight.renew_again(&claims, again);
                 in_flight.renewed(&settled.changed, &claims, asked_at);
                 let stale: Set<_> = settled.stale.into_iter().collect();
                 claims.iter().copied().filter(|claim| stale.contains(&claim.id())).collect()
             }
             Err(error) => {
-                let delay = (self.lease / 20).clamp(Duration::from_millis(10), Duration::from_secs(1));
                 telemetry::retrying(store, "renew", &error, delay);
-                in_flight.renew_again(&claims, clock::now().into_std() + delay);
+                in_flight.renew_again(&claims, again);
                 Vec::new()
             }
         }
