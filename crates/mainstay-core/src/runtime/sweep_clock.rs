@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
 
 use crate::audit::AuditRetention;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::inbox::InboxRetention;
 use crate::join::JoinRetention;
 use crate::lease::{LeaseAnswer, LeaseRequest};
@@ -99,11 +99,11 @@ impl SweepClock {
         Self { what, ..self.clone() }
     }
 
-    /// The retention to sweep by now: everything is kept for longer by what the sweeps are behind the database's clock. None when there is nothing
-    /// to sweep, or when another process is about to do so.
+    /// The retention to sweep by now: everything is kept for longer by what the sweeps are behind the database's clock. None when nothing is
+    /// to be deleted.
     pub(crate) async fn retention<R: Kept>(&self, mut retention: R) -> Result<Option<R>> {
         let Some(shortest) = retention.ages().map(|age| *age).min() else { return Ok(None) };
-        let Some(behind) = self.tick(shortest).await? else { return Ok(None) };
+        let behind = self.tick(shortest).await?;
         if !behind.is_zero() {
             telemetry::sweep_is_behind(self.provider.leases().identifier(), self.what, behind);
         }
@@ -112,7 +112,7 @@ impl SweepClock {
     }
 
     /// Notes that a sweep begins, and tells how far it is behind the database's clock.
-    async fn tick(&self, shortest: Duration) -> Result<Option<Duration>> {
+    async fn tick(&self, shortest: Duration) -> Result<Duration> {
         let leases = self.provider.leases();
         let _alone = self.writing.lock().await;
         let now = self.provider.now().await?;
@@ -127,8 +127,11 @@ impl SweepClock {
             reentrant: true,
         };
         match leases.acquire(&request).await? {
-            LeaseAnswer::Granted(_) => Ok(Some(state.behind())),
-            LeaseAnswer::Held(_) => Ok(None),
+            LeaseAnswer::Granted(_) => Ok(state.behind()),
+            LeaseAnswer::Held(holder) => {
+                let text = format!("the lease {LEASE:?}, which is kept for retention, is {holder}");
+                Err(Error::new(ErrorKind::Unavailable, "retention", text))
+            }
         }
     }
 }
