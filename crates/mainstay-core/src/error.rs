@@ -5,6 +5,9 @@
 
 use std::fmt;
 
+use crate::id::WorkItemId;
+use crate::queue::Status;
+
 /// A `Result` with Mainstay's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -18,6 +21,9 @@ pub enum ErrorKind {
     InvalidArgument,
     /// What was asked for does not exist.
     NotFound,
+    /// A work item has this id already, open or settled; [`Error::existing`] tells which and its status. Nothing was written.
+    /// An id is used once: the same call fails again.
+    AlreadyExists,
     /// The schema is not there, or is of another version.
     Schema,
     /// The database can't be reached, or broke off. Trying again may help.
@@ -49,6 +55,16 @@ pub enum ErrorKind {
     Internal,
 }
 
+/// The work item that has an id which was to be used again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ExistingItem {
+    /// Its id.
+    pub id: WorkItemId,
+    /// Its status when the call was refused.
+    pub status: Status,
+}
+
 /// What went wrong, during which operation, and whether trying again may help.
 pub struct Error(Box<Inner>);
 
@@ -57,6 +73,7 @@ struct Inner {
     operation: &'static str,
     message: String,
     field: Option<&'static str>,
+    existing: Option<ExistingItem>,
     source: Option<Source>,
     retryable: bool,
 }
@@ -70,6 +87,7 @@ impl Error {
             operation,
             message: message.into(),
             field: None,
+            existing: None,
             source: None,
             retryable,
         }))
@@ -80,6 +98,27 @@ impl Error {
         let mut error = Self::new(ErrorKind::InvalidArgument, operation, format!("{field} {reason}"));
         error.0.field = Some(field);
         error
+    }
+
+    /// The error for enqueueing an id that a work item has already.
+    pub fn already_exists(operation: &'static str, id: WorkItemId, status: Status) -> Self {
+        let message = format!(
+            "work_item_id {id} belongs to a work item that is {status}: use every id once, or an idempotency key to \
+             enqueue only the first time"
+        );
+        let mut error = Self::new(ErrorKind::AlreadyExists, operation, message);
+        error.0.field = Some("work_item_id");
+        error.0.existing = Some(ExistingItem { id, status });
+        error
+    }
+
+    /// Reads such an error from the text that a database's routines raise: `… work_item_id <id> belongs to a work item that is
+    /// <status>`. For providers.
+    pub fn already_exists_from_text(operation: &'static str, text: &str) -> Option<Self> {
+        let (_, rest) = text.split_once("work_item_id ")?;
+        let (id, rest) = rest.split_once(" belongs to a work item that is ")?;
+        let status = rest.split(|c: char| !c.is_ascii_lowercase() && c != '-').next()?;
+        Some(Self::already_exists(operation, id.parse().ok()?, status.parse().ok()?))
     }
 
     /// A list goes on after an item by where that item stands in it. One that was removed meanwhile has no place, and an empty page would look
@@ -128,6 +167,11 @@ impl Error {
         self.0.field
     }
 
+    /// The work item that has the id already, for [`ErrorKind::AlreadyExists`].
+    pub fn existing(&self) -> Option<ExistingItem> {
+        self.0.existing
+    }
+
     /// The message without the operation in front.
     pub fn message(&self) -> &str {
         &self.0.message
@@ -152,6 +196,7 @@ impl fmt::Debug for Error {
             .field("operation", &self.0.operation)
             .field("message", &self.0.message)
             .field("field", &self.0.field)
+            .field("existing", &self.0.existing)
             .field("retryable", &self.0.retryable)
             .field("source", &self.0.source)
             .finish()
@@ -178,5 +223,32 @@ mod tests {
         assert_eq!(error.field(), Some("batch"));
         assert_eq!(error.to_string(), "outbox.claim: batch must be at least 1, got 0");
         assert!(!error.is_retryable());
+    }
+
+    #[test]
+    fn a_used_id_is_named_with_its_status_and_read_back_from_a_routine_s_text() {
+        let id = WorkItemId::new();
+        let error = Error::already_exists("outbox.enqueue", id, Status::InProgress);
+        assert_eq!((error.kind(), error.field()), (ErrorKind::AlreadyExists, Some("work_item_id")));
+        assert_eq!(error.existing(), Some(ExistingItem { id, status: Status::InProgress }));
+        assert!(!error.is_retryable());
+        assert!(
+            error.message().contains(&id.to_string()) && error.message().contains("in-progress"),
+            "{error}"
+        );
+
+        let upper = id.to_string().to_uppercase();
+        for text in [
+            format!("outbox_enqueue: work_item_id {id} belongs to a work item that is done"),
+            format!("ERROR: work_item_id {upper} belongs to a work item that is done; and more"),
+        ] {
+            let error = Error::already_exists_from_text("outbox.enqueue", &text).expect("it is one");
+            assert_eq!(error.existing(), Some(ExistingItem { id, status: Status::Done }));
+        }
+        for text in
+            ["", "work_item_id x belongs to a work item that is done", &format!("work_item_id {id} belongs")]
+        {
+            assert!(Error::already_exists_from_text("outbox.enqueue", text).is_none(), "{text}");
+        }
     }
 }

@@ -34,5 +34,5 @@ pub mod text;
 pub mod timer;
 pub mod trace;
 
-pub use error::{Error, ErrorKind, Result};
+pub use error::{Error, ErrorKind, ExistingItem, Result};
 pub use id::{JoinId, MessageId, OwnerToken, WorkItemId};

@@ -211,7 +211,7 @@ fn waiting(item: &OutboxMessage, lane: &LaneSeen, now: Timestamp) -> Why {
     match (lane.held_by, lane.first) {
         (Some(by), _) => Why::KeyHeld { key, by },
         (None, Some(first)) => Why::KeyBehind { key, first, ahead: lane.ahead },
-        _ if given_back => Why::GivenBack { claims: item.generation, until: put_off },
+        _ if given_back => Why::GivenBack { claims: item.claims(), until: put_off },
         _ => match (put_off, item.expires_at) {
             (Some(until), _) => Why::NotDue { until },
             (None, Some(at)) if at <= now => Why::Expired { at },

@@ -252,6 +252,10 @@ impl Message {
     }
 
     /// Uses this work item id instead of a new one.
+    ///
+    /// An id is used once: enqueueing one that a message has, open or settled, is
+    /// [`ErrorKind::AlreadyExists`](crate::ErrorKind::AlreadyExists) and adds nothing. A message can therefore be enqueued again when
+    /// an answer was lost.
     pub fn work_item_id(mut self, id: WorkItemId) -> Self {
         self.work_item = id;
         self.own_id = OwnId::chosen();

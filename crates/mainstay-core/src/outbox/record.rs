@@ -42,7 +42,7 @@ pub struct OutboxMessage {
     pub owner: Option<OwnerToken>,
     /// Until when it is held.
     pub locked_until: Option<Timestamp>,
-    /// How often it was claimed; part of every claim's handle.
+    /// Which claim was the last, or 0; part of every claim's handle. It grows with every claim and never repeats for an id.
     pub generation: i64,
     /// When it was settled.
     pub processed_at: Option<Timestamp>,
@@ -92,6 +92,12 @@ impl OutboxMessage {
     /// Whether it was handled successfully.
     pub fn is_processed(&self) -> bool {
         self.status == Status::Done
+    }
+
+    /// How often it was claimed. [`Self::attempts`] counts only claims that were deliveries.
+    pub fn claims(&self) -> i64 {
+        // Providers count generations from a number of the row's own, with as many bits behind it.
+        self.generation & 0xffff
     }
 
     /// Deliveries that failed: all that count, but the one under way or the one that succeeded.
