@@ -156,6 +156,7 @@ fn describe(error: &anyhow::Error, database: Option<&Database>) -> Failure {
     let told = error.to_string();
     let what = match library.field() {
         _ if told != library.to_string() => told,
+        Some(_) if library.kind() == ErrorKind::AlreadyExists => "the id is used already".to_owned(),
         Some(field) => format!("the {field} is not valid"),
         None => format!("{} failed", library.operation()),
     };

@@ -95,3 +95,73 @@ comment on function "{{schema}}"."{{queue}}_add"(
     uuid[], uuid[], text[], text[], text[], text[], timestamptz[], double precision[], text[], boolean[], smallint[], timestamptz[], double precision[],
     text[], boolean[]) is
     'Internal: adds many items whose arguments have been checked. A null array means that no item has it.';
+
+-- The same where some ids can have been used before: an id is used once.
+create or replace function "{{schema}}"."{{queue}}_add_once"(
+    own_ids uuid[],
+    work_item_ids uuid[],
+    message_ids uuid[],
+    topics text[],
+    payloads text[],
+    correlation_ids text[] default null,
+    headers text[] default null,
+    due_ats timestamptz[] default null,
+    due_in_seconds double precision[] default null,
+    ordering_keys text[] default null,
+    holds boolean[] default null,
+    priorities smallint[] default null,
+    expires_ats timestamptz[] default null,
+    expires_in_seconds double precision[] default null,
+    idempotency_keys text[] default null,
+    fresh boolean[] default null
+) returns void
+language plpgsql volatile
+as $mainstay$
+#variable_conflict use_column
+begin
+    perform "{{schema}}"."{{queue}}_refuse_known"(own_ids, false);
+    begin
+        perform "{{schema}}"."{{queue}}_add"(work_item_ids, message_ids, topics, payloads, correlation_ids, headers, due_ats, due_in_seconds,
+                                              ordering_keys, holds, priorities, expires_ats, expires_in_seconds, idempotency_keys, fresh);
+    exception when unique_violation then
+        -- Another transaction has committed the id since.
+        perform "{{schema}}"."{{queue}}_refuse_known"(own_ids, false);
+        raise;
+    end;
+    -- The insert waits for another transaction with the id. If that settled its item, the place was free: look again at what is settled.
+    perform "{{schema}}"."{{queue}}_refuse_known"(own_ids, true);
+end
+$mainstay$;
+comment on function "{{schema}}"."{{queue}}_add_once"(
+    uuid[], uuid[], uuid[], text[], text[], text[], text[], timestamptz[], double precision[], text[], boolean[], smallint[], timestamptz[],
+    double precision[], text[], boolean[]) is
+    'Internal: adds many items whose arguments have been checked, and raises MI001 if an item has one of own_ids already.';
+
+create or replace function "{{schema}}"."{{queue}}_refuse_known"(ids uuid[], settled_only boolean) returns void
+language plpgsql volatile
+-- For the settings see settle.
+set jit = off set enable_seqscan = off set enable_indexscan = off set enable_indexonlyscan = off set enable_hashjoin = off
+set enable_mergejoin = off set plan_cache_mode = force_generic_plan
+as $mainstay$
+#variable_conflict use_column
+declare
+    known record;
+begin
+    -- The first in the order of the array. An id that comes twice is met by its second item as the first one will be: ready.
+    select a.id, a.status into known
+      from (select u.id, u.n, coalesce(
+                       case when not settled_only then (select max(o.status) from "{{schema}}"."{{queue}}" o where o.id = u.id) end,
+                       (select max(h.status) from "{{schema}}"."{{queue}}_history" h where h.id = u.id),
+                       case when row_number() over (partition by u.id order by u.n) > 1 then 0 end) as status
+              from unnest(ids) with ordinality u(id, n)) a
+     where a.status is not null order by a.n limit 1;
+    if found then
+        raise exception using errcode = 'MI001',
+            message = '{{queue:literal}}_enqueue: work_item_id ' || known.id || ' belongs to a work item that is '
+                || case known.status when 0 then 'ready' when 1 then 'in-progress' when 2 then 'done' else 'failed' end,
+            hint = 'Use every id once, or an idempotency key to enqueue only the first time.';
+    end if;
+end
+$mainstay$;
+comment on function "{{schema}}"."{{queue}}_refuse_known"(uuid[], boolean) is
+    'Internal: raises MI001 for the first of these ids that an item has, open or settled.';

@@ -37,8 +37,17 @@ begin
                                                  due_in_seconds, expires_in_seconds);
     end if;
 
+    -- An id of the caller's own is looked up, which is enqueue_many's part.
+    if work_item_id is not null then
+        select e.work_item_id, e.message_id into work_item_id, message_id
+          from "{{schema}}"."{{queue}}_enqueue_many"(
+               array[work_item_id], array[message_id], array[topic], array[payload], array[correlation_id], array[due_at], array[idempotency_key],
+               array[ordering_key], array[priority::smallint], array[expires_at], array[headers::text], array[hold_on_failure],
+               array[due_in_seconds], array[expires_in_seconds]) e;
+        return;
+    end if;
     if idempotency_key is not null then
-        work_item_id := coalesce(work_item_id, "{{schema}}"."{{queue}}_uuid7"());
+        work_item_id := "{{schema}}"."{{queue}}_uuid7"();
         message_id := coalesce(message_id, "{{schema}}"."{{queue}}_uuid7"());
         -- The insert waits for a concurrent caller with the same key, and then does nothing. The key it met can be gone again
         -- when it is read, through a purge: hence the loop.
@@ -80,6 +89,7 @@ $mainstay$;
 comment on function "{{schema}}"."{{queue}}_enqueue"(
     text, text, text, timestamptz, text, text, integer, timestamptz, jsonb, boolean, uuid, uuid, double precision, double precision) is
     'Adds one item in the caller''s transaction and returns its ids. With an idempotency key that was used before: the existing ids, and nothing is added. '
+    'An id is used once: with a work_item_id that an item has, open or settled, it raises MI001, which names the id and the item''s status. '
     'Items with the same ordering key are handled one at a time, in the order of enqueueing; with hold_on_failure a failed one holds the rest.';
 
 create or replace function "{{schema}}"."{{queue}}_refuse"(

@@ -14,7 +14,9 @@ create or replace function "{{schema}}"."{{queue}}_enqueue_many"(
     headers text[] default null,
     holds boolean[] default null,
     due_in_seconds double precision[] default null,
-    expires_in_seconds double precision[] default null
+    expires_in_seconds double precision[] default null,
+    -- True for ids that were made for these very items. All other ids that are given are looked up.
+    new_ids boolean[] default null
 ) returns table (ordinal integer, work_item_id uuid, message_id uuid, added boolean)
 language plpgsql volatile
 -- For the settings see settle.
@@ -30,6 +32,7 @@ declare
     items uuid[];
     messages uuid[];
     fresh boolean[];
+    own_ids uuid[];
     new_keys text[];
     batch_keys text[];
     missing integer;
@@ -48,7 +51,7 @@ begin
             ('idempotency_keys', cardinality(idempotency_keys)), ('ordering_keys', cardinality(ordering_keys)),
             ('priorities', cardinality(priorities)), ('expires_ats', cardinality(expires_ats)), ('headers', cardinality(headers)),
             ('holds', cardinality(holds)), ('due_in_seconds', cardinality(due_in_seconds)),
-            ('expires_in_seconds', cardinality(expires_in_seconds))) a(name, length)
+            ('expires_in_seconds', cardinality(expires_in_seconds)), ('new_ids', cardinality(new_ids))) a(name, length)
          where a.length <> size
     loop
         raise exception using errcode = '22023', message = '{{queue:literal}}_enqueue_many: ' || fault.name
@@ -136,8 +139,17 @@ begin
         end loop;
     end if;
 
-    perform "{{schema}}"."{{queue}}_add"(items, messages, topics, payloads, correlation_ids, headers, due_ats, due_in_seconds, ordering_keys, holds,
-                                          priorities, expires_ats, expires_in_seconds, idempotency_keys, fresh);
+    -- The ids that can have been used before.
+    select array_agg(u.item order by u.n) into own_ids
+      from unnest(work_item_ids, fresh, new_ids) with ordinality as u(item, fresh, new, n)
+     where u.item is not null and u.fresh is not false and u.new is not true;
+    if own_ids is null then
+        perform "{{schema}}"."{{queue}}_add"(items, messages, topics, payloads, correlation_ids, headers, due_ats, due_in_seconds, ordering_keys, holds,
+                                              priorities, expires_ats, expires_in_seconds, idempotency_keys, fresh);
+    else
+        perform "{{schema}}"."{{queue}}_add_once"(own_ids, items, messages, topics, payloads, correlation_ids, headers, due_ats, due_in_seconds,
+                                                   ordering_keys, holds, priorities, expires_ats, expires_in_seconds, idempotency_keys, fresh);
+    end if;
 
     return query
     select u.n::integer, u.item, u.message, u.fresh is not false
@@ -145,7 +157,7 @@ begin
 end
 $mainstay$;
 comment on function "{{schema}}"."{{queue}}_enqueue_many"(
-    uuid[], uuid[], text[], text[], text[], timestamptz[], text[], text[], smallint[], timestamptz[], text[], boolean[], double precision[], double precision[]) is
+    uuid[], uuid[], text[], text[], text[], timestamptz[], text[], text[], smallint[], timestamptz[], text[], boolean[], double precision[], double precision[], boolean[]) is
     'Adds many items in the caller''s transaction, in the order of the arrays, and returns one row for each. '
     'A null array means that no item has it; otherwise it has as many elements as topics. Ids that are null are made. '
-    'Same rules as for one item, also for keys repeated within the call.';
+    'Same rules as for one item, also for keys repeated within the call. new_ids = true spares the lookup of an id that was made for this item.';

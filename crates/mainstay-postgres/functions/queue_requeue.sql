@@ -27,7 +27,7 @@ begin
           cross join lateral (
                select h.ctid from "{{schema}}"."{{queue}}_history" h
                 where h.id = a.id and (h.status = 3) is true
-                  -- A caller that brings its own ids can have used one again: not beside an open item, and only the last of several.
+                  -- A transaction with an old snapshot can have used an id again: not beside an open item, and only the last of several.
                   and (select true from "{{schema}}"."{{queue}}" o where o.id = a.id) is null
                   and (select max(l.seq) from "{{schema}}"."{{queue}}_history" l where l.id = a.id) = h.seq
                   for update) x);

@@ -394,12 +394,14 @@ begin
     end if;
     -- From now, not from the start: the way here may have been long, and the lease is for the work.
     taken := clock_timestamp();
+    -- Generations count up from the item's number, which no other item ever gets: should retention delete an item and its id be used
+    -- again, no claim of the new one is taken for a claim of the old one.
     lease_end := taken + make_interval(secs => lease_seconds);
     if depth = 1 then
         -- Rows come as they lie in the table, which is near enough to their order; sorting would cost a fifth of the claim.
         return query
         update "{{schema}}"."{{queue}}" m
-           set status = 1, owner = claimant, generation = m.generation + 1, attempts = m.attempts + 1, locked_until = lease_end
+           set status = 1, owner = claimant, generation = greatest(m.generation, m.seq << 16) + 1, attempts = m.attempts + 1, locked_until = lease_end
          where m.ctid = any (picked)
         returning 1::smallint, null::text, m.id, m.message_id, m.topic::text, m.payload, m.correlation_id::text, m.attempts, m.generation,
                   m.created_at, m.due_at::timestamptz, m.expires_at::timestamptz, m.ordering_key::text, m.priority::smallint, m.headers::jsonb,
@@ -408,7 +410,7 @@ begin
         return query
         with claimed as (
             update "{{schema}}"."{{queue}}" m
-               set status = 1, owner = claimant, generation = m.generation + 1, attempts = m.attempts + 1, locked_until = lease_end
+               set status = 1, owner = claimant, generation = greatest(m.generation, m.seq << 16) + 1, attempts = m.attempts + 1, locked_until = lease_end
              where m.ctid = any (picked)
             returning m.*, m.ctid)
         select 1::smallint, null::text, c.id, c.message_id, c.topic::text, c.payload, c.correlation_id::text, c.attempts, c.generation,

@@ -10,12 +10,16 @@ select "{{schema}}"."{{queue}}_add_one"($1, $2, $3, $4, $5, $6, $7, $8, $9, $10,
 -- name: add
 select "{{schema}}"."{{queue}}_add"($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
 
+-- $14: the ids that are looked up.
+-- name: add_once
+select "{{schema}}"."{{queue}}_add_once"($14, $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
+
 -- Messages with idempotency keys: it tells which of them were added.
 -- name: enqueue_many
 select e.work_item_id, e.message_id, e.added
   from "{{schema}}"."{{queue}}_enqueue_many"(
        $1, $2, $3, $4, $5, headers => $6, due_ats => $7, due_in_seconds => $8, ordering_keys => $9, holds => $10, priorities => $11,
-       expires_ats => $12, expires_in_seconds => $13, idempotency_keys => $14) e
+       expires_ats => $12, expires_in_seconds => $13, idempotency_keys => $14, new_ids => $15) e
  order by e.ordinal
 
 -- Everything as text, for drivers with types of their own.
@@ -24,20 +28,21 @@ select e.work_item_id::text as work_item_id, e.message_id::text as message_id, e
   from "{{schema}}"."{{queue}}_enqueue_many"(
        $1::text[]::uuid[], $2::text[]::uuid[], $3::text[], $4::text[], $5::text[], $6::text[]::timestamptz[], $7::text[], $8::text[],
        $9::text[]::smallint[], $10::text[]::timestamptz[], $11::text[], $12::text[]::boolean[],
-       due_in_seconds => $13::text[]::double precision[], expires_in_seconds => $14::text[]::double precision[]) e
+       due_in_seconds => $13::text[]::double precision[], expires_in_seconds => $14::text[]::double precision[],
+       new_ids => $15::text[]::boolean[]) e
  order by e.ordinal
 
--- Messages that are steps of joins: $15 and $16 are pairs of a join and the place of a message.
+-- Messages that are steps of joins: $16 and $17 are pairs of a join and the place of a message.
 -- name: enqueue_joined
 with added as materialized (
     select e.ordinal, e.work_item_id, e.message_id, e.added
       from "{{schema}}"."{{queue}}_enqueue_many"(
            $1, $2, $3, $4, $5, headers => $6, due_ats => $7, due_in_seconds => $8, ordering_keys => $9, holds => $10, priorities => $11,
-           expires_ats => $12, expires_in_seconds => $13, idempotency_keys => $14) e),
+           expires_ats => $12, expires_in_seconds => $13, idempotency_keys => $14, new_ids => $15) e),
 attached as materialized (
     select count(*) as members
       from (select array_agg(p.join_id order by p.n) as joins, array_agg(a.work_item_id order by p.n) as items, bool_and(a.added) as fresh
-              from unnest($15::uuid[], $16::integer[]) with ordinality p(join_id, place, n) join added a on a.ordinal = p.place) x
+              from unnest($16::uuid[], $17::integer[]) with ordinality p(join_id, place, n) join added a on a.ordinal = p.place) x
      cross join lateral "{{schema}}"."{{joins}}_attach_pairs"(x.joins, x.items, x.fresh) m)
 select a.work_item_id, a.message_id, a.added, case when a.ordinal = 1 then nullif(current_setting('mainstay.joins', true), '') end
   from added a cross join attached
@@ -50,11 +55,12 @@ with added as materialized (
       from "{{schema}}"."{{queue}}_enqueue_many"(
            $1::text[]::uuid[], $2::text[]::uuid[], $3::text[], $4::text[], $5::text[], $6::text[]::timestamptz[], $7::text[], $8::text[],
            $9::text[]::smallint[], $10::text[]::timestamptz[], $11::text[], $12::text[]::boolean[],
-           due_in_seconds => $13::text[]::double precision[], expires_in_seconds => $14::text[]::double precision[]) e),
+           due_in_seconds => $13::text[]::double precision[], expires_in_seconds => $14::text[]::double precision[],
+           new_ids => $15::text[]::boolean[]) e),
 attached as materialized (
     select count(*) as members
       from (select array_agg(p.join_id order by p.n) as joins, array_agg(a.work_item_id order by p.n) as items, bool_and(a.added) as fresh
-              from unnest($15::text[]::uuid[], $16::text[]::integer[]) with ordinality p(join_id, place, n) join added a on a.ordinal = p.place) x
+              from unnest($16::text[]::uuid[], $17::text[]::integer[]) with ordinality p(join_id, place, n) join added a on a.ordinal = p.place) x
      cross join lateral "{{schema}}"."{{joins}}_attach_pairs"(x.joins, x.items, x.fresh) m)
 select a.work_item_id::text as work_item_id, a.message_id::text as message_id, a.added
   from added a cross join attached

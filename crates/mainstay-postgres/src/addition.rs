@@ -21,16 +21,14 @@ pub(crate) struct Addition<'a> {
 
 enum Form<'a> {
     One(One<'a>),
-    Many(Many<'a>),
+    Many(Box<Many<'a>>),
 }
 
 impl<'a> Addition<'a> {
     pub(crate) fn new(messages: &'a [PreparedMessage]) -> Self {
         let form = match messages {
-            [message] if message.idempotency_key().is_none() && message.joins().is_empty() => {
-                Form::One(One::new(message))
-            }
-            messages => Form::Many(Many::new(messages)),
+            [message] if is_independent(message) => Form::One(One::new(message)),
+            messages => Form::Many(Box::new(Many::new(messages))),
         };
         Self { messages, form }
     }
@@ -66,9 +64,11 @@ impl<'a> Addition<'a> {
                 (&statements.enqueue_joined, many.parameters().into_iter().chain(many.joined()).collect())
             }
             Form::Many(many) if many.has_keys() => (&statements.enqueue_many, many.parameters().into()),
-            Form::Many(many) => {
-                (&statements.add, many.parameters().into_iter().take(Many::KEYLESS).collect())
+            Form::Many(many) if many.has_own_ids() => {
+                let plain = many.parameters().into_iter().take(Many::PLAIN);
+                (&statements.add_once, plain.chain([many.own()]).collect())
             }
+            Form::Many(many) => (&statements.add, many.parameters().into_iter().take(Many::PLAIN).collect()),
         }
     }
 
@@ -83,6 +83,12 @@ impl<'a> Addition<'a> {
 
 fn added(message: &PreparedMessage) -> Enqueued {
     Enqueued { work_item: message.work_item(), message: message.message(), added: true }
+}
+
+/// Whether a message is added whatever else is there, and waits for no other transaction: it has no idempotency key, no joins and no
+/// id that another message can have.
+pub(crate) fn is_independent(message: &PreparedMessage) -> bool {
+    message.idempotency_key().is_none() && message.joins().is_empty() && !message.has_own_id()
 }
 
 /// Nothing but what every message has.

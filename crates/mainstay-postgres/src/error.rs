@@ -32,6 +32,9 @@ pub(crate) fn is_from_server(error: &Error) -> bool {
 /// The code of a lock that was not to be had in time.
 pub(crate) const LOCK_NOT_AVAILABLE: &str = "55P03";
 
+/// The code of an id that a work item has already.
+pub(crate) const USED_ID: &str = "MI001";
+
 /// Whether the server has answered with this code.
 pub(crate) fn is_of_code(error: &Error, code: &str) -> bool {
     let server = error.source().and_then(|source| source.downcast_ref::<ServerError>());
@@ -46,6 +49,12 @@ pub(crate) fn from_server(operation: &'static str, code: &str, message: &str) ->
     }
     if code == "MJ001" {
         let error = Error::new(ErrorKind::InvalidArgument, operation, message).with_field("join");
+        return error.with_source(ServerError { code: code.to_owned(), message: message.to_owned() });
+    }
+    // Raised by enqueue.
+    if code == USED_ID
+        && let Some(error) = Error::already_exists_from_text(operation, message)
+    {
         return error.with_source(ServerError { code: code.to_owned(), message: message.to_owned() });
     }
     let (kind, advice) = classify(code);
@@ -106,6 +115,7 @@ fn classify(code: &str) -> (ErrorKind, &'static str) {
         // What our functions say of a name that nothing has.
         "P0002" => (ErrorKind::NotFound, ""),
         "23505" => (ErrorKind::InvalidArgument, "use every id once"),
+        USED_ID => (ErrorKind::AlreadyExists, ""),
         _ => classify_by_class(code),
     }
 }
@@ -271,6 +281,17 @@ mod tests {
             let error = from_server("outbox.claim", code, "no");
             assert_eq!((error.kind(), error.is_retryable()), (kind, retryable), "{code}");
         }
+    }
+
+    #[test]
+    fn a_used_id_is_named_with_its_status() {
+        let id = mainstay_core::WorkItemId::new();
+        let text = format!("outbox_enqueue: work_item_id {id} belongs to a work item that is failed");
+        let error = from_server("outbox.enqueue", USED_ID, &text);
+        assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::AlreadyExists, false));
+        let existing = error.existing().unwrap();
+        assert_eq!((existing.id, existing.status), (id, mainstay_core::queue::Status::Failed));
+        assert!(is_from_server(&error));
     }
 
     #[test]

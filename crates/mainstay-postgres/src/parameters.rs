@@ -139,6 +139,8 @@ pub(crate) struct Many<'a> {
     expires_ats: Option<Vec<Option<Moment>>>,
     expires_ins: Option<Vec<Option<f64>>>,
     idempotency_keys: Option<Vec<Option<&'a str>>>,
+    new_ids: Vec<bool>,
+    own_ids: Vec<Uuid>,
     joins: Vec<Uuid>,
     places: Vec<i32>,
 }
@@ -152,10 +154,11 @@ fn pairs(messages: &[PreparedMessage]) -> impl Iterator<Item = (Uuid, i32)> {
 impl<'a> Many<'a> {
     pub(crate) fn new(messages: &'a [PreparedMessage]) -> Self {
         let (joins, places) = pairs(messages).unzip();
+        let item = |message: &PreparedMessage| message.work_item().as_uuid();
         Self {
             joins,
             places,
-            work_items: messages.iter().map(|message| message.work_item().as_uuid()).collect(),
+            work_items: messages.iter().map(item).collect(),
             messages: messages.iter().map(|message| message.message().as_uuid()).collect(),
             topics: messages.iter().map(PreparedMessage::topic).collect(),
             payloads: messages.iter().map(PreparedMessage::payload).collect(),
@@ -169,11 +172,17 @@ impl<'a> Many<'a> {
             expires_ats: column(messages, |message| moment(message.expires())),
             expires_ins: column(messages, |message| seconds(message.expires())),
             idempotency_keys: column(messages, PreparedMessage::idempotency_key),
+            new_ids: messages.iter().map(|message| !message.has_own_id()).collect(),
+            own_ids: messages.iter().filter(|message| message.has_own_id()).map(item).collect(),
         }
     }
 
     pub(crate) fn has_keys(&self) -> bool {
         self.idempotency_keys.is_some()
+    }
+
+    pub(crate) fn has_own_ids(&self) -> bool {
+        !self.own_ids.is_empty()
     }
 
     pub(crate) fn has_joins(&self) -> bool {
@@ -185,10 +194,15 @@ impl<'a> Many<'a> {
         [(&self.joins, Type::UUID_ARRAY), (&self.places, Type::INT4_ARRAY)]
     }
 
-    /// How many parameters messages need that have no idempotency keys.
-    pub(crate) const KEYLESS: usize = 13;
+    /// What messages with ids of the caller's own need after what plain ones do.
+    pub(crate) fn own(&self) -> Parameter<'_> {
+        (&self.own_ids, Type::UUID_ARRAY)
+    }
 
-    pub(crate) fn parameters(&self) -> [Parameter<'_>; 14] {
+    /// How many parameters messages need that have neither idempotency keys nor ids of the caller's own.
+    pub(crate) const PLAIN: usize = 13;
+
+    pub(crate) fn parameters(&self) -> [Parameter<'_>; 15] {
         [
             (&self.work_items, Type::UUID_ARRAY),
             (&self.messages, Type::UUID_ARRAY),
@@ -204,15 +218,16 @@ impl<'a> Many<'a> {
             (&self.expires_ats, Type::TIMESTAMPTZ_ARRAY),
             (&self.expires_ins, Type::FLOAT8_ARRAY),
             (&self.idempotency_keys, Type::TEXT_ARRAY),
+            (&self.new_ids, Type::BOOL_ARRAY),
         ]
     }
 }
 
 /// The same with every value as text, for drivers with types of their own.
 #[cfg(any(feature = "sqlx", feature = "diesel", feature = "sea-orm"))]
-fn many_as_text(messages: &[PreparedMessage]) -> [Option<Vec<Option<String>>>; 14] {
+fn many_as_text(messages: &[PreparedMessage]) -> [Option<Vec<Option<String>>>; 15] {
     type Read<'a> = Box<dyn Fn(&PreparedMessage) -> Option<String> + 'a>;
-    let columns: [Read<'_>; 14] = [
+    let columns: [Read<'_>; 15] = [
         Box::new(|message| Some(message.work_item().to_string())),
         Box::new(|message| Some(message.message().to_string())),
         Box::new(|message| Some(message.topic().to_owned())),
@@ -227,6 +242,7 @@ fn many_as_text(messages: &[PreparedMessage]) -> [Option<Vec<Option<String>>>; 1
         Box::new(|message| Some(message.hold_on_failure().to_string())),
         Box::new(|message| seconds(message.due()).map(|seconds| seconds.to_string())),
         Box::new(|message| seconds(message.expires()).map(|seconds| seconds.to_string())),
+        Box::new(|message| Some((!message.has_own_id()).to_string())),
     ];
     columns.map(|read| column(messages, read))
 }

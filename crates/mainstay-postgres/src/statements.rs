@@ -39,7 +39,7 @@ macro_rules! statements {
 statements! {
     /// The statements of a queue.
     QueueStatements from "../queries/queue.sql" {
-        add_plain, add_one, add, enqueue_many, enqueue_many_as_text, enqueue_joined, enqueue_joined_as_text, take, settle, forward, renew, reap, get, list, export, cancel, requeue, requeue_where,
+        add_plain, add_one, add, add_once, enqueue_many, enqueue_many_as_text, enqueue_joined, enqueue_joined_as_text, take, settle, forward, renew, reap, get, list, export, cancel, requeue, requeue_where,
         release_key, pause, resume, paused, stats, backlog, stats_by_topic, purge, next_due, idle, busy, horizon, horizon_passed, probe,
     }
 }

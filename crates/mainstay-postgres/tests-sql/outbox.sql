@@ -175,7 +175,8 @@ begin
     one := work_item_id from infra.outbox_enqueue('t', 'first', 'corr', headers => '{"traceparent":"00"}');
     two := work_item_id from infra.outbox_enqueue('t', 'later', due_at => now() + interval '1 hour');
     select * into c from infra.outbox_claim(a, 30, 10);
-    perform pg_temp.expect(c.id = one and c.payload = 'first' and c.correlation_id = 'corr' and c.attempt = 1 and c.generation = 1, 'claimed, only what is due');
+    perform pg_temp.expect(c.id = one and c.payload = 'first' and c.correlation_id = 'corr' and c.attempt = 1 and c.generation & 65535 = 1, 'claimed, only what is due');
+    perform pg_temp.expect((select c.generation / 65536 = seq from infra.outbox where id = one), 'generations count from the number of the row');
     perform pg_temp.expect(c.locked_until = c.claimed_at + interval '30 s' and c.headers = '{"traceparent":"00"}', 'leased from the database clock');
     perform pg_temp.expect((select count(*) = 0 from infra.outbox_claim(b, 30, 10)), 'a leased item is not claimed again');
     perform pg_temp.expect((select status = 1 and owner = a and retry_count = 0 from infra.outbox_message where id = one), 'in progress');
@@ -184,7 +185,7 @@ begin
     perform pg_temp.expect((select count(*) = 0 from infra.outbox_ack(b, array[one])), 'not by another owner');
     perform pg_temp.expect((select count(*) = 0 from infra.outbox_ack(a, array[one], array[0::bigint])), 'not with another generation');
     perform pg_temp.expect((select count(*) = 0 from infra.outbox_ack(a, array[two, gen_random_uuid()])), 'not what is not claimed, or unknown');
-    ids := array(select infra.outbox_ack(a, array[one, one, null, one], array[1, 1, 1, 1]));
+    ids := array(select infra.outbox_ack(a, array[one, one, null, one], array_fill(c.generation, array[4])));
     perform pg_temp.expect(ids = array[one], 'acked once though named thrice');
     perform pg_temp.expect((select count(*) = 0 from infra.outbox_ack(a, array[one])), 'terminal stays terminal');
     perform pg_temp.expect((select status = 2 and is_processed and processed_by = a and processed_at = statement_timestamp() and payload = 'first' and reason is null
@@ -206,6 +207,42 @@ begin
     perform pg_temp.expect((select status = 2 and payload is null from infra.outbox_message where id = c.id), 'payload dropped when asked');
 end $$;
 
+\echo an id is used once
+do $$
+declare
+    a constant uuid := 'aaaaaaaa-0000-4000-8000-000000000001';
+    ids constant uuid[] := array(select gen_random_uuid() from generate_series(1, 4));
+    statuses constant text[] := array['done', 'failed', 'in-progress', 'ready'];
+    first bigint; c record;
+begin
+    perform pg_temp.reset();
+    for i in 1 .. 4 loop
+        perform infra.outbox_enqueue('t', 'p', work_item_id => ids[i]);
+        continue when i = 4;
+        select * into c from infra.outbox_claim(a, 30, 1);
+        first := coalesce(first, c.generation);
+        perform infra.outbox_ack(a, array[c.id]) where i = 1;
+        perform infra.outbox_fail(a, array[c.id]) where i = 2;
+    end loop;
+    for i in 1 .. 4 loop
+        perform pg_temp.refuses(format(s, ids[i]), 'MI001', 'outbox_enqueue: work_item_id ' || ids[i] || ' belongs to a work item that is ' || statuses[i])
+           from unnest(array[
+                'select infra.outbox_enqueue(''t'', ''p'', work_item_id => %L)',
+                'select infra.outbox_enqueue(''t'', ''p'', work_item_id => %L, idempotency_key => ''new'')',
+                'select infra.outbox_enqueue_many(array[null, %L]::uuid[], null, ''{t,t}'', ''{p,p}'')',
+                'select infra.outbox_enqueue_many(array[null, %L]::uuid[], null, ''{t,t}'', ''{p,p}'', new_ids => ''{true,false}'')',
+                'select infra.outbox_enqueue_many(array[null, %L]::uuid[], null, ''{t,t}'', ''{p,p}'', idempotency_keys => ''{k,l}'')']) s;
+    end loop;
+    perform pg_temp.refuses('select infra.outbox_enqueue_many(array_fill(gen_random_uuid(), array[2]), null, ''{t,t}'', ''{p,p}'')', 'MI001', 'is ready');
+    perform pg_temp.refuses('select infra.outbox_enqueue_many(null, null, ''{t,t}'', ''{p,p}'', new_ids => ''{true}'')', '22023', 'new_ids must have');
+    perform pg_temp.expect((select count(*) = 2 from infra.outbox) and not exists (select from infra.outbox_idempotency), 'nothing was added');
+
+    delete from infra.outbox_history;
+    perform infra.outbox_enqueue('t', 'p', work_item_id => ids[1]);
+    select * into c from infra.outbox_claim(a, 30, 10) x where x.id = ids[1];
+    perform pg_temp.expect(c.generation > first, 'what retention deleted is not known, and its generations do not repeat');
+end $$;
+
 \echo abandon: 1, 2, 4 … 60 seconds
 do $$
 declare
@@ -216,7 +253,7 @@ begin
     item := work_item_id from infra.outbox_enqueue('t', 'p');
     for i in 1 .. 9 loop
         select * into c from infra.outbox_claim(a, 30, 1, 100);
-        perform pg_temp.expect(c.id = item and c.attempt = i and c.generation = i, 'delivery ' || i);
+        perform pg_temp.expect(c.id = item and c.attempt = i and c.generation & 65535 = i, 'delivery ' || i);
         perform pg_temp.expect((select count(*) = 1 from infra.outbox_abandon(a, array[item], array[c.generation], error => case when i = 2 then 'boom' end)), 'abandoned');
         select * into m from infra.outbox_message where id = item;
         perform pg_temp.expect(m.status = 0 and m.owner is null and m.locked_until is null and m.retry_count = i, 'ready, lease gone, retry counted');
@@ -245,7 +282,7 @@ begin
     item := work_item_id from infra.outbox_enqueue('t', 'p');
     for i in 1 .. 20 loop
         select * into c from infra.outbox_claim(a, 30, 1);
-        perform pg_temp.expect(c.attempt = 1 and c.generation = i, 'released, attempt given back');
+        perform pg_temp.expect(c.attempt = 1 and c.generation & 65535 = i, 'released, attempt given back');
         perform infra.outbox_release(a, array[item], array[c.generation]);
     end loop;
     select * into c from infra.outbox_claim(a, 30, 1);
@@ -302,7 +339,7 @@ begin
     select * into c from infra.outbox_claim(a, 30, 1);
     update infra.outbox set locked_until = statement_timestamp() where id = item;
     select * into d from infra.outbox_claim(a, 30, 1);
-    perform pg_temp.expect(d.id = item and d.attempt = 2 and d.generation = 2, 'a lapsed item is claimed without anybody reaping');
+    perform pg_temp.expect(d.id = item and d.attempt = 2 and d.generation = c.generation + 1, 'a lapsed item is claimed without anybody reaping');
     perform pg_temp.expect((select count(*) = 0 from infra.outbox_ack(a, array[item], array[c.generation])), 'stale ack');
     perform pg_temp.expect((select count(*) = 0 from infra.outbox_abandon(a, array[item], array[c.generation])), 'stale abandon');
     perform pg_temp.expect((select count(*) = 0 from infra.outbox_fail(a, array[item], array[c.generation])), 'stale fail');
@@ -435,7 +472,7 @@ begin
     perform pg_temp.expect((select count(*) = 1 from infra.outbox_requeue(array[broken])), 'requeued');
     perform pg_temp.expect((select held_keys = 0 from infra.outbox_stats()), 'that releases the key');
     select * into c from infra.outbox_claim(a, 30, 10);
-    perform pg_temp.expect(c.id = broken and c.attempt = 1 and c.generation = 2, 'and it goes first, at its old place, with a new generation');
+    perform pg_temp.expect(c.id = broken and c.attempt = 1 and c.generation & 65535 = 2, 'and it goes first, at its old place, with a new generation');
     perform infra.outbox_fail(a, array[broken]);
     perform pg_temp.expect(infra.outbox_release_key('k') and not infra.outbox_release_key('k'), 'released by hand, once');
     perform pg_temp.expect((select array_agg(payload) = '{k2}' from infra.outbox_claim(a, 30, 10)), 'the rest goes on without it');

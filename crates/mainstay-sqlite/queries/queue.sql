@@ -21,12 +21,18 @@ SELECT id, message_id FROM "{{schema}}_{{queue}}_idempotency" WHERE idempotency_
 -- name: enqueue_insert
 -- 1 id, 2 message id, 3 topic, 4 payload, 5 now, 6 due at, 7 due in microseconds, 8 expires at, 9 expires in microseconds,
 -- 10 priority, 11 ordering key, 12 hold on failure, 13 idempotency key, 14 correlation id, 15 headers.
--- A due time in the past means now: it must not jump the queue. No change: the id is in the history already.
+-- A due time in the past means now: it must not jump the queue. An id that is known is refused: by the table if its message is open,
+-- by a trigger if it is settled.
 INSERT INTO "{{schema}}_{{queue}}" (
     id, message_id, topic, payload, created_at, due_at, requested_due_at, expires_at,
     priority, ordering_key, hold_on_failure, idempotency_key, correlation_id, headers)
-SELECT ?1, ?2, ?3, ?4, ?5, max(coalesce(?6, ?5 + ?7, ?5), ?5), coalesce(?6, ?5 + ?7), coalesce(?8, ?5 + ?9), ?10, ?11, ?12, ?13, ?14, ?15
- WHERE NOT EXISTS (SELECT 1 FROM "{{schema}}_{{queue}}_history" WHERE id = ?1);
+VALUES (?1, ?2, ?3, ?4, ?5, max(coalesce(?6, ?5 + ?7, ?5), ?5), coalesce(?6, ?5 + ?7), coalesce(?8, ?5 + ?9), ?10, ?11, ?12, ?13, ?14, ?15);
+
+-- name: enqueue_status
+-- 1 id. The status of the message that has it.
+SELECT status FROM "{{schema}}_{{queue}}" WHERE id = ?1
+UNION ALL
+SELECT status FROM "{{schema}}_{{queue}}_history" WHERE id = ?1;
 
 -- name: claim_levels
 -- 1 now. The priorities that have due work, highest first: a few index probes for each priority in use.
@@ -88,7 +94,7 @@ SELECT o.seq, o.due_at,
 -- name: claim_take
 -- 1 seq, 2 owner, 3 locked until.
 UPDATE "{{schema}}_{{queue}}"
-   SET status = 1, owner = ?2, generation = generation + 1, attempts = attempts + 1, locked_until = ?3
+   SET status = 1, owner = ?2, generation = max(generation, seq << 16) + 1, attempts = attempts + 1, locked_until = ?3
  WHERE seq = ?1
 RETURNING id, generation, message_id, topic, payload, attempts, correlation_id, created_at, due_at, expires_at, last_error,
           priority, ordering_key, headers;
@@ -96,7 +102,7 @@ RETURNING id, generation, message_id, topic, payload, attempts, correlation_id, 
 -- name: forward_take
 -- The same without the payload: what is forwarded goes from table to table, and a batch may hold gigabytes.
 UPDATE "{{schema}}_{{queue}}"
-   SET status = 1, owner = ?2, generation = generation + 1, attempts = attempts + 1, locked_until = ?3
+   SET status = 1, owner = ?2, generation = max(generation, seq << 16) + 1, attempts = attempts + 1, locked_until = ?3
  WHERE seq = ?1
 RETURNING id, generation, message_id, topic, NULL, attempts, correlation_id, created_at, due_at, expires_at, last_error,
           priority, ordering_key, headers;

@@ -63,6 +63,7 @@ statements! {
         enqueue_reserve,
         enqueue_known,
         enqueue_insert,
+        enqueue_status,
         claim_levels,
         claim_candidates,
         claim_take,

@@ -96,7 +96,7 @@ async fn a_refused_message_leaves_the_rest_of_the_transaction_alone() {
     scratch.outbox.enqueue_in_blocking(&mut transaction, Message::new("t", "")).unwrap();
     let twice = Message::new("t", "").work_item_id(taken).idempotency_key("k");
     let error = scratch.outbox.enqueue_in_blocking(&mut transaction, twice).unwrap_err();
-    assert_eq!((error.kind(), error.field()), (ErrorKind::InvalidArgument, Some("work_item_id")));
+    assert_eq!((error.kind(), error.field()), (ErrorKind::AlreadyExists, Some("work_item_id")));
     transaction.commit().unwrap();
     assert_eq!(ready(&scratch).await, 2);
     let free = scratch.outbox.enqueue(Message::new("t", "").idempotency_key("k")).await.unwrap();
@@ -202,7 +202,7 @@ mod with_sqlx {
         assert_eq!(ready(&scratch).await, 1);
         let batch = vec![Message::new("t", ""), Message::new("t", "").work_item_id(taken)];
         let error = scratch.outbox.enqueue_many_in(&mut connection, batch).await.unwrap_err();
-        assert_eq!((error.kind(), error.field()), (ErrorKind::InvalidArgument, Some("work_item_id")));
+        assert_eq!((error.kind(), error.field()), (ErrorKind::AlreadyExists, Some("work_item_id")));
         assert_eq!(ready(&scratch).await, 1);
     }
 

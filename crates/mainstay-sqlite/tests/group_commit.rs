@@ -57,7 +57,7 @@ async fn an_operation_that_fails_harms_no_other_of_its_group() {
             Err(error) => {
                 assert_eq!(
                     (n, error.kind(), error.field()),
-                    (4, ErrorKind::InvalidArgument, Some("work_item_id"))
+                    (4, ErrorKind::AlreadyExists, Some("work_item_id"))
                 );
             }
         }

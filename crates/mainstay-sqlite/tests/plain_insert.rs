@@ -4,8 +4,8 @@
 
 mod support;
 
-use mainstay_core::OwnerToken;
 use mainstay_core::queue::ClaimRequest;
+use mainstay_core::{OwnerToken, WorkItemId};
 use rusqlite::params;
 
 use support::Scratch;
@@ -108,4 +108,44 @@ async fn a_row_that_is_not_quite_right_does_not_stop_a_claim() {
         .unwrap();
     let items = scratch.outbox.claim(&ClaimRequest::new(OwnerToken::new())).await.unwrap().items;
     assert_eq!(items.iter().map(|item| item.payload.as_str()).collect::<Vec<_>>(), ["a\u{fffd}b", "fine"]);
+}
+
+#[tokio::test]
+async fn a_known_id_is_refused_and_nothing_is_added() {
+    let scratch = Scratch::new().await;
+    let connection = scratch.connect();
+    let owner = OwnerToken::new();
+    let insert = "INSERT INTO infra_outbox (id, topic, payload) VALUES (?1, 't', '')";
+    let enqueue = || async {
+        let id = WorkItemId::new();
+        connection.execute(insert, [id.as_uuid().as_bytes()]).unwrap();
+        let claim = scratch.outbox.claim(&ClaimRequest::new(owner)).await.unwrap().items.remove(0);
+        assert_eq!(claim.id(), id);
+        (id, [claim.handle])
+    };
+    let (done, claim) = enqueue().await;
+    scratch.outbox.ack(owner, &claim).await.unwrap();
+    let (failed, claim) = enqueue().await;
+    scratch.outbox.fail(owner, &claim, None).await.unwrap();
+    let (open, _) = enqueue().await;
+    for (id, message) in [
+        (done, "the id belongs to a work item that is done: use every id once"),
+        (failed, "the id belongs to a work item that is failed: use every id once"),
+        (open, "UNIQUE constraint failed: infra_outbox.id"),
+    ] {
+        let several =
+            "INSERT INTO infra_outbox (id, topic, payload) VALUES (randomblob(16), 't', ''), (?1, 't', '')";
+        for insert in [insert, several] {
+            let error = connection.execute(insert, [id.as_uuid().as_bytes()]).unwrap_err();
+            assert_eq!(error.sqlite_error_code(), Some(rusqlite::ErrorCode::ConstraintViolation));
+            assert_eq!(error.to_string(), message);
+        }
+    }
+    let count = |table: &str| {
+        let sql = format!("SELECT count(*) FROM {table}");
+        connection.query_row(&sql, [], |row| row.get::<_, i64>(0)).unwrap()
+    };
+    assert_eq!((count("infra_outbox"), count("infra_outbox_history")), (1, 2));
+    // A requeue brings the message back under its id.
+    assert_eq!(scratch.outbox.requeue(&[failed]).await.unwrap(), [failed]);
 }

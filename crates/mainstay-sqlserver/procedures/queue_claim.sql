@@ -217,7 +217,7 @@ BEGIN
         SET @Taken = SYSUTCDATETIME();
         SET @Until = "{{schema}}"."{{outbox}}_after"(@Taken, CAST(@LeaseSeconds * 1000000 AS BIGINT));
         UPDATE "{{schema}}"."{{queue}}" WITH (READCOMMITTEDLOCK, READPAST, ROWLOCK)
-           SET "Status" = 1, "OwnerToken" = @OwnerToken, "Generation" = "Generation" + 1, "Attempts" = "Attempts" + 1, "LockedUntil" = @Until
+           SET "Status" = 1, "OwnerToken" = @OwnerToken, "Generation" = CASE WHEN "Generation" > "Seq" * 65536 THEN "Generation" ELSE "Seq" * 65536 END + 1, "Attempts" = "Attempts" + 1, "LockedUntil" = @Until
         OUTPUT inserted."Seq" INTO @Hit
          WHERE "Seq" IN (SELECT p."Seq" FROM @Pick p WHERE p."Over" = 0) AND (("Status" = 0 AND "DueAt" <= @Now) OR ("Status" = 1 AND "LockedUntil" <= @Now)) OPTION (LOOP JOIN);
         SET @Found = @@ROWCOUNT;

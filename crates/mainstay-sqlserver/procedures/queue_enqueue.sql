@@ -39,6 +39,8 @@ BEGIN
     -- Times with an offset are good as well as those in UTC.
     DECLARE @Due DATETIME2(6) = CAST(SWITCHOFFSET(CAST(@DueAt AS DATETIMEOFFSET(6)), '+00:00') AS DATETIME2(6)), @Expires DATETIME2(6) = CAST(SWITCHOFFSET(CAST(@ExpiresAt AS DATETIMEOFFSET(6)), '+00:00') AS DATETIME2(6));
     DECLARE @Own BIT = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
+    -- An id of the caller's own is looked up: an id is used once.
+    DECLARE @Ids NVARCHAR(MAX) = N'[{"id":"' + CAST(@Id AS NVARCHAR(36)) + N'"}]';
     SET @Id = COALESCE(@Id, "{{schema}}"."{{outbox}}_uuid7"(SYSUTCDATETIME(), NEWID()));
     SET @MessageId = COALESCE(@MessageId, "{{schema}}"."{{outbox}}_uuid7"(SYSUTCDATETIME(), NEWID()));
     IF @Own = 1 BEGIN TRANSACTION;
@@ -60,15 +62,28 @@ BEGIN
         DECLARE @Now DATETIME2(6) = SYSUTCDATETIME();
         IF @IdempotencyKey IS NOT NULL
             INSERT INTO "{{schema}}"."{{queue}}_idempotency" ("IdempotencyKey", "Id", "MessageId", "CreatedAt") VALUES (@IdempotencyKey, @Id, @MessageId, @Now);
-        INSERT INTO "{{schema}}"."{{queue}}" (
-            "Id", "MessageId", "Topic", "Payload", "CreatedAt", "DueAt", "RequestedDueAt", "ExpiresAt", "Priority", "OrderingKey",
-            "HoldOnFailure", "IdempotencyKey", "CorrelationId", "Headers")
-        SELECT @Id, @MessageId, @Topic, @Payload, @Now,
-               CASE WHEN @Due > @Now THEN @Due
-                    WHEN @DueInSeconds IS NOT NULL THEN "{{schema}}"."{{outbox}}_after"(@Now, CAST(@DueInSeconds * 1000000 AS BIGINT)) ELSE @Now END,
-               COALESCE(@Due, "{{schema}}"."{{outbox}}_after"(@Now, CAST(@DueInSeconds * 1000000 AS BIGINT))),
-               COALESCE(@Expires, "{{schema}}"."{{outbox}}_after"(@Now, CAST(@ExpiresInSeconds * 1000000 AS BIGINT))),
-               @Priority, @OrderingKey, COALESCE(@HoldOnFailure, 0), @IdempotencyKey, NULLIF(@CorrelationId, N''), @Headers;
+        IF @Ids IS NOT NULL EXEC "{{schema}}"."{{queue}}_RefuseKnown" @Ids, 0;
+        BEGIN TRY
+            -- See EnqueueMany.
+            IF @Ids IS NOT NULL SET XACT_ABORT OFF;
+            INSERT INTO "{{schema}}"."{{queue}}" (
+                "Id", "MessageId", "Topic", "Payload", "CreatedAt", "DueAt", "RequestedDueAt", "ExpiresAt", "Priority", "OrderingKey",
+                "HoldOnFailure", "IdempotencyKey", "CorrelationId", "Headers")
+            SELECT @Id, @MessageId, @Topic, @Payload, @Now,
+                   CASE WHEN @Due > @Now THEN @Due
+                        WHEN @DueInSeconds IS NOT NULL THEN "{{schema}}"."{{outbox}}_after"(@Now, CAST(@DueInSeconds * 1000000 AS BIGINT)) ELSE @Now END,
+                   COALESCE(@Due, "{{schema}}"."{{outbox}}_after"(@Now, CAST(@DueInSeconds * 1000000 AS BIGINT))),
+                   COALESCE(@Expires, "{{schema}}"."{{outbox}}_after"(@Now, CAST(@ExpiresInSeconds * 1000000 AS BIGINT))),
+                   @Priority, @OrderingKey, COALESCE(@HoldOnFailure, 0), @IdempotencyKey, NULLIF(@CorrelationId, N''), @Headers;
+            SET XACT_ABORT ON;
+        END TRY
+        BEGIN CATCH
+            SET XACT_ABORT ON;
+            IF @Ids IS NOT NULL AND ERROR_NUMBER() IN (2601, 2627) AND XACT_STATE() = 1
+                EXEC "{{schema}}"."{{queue}}_RefuseKnown" @Ids, 0;
+            THROW;
+        END CATCH
+        IF @Ids IS NOT NULL EXEC "{{schema}}"."{{queue}}_RefuseKnown" @Ids, 1;
     END
     IF @Own = 1 COMMIT;
     SELECT @Id AS id, @MessageId AS message_id;

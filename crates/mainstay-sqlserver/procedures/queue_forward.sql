@@ -36,7 +36,7 @@ BEGIN
                    SELECT TOP (@BatchSize) o."Seq", o."DueAt" FROM "{{schema}}"."{{queue}}" o WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
                     WHERE o."Status" = 1 AND o."Priority" = CAST(v.p AS SMALLINT) AND o."LockedUntil" <= @Now ORDER BY o."LockedUntil", o."Seq") r) x
      ORDER BY x."DueAt", x."Seq";
-    UPDATE "{{schema}}"."{{queue}}" WITH (READCOMMITTEDLOCK, READPAST, ROWLOCK) SET "Status" = 1, "OwnerToken" = @OwnerToken, "Generation" = "Generation" + 1, "Attempts" = "Attempts" + 1, "LockedUntil" = @Now
+    UPDATE "{{schema}}"."{{queue}}" WITH (READCOMMITTEDLOCK, READPAST, ROWLOCK) SET "Status" = 1, "OwnerToken" = @OwnerToken, "Generation" = CASE WHEN "Generation" > "Seq" * 65536 THEN "Generation" ELSE "Seq" * 65536 END + 1, "Attempts" = "Attempts" + 1, "LockedUntil" = @Now
     OUTPUT inserted."Seq", inserted."Id", inserted."MessageId", inserted."DueAt", inserted."ExpiresAt" INTO @Hit
      WHERE "Seq" IN (SELECT p."Seq" FROM @Pick p) AND (("Status" = 0 AND "DueAt" <= @Now) OR ("Status" = 1 AND "LockedUntil" <= @Now)) OPTION (LOOP JOIN);
     IF EXISTS (SELECT 1 FROM @Hit)

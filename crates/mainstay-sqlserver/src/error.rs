@@ -66,6 +66,8 @@ pub(crate) mod raised {
     pub(crate) const JOIN: u32 = 50_006;
     /// What is there is not what was expected.
     pub(crate) const MISMATCH: u32 = 50_009;
+    /// A work item has the id already.
+    pub(crate) const USED_ID: u32 = 50_010;
 }
 
 /// The number an engine that only speaks the protocol has for everything it has no number for.
@@ -82,6 +84,7 @@ fn classify(number: u32, class: u8, message: &str) -> (ErrorKind, &'static str) 
         raised::INVALID | raised::NO_TRANSACTION | raised::JOIN => (ErrorKind::InvalidArgument, ""),
         raised::NOT_FOUND => (ErrorKind::NotFound, ""),
         raised::MISMATCH => (ErrorKind::Mismatch, ""),
+        raised::USED_ID => (ErrorKind::AlreadyExists, ""),
         raised::LEASE_LOST => (ErrorKind::LeaseLost, "roll the transaction back and stop"),
         // A deadlock, a lock that was not to be had in time, an update of what a snapshot does not show; rows that moved while they were read; no room
         // for locks or to run a statement just now.
@@ -195,6 +198,8 @@ fn from_server(operation: &'static str, number: u32, class: u8, message: &str) -
     let error = match number {
         raised::NO_TRANSACTION => Error::invalid(operation, "tx", "must be a transaction; begin one first"),
         raised::JOIN => Error::new(kind, operation, told).with_field("join"),
+        raised::USED_ID => Error::already_exists_from_text(operation, message)
+            .unwrap_or_else(|| Error::new(kind, operation, told)),
         // Two callers with the same key at once: where the second was not made to wait, it finds the first one's ids the next time.
         2601 | 2627 if is_about(message, "_idempotency") => Error::new(ErrorKind::Conflict, operation, told),
         2601 | 2627
@@ -222,7 +227,11 @@ fn from_server(operation: &'static str, number: u32, class: u8, message: &str) -
 /// that nobody lets go of, and work that is never committed. Nothing here sends an attention, after which a transaction would stay: what is given up is closed.
 pub(crate) fn has_undone(error: &Error) -> bool {
     match error.kind() {
-        ErrorKind::InvalidArgument | ErrorKind::NotFound | ErrorKind::Mismatch | ErrorKind::LeaseLost => true,
+        ErrorKind::InvalidArgument
+        | ErrorKind::NotFound
+        | ErrorKind::AlreadyExists
+        | ErrorKind::Mismatch
+        | ErrorKind::LeaseLost => true,
         // Not where there was a transaction too many, or one too few.
         ErrorKind::Conflict => error.is_retryable(),
         _ => false,
@@ -326,6 +335,17 @@ mod tests {
         // In between the server may have gone down after it was done.
         assert!(!was_turned_away(&error(40197, "x")) && !was_turned_away(&error(1205, "x")));
         assert!(!was_turned_away(&from_fault("test", Fault::Broken("reset".into()))));
+    }
+
+    #[test]
+    fn a_used_id_is_named_with_its_status() {
+        let id = mainstay_core::WorkItemId::new();
+        let text = format!("outbox_enqueue: work_item_id {id} belongs to a work item that is in-progress");
+        let error = error(raised::USED_ID, &text);
+        assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::AlreadyExists, false));
+        let existing = error.existing().unwrap();
+        assert_eq!((existing.id, existing.status), (id, mainstay_core::queue::Status::InProgress));
+        assert!(has_undone(&error));
     }
 
     #[test]

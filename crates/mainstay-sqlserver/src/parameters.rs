@@ -175,6 +175,7 @@ pub(crate) fn message(place: usize, message: &PreparedMessage) -> Map<String, Va
     };
     set("n", Some(place.into()));
     set("id", Some(message.work_item().to_string().into()));
+    set("new_id", (!message.has_own_id()).then(|| 1.into()));
     set("message_id", Some(message.message().to_string().into()));
     set("topic", Some(listed(message.topic())));
     set("correlation_id", message.correlation_id().map(listed));

@@ -433,7 +433,14 @@ mod tests {
         for line in grants.lines() {
             assert!(line.starts_with("GRANT EXECUTE ON ") && line.ends_with(" TO \"app\"\"x\";"), "{line}");
         }
-        for internal in ["Outbox_Retire", "Outbox_Lock", "Outbox_OnceLock", "Audit_Add", "Lease_Take"] {
+        for internal in [
+            "Outbox_Retire",
+            "Outbox_Lock",
+            "Outbox_OnceLock",
+            "Outbox_RefuseKnown",
+            "Audit_Add",
+            "Lease_Take",
+        ] {
             assert!(!grants.contains(&format!("\"{internal}\"")), "{internal}");
         }
         assert!(

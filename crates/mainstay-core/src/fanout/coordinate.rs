@@ -210,7 +210,7 @@ impl Run<'_> {
     /// table or by hand: it counts as made.
     async fn dispatch_new(&self, planned: &[PlannedSlice], pass: &mut Pass) -> Result<()> {
         match self.dispatch(planned, &HashSet::new(), pass).await {
-            Err(error) if error.field() == Some("work_item_id") => {}
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
             other => return other,
         }
         let mut known = HashSet::new();

@@ -74,7 +74,7 @@ comment on column "{{schema}}"."{{queue}}".seq is 'Order of enqueueing; the orde
 comment on column "{{schema}}"."{{queue}}".due_at is
     'When it may be claimed next: the requested due time, the end of a delay, or a little after the time when its turn in its ordering key came.';
 comment on column "{{schema}}"."{{queue}}".requested_due_at is 'The due time asked for at enqueue, if any.';
-comment on column "{{schema}}"."{{queue}}".generation is 'Raised by every claim; a settle with an older one changes nothing.';
+comment on column "{{schema}}"."{{queue}}".generation is 'Raised by every claim, the first time to seq * 65536 + 1, so that it never repeats for an id; a settle with an older one changes nothing. 0: never claimed.';
 comment on column "{{schema}}"."{{queue}}".attempts is 'Deliveries, counted when claimed. Given back by a release.';
 comment on column "{{schema}}"."{{queue}}".parked is 'Waits behind another item of its ordering key (or a held key), out of sight of claims. A hint: order is checked again at each claim.';
 
@@ -102,7 +102,8 @@ create table "{{schema}}"."{{queue}}_history" (
     headers          jsonb,
     payload          text,
 
-    -- Not id alone: a caller that brings its own ids can use one twice, and a whole batch of settles would fail for it.
+    -- Not id alone. An id is used once, but a transaction with an old snapshot does not see all that was settled since: should it use
+    -- an id again, a whole batch of settles would fail for it.
     constraint "{{queue}}_history_pkey" primary key (id, seq)
 );
 

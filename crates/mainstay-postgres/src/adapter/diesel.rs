@@ -13,7 +13,7 @@ use mainstay_core::store::{CallIn, LeaseStore, OutboxStore, StoreCall};
 use mainstay_core::{Error, ErrorKind, Result};
 
 use super::{ENQUEUE, GUARD, enqueued, steps};
-use crate::error::from_server;
+use crate::error::{USED_ID, from_server};
 use crate::lease::{IN_TRANSACTION, PostgresLeases};
 use crate::parameters::addition_as_text;
 use crate::queue::PostgresQueue;
@@ -132,6 +132,8 @@ fn code(kind: &DatabaseErrorKind, server: &dyn DatabaseErrorInformation) -> &'st
             let told = |words: &str| message.contains(words);
             if told("the lease is lost") {
                 "ML001"
+            } else if told("belongs to a work item that is") {
+                USED_ID
             } else if told("so nothing can be attached to it") {
                 "MJ001"
             } else if told("there is no j") || told("is no member of the join") {

@@ -169,7 +169,7 @@ async fn one_id_can_be_used_once() {
     let message = Message::new("t", "secret-payload");
     fixture.outbox.enqueue(message.clone()).await.unwrap();
     let error = fixture.outbox.enqueue(message).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    assert_eq!(error.kind(), ErrorKind::AlreadyExists);
     assert!(!format!("{error:?}").contains("secret-payload"), "{error:?}");
 }
 

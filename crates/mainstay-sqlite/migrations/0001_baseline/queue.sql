@@ -32,7 +32,8 @@ CREATE TABLE "{{schema}}_{{queue}}" (
     parked           INTEGER NOT NULL DEFAULT 0,
     owner            BLOB,
     locked_until     INTEGER,
-    -- Raised by every claim; a settle with an older one changes nothing.
+    -- Raised by every claim, the first time to seq * 65536 + 1, so that it never repeats for an id; a settle with an older one changes
+    -- nothing. 0: never claimed.
     generation       INTEGER NOT NULL DEFAULT 0,
     -- Deliveries, counted when claimed. Given back by a release.
     attempts         INTEGER NOT NULL DEFAULT 0,
@@ -132,6 +133,16 @@ CREATE TABLE "{{schema}}_{{queue}}_hold" (
     id           BLOB    NOT NULL,
     held_at      INTEGER NOT NULL
 ) WITHOUT ROWID;
+
+-- An id is used once: here the table's own constraint sees to that, beyond it this. (A requeue brings a message back under its own seq.)
+-- The texts are literals because older SQLites take no others.
+CREATE TRIGGER "{{schema}}_{{queue}}_once" AFTER INSERT ON "{{schema}}_{{queue}}"
+WHEN EXISTS (SELECT 1 FROM "{{schema}}_{{queue}}_history" WHERE id = NEW.id AND seq <> NEW.seq)
+BEGIN
+    SELECT CASE (SELECT status FROM "{{schema}}_{{queue}}_history" WHERE id = NEW.id)
+               WHEN 2 THEN RAISE(ABORT, 'the id belongs to a work item that is done: use every id once')
+               ELSE RAISE(ABORT, 'the id belongs to a work item that is failed: use every id once') END;
+END;
 
 -- Nothing may stay parked for ever: whenever a message leaves its ordering key, or the key is released, the next comes forward.
 CREATE TRIGGER "{{schema}}_{{queue}}_left" AFTER DELETE ON "{{schema}}_{{queue}}" WHEN OLD.ordering_key IS NOT NULL

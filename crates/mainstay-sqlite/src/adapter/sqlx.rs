@@ -11,7 +11,7 @@ use crate::database::Database;
 use crate::error::{Fault, Place, Trouble};
 use crate::joins::{ATTACH, attach, attached};
 use crate::lease::{GUARD, SqliteLeases, lost, no_transaction};
-use crate::queue::{ENQUEUE, id_taken, known_as, steps_of_joins, when};
+use crate::queue::{ENQUEUE, id_used, is_used_code, known_as, steps_of_joins, when};
 use crate::statements::Statements;
 
 use super::{InSqlite, database_of, database_of_call};
@@ -141,15 +141,17 @@ async fn add(
         .bind(message.idempotency_key())
         .bind(message.correlation_id())
         .bind(message.headers_json())
-        .execute(connection)
+        .execute(&mut *connection)
         .await;
     match added {
-        Ok(done) if done.rows_affected() == 0 => Err(id_taken(message.work_item())),
-        Err(sqlx::Error::Database(error)) if error.is_unique_violation() => {
-            Err(id_taken(message.work_item()))
+        Ok(_) => Ok(Enqueued { work_item: message.work_item(), message: message.message(), added: true }),
+        Err(error) if code(&error).is_some_and(is_used_code) => {
+            let status =
+                sqlx::query_scalar(safe(&sql.enqueue_status)).bind(bytes(message.work_item().as_uuid()));
+            let status = status.fetch_one(connection).await.map_err(fail)?;
+            Err(id_used(message.work_item(), status))
         }
         Err(error) => Err(fail(error)),
-        Ok(_) => Ok(Enqueued { work_item: message.work_item(), message: message.message(), added: true }),
     }
 }
 
@@ -206,8 +208,7 @@ async fn guard(connection: &mut SqliteConnection, store: &dyn LeaseStore, claim:
 }
 
 fn error_from(place: &Place, operation: &'static str, error: sqlx::Error) -> Error {
-    let code = error.as_database_error().and_then(|error| error.code().as_deref().and_then(number));
-    match code {
+    match code(&error) {
         Some(code) => {
             let detail = error.as_database_error().map(|error| error.message().to_owned());
             let same = rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(code), detail);
@@ -223,6 +224,7 @@ fn error_from(place: &Place, operation: &'static str, error: sqlx::Error) -> Err
     }
 }
 
-fn number(code: &str) -> Option<i32> {
-    code.parse().ok()
+/// SQLite's extended code.
+fn code(error: &sqlx::Error) -> Option<i32> {
+    error.as_database_error()?.code()?.parse().ok()
 }

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use mainstay_core::outbox::{Enqueued, PreparedMessage, When};
+use mainstay_core::queue::Status;
 use mainstay_core::{Error, JoinId, MessageId, WorkItemId};
 use rusqlite::{Connection, OptionalExtension, params};
 use uuid::Uuid;
@@ -26,9 +27,12 @@ pub(crate) fn when(when: Option<When>) -> (Option<i64>, Option<i64>) {
     }
 }
 
-/// The error for an id that is taken.
-pub(crate) fn id_taken(id: WorkItemId) -> Error {
-    Error::invalid(ENQUEUE, "work_item_id", format_args!("must be new, but {id} is already there"))
+/// The error for an id that a message has whose status is this.
+pub(crate) fn id_used(id: WorkItemId, status: i16) -> Error {
+    match Status::from_code(status) {
+        Ok(status) => Error::already_exists(ENQUEUE, id, status),
+        Err(odd) => odd,
+    }
 }
 
 pub(crate) fn enqueue(
@@ -90,11 +94,17 @@ fn add(
         message.headers_json(),
     ]);
     match added {
-        Ok(0) => Err(id_taken(message.work_item()).into()),
-        Err(error) if is_taken(&error) => Err(id_taken(message.work_item()).into()),
-        Err(error) => Err(error.into()),
         Ok(_) => Ok(Enqueued { work_item: message.work_item(), message: message.message(), added: true }),
+        Err(error) if is_used(&error) => Err(used(connection, sql, message.work_item())?.into()),
+        Err(error) => Err(error.into()),
     }
+}
+
+/// What the insert of an id that is known is answered with.
+fn used(connection: &Connection, sql: &Statements, id: WorkItemId) -> Result<Error, Fault> {
+    let mut status = connection.prepare_cached(&sql.enqueue_status)?;
+    let status = status.query_row([id.as_uuid().as_bytes()], |row| row.get(0))?;
+    Ok(id_used(id, status))
 }
 
 /// The message that has the key already, if one has.
@@ -122,8 +132,13 @@ pub(crate) fn known_as(id: Uuid, message: Uuid) -> Enqueued {
     Enqueued { work_item: WorkItemId::from_uuid(id), message: MessageId::from_uuid(message), added: false }
 }
 
-/// The only unique column an insert gives is the id.
-fn is_taken(error: &rusqlite::Error) -> bool {
+/// The only unique column an insert gives is the id, and the only trigger that refuses one looks for it in the history.
+fn is_used(error: &rusqlite::Error) -> bool {
+    error.sqlite_error().is_some_and(|failure| is_used_code(failure.extended_code))
+}
+
+pub(crate) fn is_used_code(code: i32) -> bool {
     const UNIQUE: i32 = 19 | (8 << 8);
-    error.sqlite_error().is_some_and(|failure| failure.extended_code == UNIQUE)
+    const TRIGGER: i32 = 19 | (7 << 8);
+    matches!(code, UNIQUE | TRIGGER)
 }

@@ -35,7 +35,7 @@ use admin::Recorder;
 pub(crate) use admin::{Verb, cancel, purge_told, requeue};
 pub(crate) use claim::Topics;
 #[cfg(feature = "sqlx")]
-pub(crate) use enqueue::{ENQUEUE, id_taken, known_as, steps_of_joins};
+pub(crate) use enqueue::{ENQUEUE, id_used, is_used_code, known_as, steps_of_joins};
 pub(crate) use enqueue::{enqueue, when};
 pub(crate) use forward::forward;
 pub(crate) use settle::{SettleResult, settle};

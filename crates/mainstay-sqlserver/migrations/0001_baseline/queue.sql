@@ -25,7 +25,8 @@ CREATE TABLE "{{schema}}"."{{queue}}" (
     "Status"         TINYINT NOT NULL CONSTRAINT "DF_{{queue}}_Status" DEFAULT 0,
     "OwnerToken"     UNIQUEIDENTIFIER NULL,
     "LockedUntil"    DATETIME2(6) NULL,
-    -- Raised by every claim; a settle with an older one changes nothing.
+    -- Raised by every claim, the first time to Seq * 65536 + 1, so that it never repeats for an id; a settle with an older one changes
+    -- nothing. 0: never claimed.
     "Generation"     BIGINT NOT NULL CONSTRAINT "DF_{{queue}}_Generation" DEFAULT 0,
     -- Deliveries, counted when claimed. Given back by a release.
     "Attempts"       INT NOT NULL CONSTRAINT "DF_{{queue}}_Attempts" DEFAULT 0,
@@ -95,7 +96,7 @@ CREATE TABLE "{{schema}}"."{{queue}}_history" (
     CONSTRAINT "CK_{{queue}}_history_Payload" CHECK ("Status" = 2 OR "Payload" IS NOT NULL)
 );
 GO
--- Not unique: a caller that brings its own ids can have used one again after the first had ended.
+-- What tells that an id is used. Not unique: should one be used again all the same, a whole batch of settles would fail for it.
 CREATE INDEX "IX_{{queue}}_history_Id" ON "{{schema}}"."{{queue}}_history" ("Id");
 GO
 -- Retention walks each status from its oldest end.

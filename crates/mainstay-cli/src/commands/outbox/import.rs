@@ -227,8 +227,10 @@ impl Import<'_> {
                     self.counts.known += (enqueued.len() - added) as u64;
                     return self.record(added, from, to).await;
                 }
-                // Somebody else brings the same ones at this moment.
-                Err(error) if error.kind() == ErrorKind::Conflict && attempt < 5 => {}
+                // Another program enqueues the same messages at this moment.
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::AlreadyExists | ErrorKind::Conflict)
+                        && attempt < 5 => {}
                 Err(error) => {
                     return Err(anyhow::Error::new(error)
                         .context(format!("lines {} to {} were not imported", first.number, last.number)));
