@@ -2,16 +2,16 @@
 //!
 //! There is no timer. A call that finds nothing under way goes at once and alone; those that come meanwhile wait for its
 //! end, and then go together in one statement and one commit. Each is durable before it is answered, and each call is still
-//! all or nothing. Only small messages without idempotency keys and joins are gathered: a key can make its statement wait for
-//! somebody else's transaction, and nobody else is to wait with it.
+//! all or nothing. Only small, independent messages are gathered: the statement of an idempotency key or of an id of the caller's own
+//! can wait for another transaction, and no other caller is to wait with it.
 //!
 //! Statements run in tasks of their own and never in a caller's future: a caller who stops polling would stop all others.
-//! One that nobody waits for any more is given up.
+//! One that nobody waits for any more is given up, and a call that has not been sent yet goes as soon as its caller does.
 //!
 //! When the database refuses a statement that several share because of what is in it, nothing of it was written, and each
 //! goes again alone: one that can't succeed harms no other. Whatever else goes wrong, all are told.
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -19,7 +19,7 @@ use mainstay_core::outbox::{Enqueued, PreparedMessage};
 use mainstay_core::{Error, ErrorKind, Result};
 use tokio::sync::oneshot;
 
-use crate::addition::Addition;
+use crate::addition::{Addition, is_independent};
 use crate::error::is_from_server;
 use crate::pool::Connections;
 use crate::statements::QueueStatements;
@@ -47,7 +47,10 @@ struct Shared {
 
 #[derive(Default)]
 struct Queue {
-    waiting: VecDeque<Call>,
+    /// By number, in the order of their arrival.
+    waiting: BTreeMap<u64, Call>,
+    /// Calls so far.
+    calls: u64,
     under_way: usize,
 }
 
@@ -67,25 +70,47 @@ impl Gathering {
     pub(crate) async fn enqueue(&self, messages: &[PreparedMessage]) -> Result<Vec<Enqueued>> {
         let Some(bytes) = gatherable(messages) else { return self.0.add(messages).await };
         let (reply, answer) = oneshot::channel();
-        let turn = {
+        let call = Call { messages: messages.to_vec(), bytes, reply };
+        let (turn, mut place) = {
             let mut queue = self.0.queue();
-            queue.waiting.push_back(Call { messages: messages.to_vec(), bytes, reply });
+            let number = queue.calls;
+            queue.calls += 1;
+            queue.waiting.insert(number, call);
             let free = queue.under_way < UNDER_WAY;
             queue.under_way += usize::from(free);
-            free.then(|| Turn { shared: Arc::clone(&self.0), began: false })
+            let turn = free.then(|| Turn { shared: Arc::clone(&self.0), began: false });
+            (turn, Place { shared: &self.0, number: Some(number) })
         };
         if let Some(turn) = turn {
             tokio::spawn(turn.serve());
         }
-        answer.await.unwrap_or_else(|_| Err(abandoned()))
+        let answer = answer.await;
+        place.number = None;
+        answer.unwrap_or_else(|_| Err(abandoned()))
     }
 }
 
 /// The size of a call that may be gathered.
 fn gatherable(messages: &[PreparedMessage]) -> Option<usize> {
     let bytes = messages.iter().map(|message| message.payload().len()).sum();
-    let alone = |message: &PreparedMessage| message.idempotency_key().is_none() && message.joins().is_empty();
-    (messages.len() <= CALL_MESSAGES && bytes <= CALL_BYTES && messages.iter().all(alone)).then_some(bytes)
+    (messages.len() <= CALL_MESSAGES && bytes <= CALL_BYTES && messages.iter().all(is_independent))
+        .then_some(bytes)
+}
+
+/// A caller's place among those who wait. Dropped without an answer, it takes the call along, and so the memory of its messages.
+struct Place<'a> {
+    shared: &'a Shared,
+    /// None once it is answered.
+    number: Option<u64>,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        if let Some(number) = self.number {
+            let call = self.shared.queue().waiting.remove(&number);
+            drop(call);
+        }
+    }
 }
 
 impl Shared {
@@ -98,22 +123,18 @@ impl Shared {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The calls for one statement. Those that nobody waits for any more are left out.
+    /// The calls for one statement.
     fn next(&self) -> Vec<Call> {
         let mut queue = self.queue();
         let (mut calls, mut messages, mut bytes) = (Vec::new(), 0, 0);
-        while let Some(call) = queue.waiting.pop_front() {
-            if call.reply.is_closed() {
-                continue;
-            }
-            messages += call.messages.len();
-            bytes += call.bytes;
+        while let Some(call) = queue.waiting.first_entry() {
+            messages += call.get().messages.len();
+            bytes += call.get().bytes;
             let full = messages > SHARED_MESSAGES || bytes > SHARED_BYTES;
             if full && !calls.is_empty() {
-                queue.waiting.push_front(call);
                 break;
             }
-            calls.push(call);
+            calls.push(call.remove());
         }
         calls
     }
@@ -247,5 +268,58 @@ impl fmt::Debug for Common {
 impl std::error::Error for Common {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         std::error::Error::source(&*self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use futures_util::poll;
+    use mainstay_core::WorkItemId;
+    use mainstay_core::outbox::{Limits, Message};
+    use mainstay_core::store::{Allowance, Names};
+
+    use super::*;
+    use crate::error::PoolLimits;
+    use crate::options::PostgresBuilder;
+    use crate::provider::connector;
+
+    fn gathering() -> Gathering {
+        let options = PostgresBuilder::new("postgres://nobody@localhost/none");
+        let (target, connector) = connector(&options, "test", Allowance::new(None)).unwrap();
+        let second = Duration::from_secs(1);
+        let limits = PoolLimits { address: target.address(), connect: second, acquire: second, call: second };
+        let connections = Connections::new(connector, 1, false, limits).unwrap();
+        Gathering::new(connections, QueueStatements::shared(&Names::default()).unwrap())
+    }
+
+    fn prepared(message: Message) -> Vec<PreparedMessage> {
+        vec![message.prepare(&Limits::default()).unwrap()]
+    }
+
+    #[tokio::test]
+    async fn a_caller_who_gives_up_takes_its_messages_along() {
+        let gathering = gathering();
+        // As if both statements hung.
+        gathering.0.queue().under_way = UNDER_WAY;
+        let messages: Vec<_> = (0..3).map(|_| prepared(Message::new("t", "payload"))).collect();
+        let mut calls: Vec<_> =
+            messages.iter().map(|messages| Box::pin(gathering.enqueue(messages))).collect();
+        for call in &mut calls {
+            assert!(poll!(call).is_pending());
+        }
+        drop(calls.remove(1));
+        let waiting: Vec<u64> = gathering.0.queue().waiting.keys().copied().collect();
+        assert_eq!(waiting, [0, 2], "only the one that left is gone");
+        drop(calls);
+        assert!(gathering.0.queue().waiting.is_empty());
+    }
+
+    #[test]
+    fn what_can_wait_for_another_transaction_goes_alone() {
+        assert!(gatherable(&prepared(Message::new("t", ""))).is_some());
+        assert!(gatherable(&prepared(Message::new("t", "").idempotency_key("k"))).is_none());
+        assert!(gatherable(&prepared(Message::new("t", "").work_item_id(WorkItemId::new()))).is_none());
     }
 }

@@ -3,13 +3,18 @@
 use futures_util::future::join_all;
 use futures_util::poll;
 use mainstay_core::outbox::{Enqueued, Message, Outbox};
-use mainstay_core::{ErrorKind, Result};
+use mainstay_core::queue::Status;
+use mainstay_core::{ErrorKind, OwnerToken, Result, WorkItemId};
 use mainstay_tests::eventually;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_postgres::Client;
 
 use crate::support::{DEADLINE, Fixture};
+
+/// Statements that wait for another transaction to end.
+const WAITING: &str = "select count(*) from pg_stat_activity
+                        where datname = current_database() and wait_event_type = 'Lock' and wait_event = 'transactionid'";
 
 /// Keeps every insert waiting until `unlock`.
 async fn lock(client: &Client) {
@@ -72,14 +77,13 @@ async fn one_that_is_refused_harms_no_other() {
     let fixture = Fixture::new().await;
     let outbox = fixture.outbox.clone();
     let client = fixture.database.client().await;
-    let twice = Message::new("t", "twice");
-    outbox.enqueue(twice.clone()).await.unwrap();
+    client.batch_execute("alter table infra.outbox add check (payload <> 'bad')").await.unwrap();
     lock(&client).await;
     let first = occupy(&outbox, &client).await;
     let good = join_all((0..20).map(|_| outbox.enqueue(Message::new("t", "good"))));
     let mut good = std::pin::pin!(good);
     assert!(poll!(&mut good).is_pending());
-    let bad = outbox.enqueue(twice);
+    let bad = outbox.enqueue(Message::new("t", "bad"));
     let mut bad = std::pin::pin!(bad);
     assert!(poll!(&mut bad).is_pending());
     unlock(&client).await;
@@ -89,7 +93,63 @@ async fn one_that_is_refused_harms_no_other() {
         call.await.unwrap().unwrap();
     }
     assert_eq!(bad.unwrap_err().kind(), ErrorKind::InvalidArgument);
-    assert_eq!(fixture.open().await, 23);
+    assert_eq!(fixture.open().await, 22);
+    fixture.end().await;
+}
+
+#[tokio::test]
+async fn another_transaction_holds_up_only_callers_with_its_id() {
+    let fixture = Fixture::new().await;
+    let outbox = fixture.outbox.clone();
+    let mut client = fixture.database.client().await;
+    let id = WorkItemId::new();
+    let mine = |payload: &str| Message::new("t", payload).work_item_id(id);
+    let mut elsewhere = client.transaction().await.unwrap();
+    outbox.enqueue_in(&mut elsewhere, mine("first")).await.unwrap();
+
+    // As many as may be under way at once, and both wait for that transaction.
+    let again = join_all(["second", "third"].map(|payload| {
+        let (outbox, message) = (outbox.clone(), mine(payload));
+        tokio::spawn(async move { outbox.enqueue(message).await })
+    }));
+    let observer = fixture.database.client().await;
+    eventually(DEADLINE, "both wait", async || count(&observer, WAITING).await == 2).await;
+    let other = tokio::time::timeout(DEADLINE, outbox.enqueue(Message::new("t", "other"))).await;
+    assert!(other.expect("it does not wait with them").unwrap().added);
+
+    elsewhere.commit().await.unwrap();
+    for refused in again.await {
+        let error = refused.unwrap().unwrap_err();
+        assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::AlreadyExists, false));
+        assert_eq!(error.existing().map(|item| (item.id, item.status)), Some((id, Status::Ready)));
+    }
+    assert_eq!(fixture.open().await, 2);
+    fixture.end().await;
+}
+
+#[tokio::test]
+async fn an_id_that_is_settled_while_its_enqueue_waits_is_refused() {
+    let fixture = Fixture::new().await;
+    let outbox = fixture.outbox.clone();
+    let client = fixture.database.client().await;
+    let id = WorkItemId::new();
+    // Nothing of this can be seen before it is committed, and afterwards nothing of it is open.
+    let one_transaction = format!(
+        "begin;
+         select infra.outbox_enqueue('t', '', work_item_id => '{id}');
+         select infra.outbox_claim('{owner}', 30, 1);
+         select infra.outbox_ack('{owner}', array['{id}']::uuid[])",
+        owner = OwnerToken::new()
+    );
+    client.batch_execute(&one_transaction).await.unwrap();
+    let late = tokio::spawn(async move { outbox.enqueue(Message::new("t", "").work_item_id(id)).await });
+    let observer = fixture.database.client().await;
+    eventually(DEADLINE, "the insert waits", async || count(&observer, WAITING).await == 1).await;
+    client.batch_execute("commit").await.unwrap();
+    let error = late.await.unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::AlreadyExists);
+    assert_eq!(error.existing().map(|item| (item.id, item.status)), Some((id, Status::Done)));
+    assert_eq!(fixture.open().await, 0, "what was refused left nothing behind");
     fixture.end().await;
 }
 
