@@ -299,7 +299,8 @@ pub(super) async fn r5_given_ids_are_kept(fx: &dyn Fixture) {
 pub(super) async fn r5_an_id_that_is_taken_is_refused_and_changes_nothing(fx: &dyn Fixture) {
     let world = World::open(fx).await;
     let id = world.enqueue(Message::new("first", "first")).await;
-    world.enqueue_error(Message::new("second", "second").work_item_id(id)).await;
+    let error = world.enqueue_error(Message::new("second", "second").work_item_id(id)).await;
+    assert_eq!(error.kind(), ErrorKind::AlreadyExists);
     let row = world.row(id).await;
     assert_eq!((row.topic.as_str(), row.payload.as_deref()), ("first", Some("first")));
     // The connection that met the conflict still serves.

@@ -73,7 +73,7 @@ pub(super) async fn obx_055_a_message_without_a_handler_is_put_back_uncounted(fx
     let running = world.work(|outbox| outbox.raw_handler("somebody", async |_: Context| {})).await;
     world
         .until("it is put back", async |world| {
-            world.row(id).await.generation == 1 && world.row(id).await.status == Status::Ready
+            world.row(id).await.claims() == 1 && world.row(id).await.status == Status::Ready
         })
         .await;
     running.stop().await.unwrap();
@@ -299,7 +299,7 @@ pub(super) async fn obx_059_a_long_handler_keeps_its_message(fx: &dyn Fixture) {
             .await;
     }
     let row = world.row(id).await;
-    assert_eq!((row.status, row.attempts, row.generation), (Status::InProgress, 1, 1));
+    assert_eq!((row.status, row.attempts, row.claims()), (Status::InProgress, 1, 1));
     gate.add_permits(1);
     world.until_idle().await;
     for running in crew {

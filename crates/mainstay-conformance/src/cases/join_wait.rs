@@ -90,9 +90,7 @@ async fn join_051_an_unfinished_join_puts_the_message_back(fx: &dyn Fixture) {
     );
     let id = world.enqueue(Message::new(JOIN_WAIT, payload).correlation("request-1")).await;
     // It is looked at more often than a message may be delivered, and is still there.
-    world
-        .until("it was looked at often", async |world: &World<'_>| world.row(id).await.generation > 12)
-        .await;
+    world.until("it was looked at often", async |world: &World<'_>| world.row(id).await.claims() > 12).await;
     joins.report(join, items[0], Step::Completed).await.unwrap();
     let row = world.row(id).await;
     assert!(matches!(row.status, Status::Ready | Status::InProgress), "{row:?}");

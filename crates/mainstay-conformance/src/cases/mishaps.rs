@@ -132,7 +132,7 @@ pub(super) async fn obx_055_limits_of_this_worker_are_not_for_the_topics_of_othe
         world.advance(Duration::from_secs(3600)).await;
     }
     let before = world.row(id).await;
-    assert_eq!((before.attempts, before.generation), (3, 3));
+    assert_eq!((before.attempts, before.claims()), (3, 3));
     // By the limit of the worker, and by that of another topic, it would have had enough.
     let limit = |options: &mut DispatcherOptions| options.delivery_limit = 2;
     let one = TopicPolicy::default().attempts(1);
@@ -141,7 +141,7 @@ pub(super) async fn obx_055_limits_of_this_worker_are_not_for_the_topics_of_othe
     world
         .until("the worker has met it", async |world| {
             let row = world.row(id).await;
-            row.status == Status::Failed || (row.generation > 3 && row.status == Status::Ready)
+            row.status == Status::Failed || (row.claims() > 3 && row.status == Status::Ready)
         })
         .await;
     running.stop().await.unwrap();

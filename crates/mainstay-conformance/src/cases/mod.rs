@@ -39,6 +39,7 @@ mod fuzz;
 mod guard;
 mod handlers;
 mod health;
+mod ids;
 mod inbox_engine;
 mod inbox_service;
 mod input;
@@ -119,6 +120,7 @@ suite_of! { $
     guard: guard_cases,
     handlers: handlers_cases,
     health: health_cases,
+    ids: id_cases,
     inbox_engine: inbox_engine_cases,
     inbox_service: inbox_service_cases,
     input: input_cases,

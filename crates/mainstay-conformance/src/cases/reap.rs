@@ -54,7 +54,7 @@ pub(super) async fn obx_050_a_reap_frees_the_message(fx: &dyn Fixture) {
     let row = world.row(id).await;
     assert_eq!((row.status, row.owner, row.locked_until), (Status::Ready, None, None));
     assert_eq!((row.attempts, row.retry_count()), (1, 1), "a lapsed lease is a failed delivery");
-    assert_eq!(row.generation, 1);
+    assert_eq!(row.claims(), 1);
 }
 
 pub(super) async fn obx_051_a_reaped_message_is_claimable_at_once(fx: &dyn Fixture) {

@@ -213,7 +213,7 @@ async fn r17_a_timer_whose_id_another_message_has_fails_and_says_so(fx: &dyn Fix
     // Nor is an id given twice to timers.
     let waits = world.schedule(NewTimer::new(TOPIC, "", HOUR)).await;
     let again = world.timers.schedule(NewTimer::new(TOPIC, "", HOUR).id(waits)).await.unwrap_err();
-    assert_eq!((again.kind(), again.field()), (ErrorKind::InvalidArgument, Some("work_item_id")));
+    assert_eq!((again.kind(), again.field()), (ErrorKind::AlreadyExists, Some("work_item_id")));
 }
 
 async fn r17_a_batch_of_large_timers_fires(fx: &dyn Fixture) {

@@ -84,6 +84,10 @@ impl Model {
             let (tick, item) = (self.tick, &mut self.items[index]);
             check!(claimed.handle.generation() > item.generation, "the generation did not grow");
             check!(
+                self.claims.iter().all(|held| held.handle != claimed.handle),
+                "the generation came before"
+            );
+            check!(
                 claimed.attempt == item.attempts + 1,
                 "attempt {} after {}",
                 claimed.attempt,

@@ -1,5 +1,6 @@
 //! The model's enqueues, one by one and many at once, with idempotency keys.
 
+use mainstay_core::ErrorKind;
 use mainstay_core::outbox::{Enqueued, Message, OnFailure};
 use mainstay_core::queue::Status;
 
@@ -25,10 +26,35 @@ impl Model {
         Ok(())
     }
 
+    /// An id is used once: refused as long as its message is there, and free once retention has deleted that.
+    pub(super) async fn enqueue_again(&mut self, world: &World<'_>, number: usize, new: &New) -> Check {
+        let Some(index) = self.numbered(number) else { return Ok(()) };
+        let (id, status, purged) = (self.items[index].id, self.items[index].status, self.items[index].purged);
+        let answer = world.outbox.enqueue(message(new).work_item_id(id)).await;
+        if purged || self.keyed(new).is_some() {
+            let enqueued = answer.map_err(told)?;
+            check!(!enqueued.added || enqueued.work_item == id, "{} instead of {id}", enqueued.work_item);
+            let index = self.add(new, enqueued)?;
+            return self.compare(world, index).await;
+        }
+        match answer {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                let existing = error.existing().map(|item| (item.id, item.status));
+                check!(existing == Some((id, status)), "{existing:?} instead of {id}, which is {status}");
+            }
+            other => return Err(format!("{id} is {status}, and enqueueing it again gave {other:?}")),
+        }
+        self.compare(world, index).await
+    }
+
+    /// The message that has the idempotency key of a new one.
+    fn keyed(&self, new: &New) -> Option<usize> {
+        self.items.iter().position(|item| !item.purged && new.once.is_some() && item.once == new.once)
+    }
+
     /// Takes in what the database says it did: a message, or the one that has its idempotency key already.
     fn add(&mut self, new: &New, enqueued: Enqueued) -> Result<usize, String> {
-        let known = |item: &Item| !item.purged && new.once.is_some() && item.once == new.once;
-        if let Some(index) = self.items.iter().position(known) {
+        if let Some(index) = self.keyed(new) {
             let first = self.items[index].id;
             check!(!enqueued.added && enqueued.work_item == first, "{enqueued:?} instead of {first}");
             return Ok(index);

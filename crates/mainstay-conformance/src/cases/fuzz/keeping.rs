@@ -10,7 +10,8 @@ use crate::world::World;
 
 impl Model {
     pub(super) fn numbered(&self, number: usize) -> Option<usize> {
-        (!self.items.is_empty()).then(|| number % self.items.len())
+        let item = self.items.get(number % self.items.len().max(1))?;
+        self.newest(item.id)
     }
 
     pub(super) async fn cancel(&mut self, world: &World<'_>, number: usize) -> Check {

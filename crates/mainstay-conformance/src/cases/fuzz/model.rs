@@ -93,6 +93,7 @@ impl Model {
         match step {
             Step::Enqueue(new) => self.enqueue(world, new).await,
             Step::EnqueueMany(many) => self.enqueue_many(world, many).await,
+            Step::EnqueueAgain(number, new) => self.enqueue_again(world, *number, new).await,
             Step::Claim { owner, batch, lease } => {
                 self.claim(world, self.owners[*owner], *batch, *lease).await.map(drop)
             }
@@ -126,12 +127,21 @@ impl Model {
         Ok(())
     }
 
+    /// The last item with this id: retention may have deleted others.
+    pub(super) fn newest(&self, id: WorkItemId) -> Option<usize> {
+        self.items.iter().rposition(|item| item.id == id)
+    }
+
     pub(super) fn is_live(&self, item: &Item) -> bool {
         item.status == Status::InProgress && item.locked > self.tick
     }
 
     pub(super) async fn compare(&self, world: &World<'_>, index: usize) -> Check {
         let item = &self.items[index];
+        if self.newest(item.id) != Some(index) {
+            check!(item.purged, "the id of {item:?} was used again");
+            return Ok(());
+        }
         let found = world.outbox.get(item.id).await.map_err(told)?;
         check!(found.is_some() != item.purged, "{} is there: {}", item.id, found.is_some());
         let Some(row) = found else { return Ok(()) };

@@ -21,6 +21,8 @@ const ONCE: u8 = 4;
 pub(super) enum Step {
     Enqueue(New),
     EnqueueMany(Vec<New>),
+    /// Enqueues the id of a message that is or was there.
+    EnqueueAgain(usize, New),
     Claim {
         owner: usize,
         batch: u32,
@@ -104,6 +106,7 @@ pub(super) fn any_step() -> Union<proptest::strategy::BoxedStrategy<Step>> {
     Union::new_weighted(::std::vec![
         (6, new_message().prop_map(Step::Enqueue).boxed()),
         (2, vec(new_message(), 0..5).prop_map(Step::EnqueueMany).boxed()),
+        (3, (number(), new_message()).prop_map(|(number, new)| Step::EnqueueAgain(number, new)).boxed(),),
         (
             7,
             (0..OWNERS, 1..6_u32, 1..4_u32)
