@@ -60,6 +60,36 @@ fn pages_follow_each_other_without_a_gap() {
 }
 
 #[test]
+fn an_id_is_used_once() {
+    let program = Program::new();
+    let served = Served::start(&program, &[]);
+    let id = "0190b2d5-0000-7000-8000-000000000001";
+    let mine = |topic: &str| json!({"topic": topic, "id": id});
+    assert_eq!(served.post("/v1/outbox/messages", mine("first")).json(201)["id"], id);
+    let refused = |status: &str| {
+        let batch = json!({"messages": [{"topic": "beside"}, mine("again")]});
+        for (path, body) in [("/v1/outbox/messages", mine("again")), ("/v1/outbox/messages/batch", batch)] {
+            let problem = served.post(path, body).problem(409, "already-exists");
+            assert_eq!(
+                (&problem["work_item_id"], &problem["work_item_status"]),
+                (&json!(id), &json!(status))
+            );
+            assert_eq!(problem["retryable"], false, "{problem}");
+        }
+    };
+    refused("ready");
+    let claimed = claim(&served, "first");
+    refused("in-progress");
+    served.post("/v1/outbox/claims/ack", json!({"claims": [claimed["claim"]]})).json(200);
+    refused("done");
+    assert_eq!(served.get("/v1/outbox/messages").json(200)["items"].as_array().unwrap().len(), 1);
+
+    let timer = json!({"topic": "t", "id": "0190b2d5-0000-7000-8000-000000000002", "due_in_seconds": 3600});
+    served.post("/v1/timers", timer.clone()).json(201);
+    served.post("/v1/timers", timer).problem(409, "already-exists");
+}
+
+#[test]
 fn what_has_not_changed_is_not_sent_again() {
     let program = Program::new();
     let served = Served::start(&program, &[]);

@@ -90,6 +90,7 @@ kinds! {
     MethodNotAllowed METHOD_NOT_ALLOWED "method-not-allowed" "The path has no such method",
     Timeout REQUEST_TIMEOUT "timeout" "The request took too long to arrive",
     Conflict CONFLICT "conflict" "It does not go together with how things stand",
+    AlreadyExists CONFLICT "already-exists" "A work item has this id already",
     Mismatch CONFLICT "mismatch" "It is not as it was expected to be",
     ClaimLost CONFLICT "claim-lost" "The claim is no longer held",
     LeaseLost CONFLICT "lease-lost" "The lease is no longer held",
@@ -185,6 +186,7 @@ impl From<&Error> for Problem {
                 return Self::invalid(as_sent(field), reason);
             }
             ErrorKind::NotFound => Kind::NotFound,
+            ErrorKind::AlreadyExists => Kind::AlreadyExists,
             ErrorKind::Conflict => Kind::Conflict,
             ErrorKind::Mismatch => Kind::Mismatch,
             ErrorKind::ClaimLost => Kind::ClaimLost,
@@ -205,7 +207,12 @@ impl From<&Error> for Problem {
         } else {
             error.message().to_owned()
         };
-        Self { retryable: error.is_retryable() || kind == Kind::Unavailable, ..Self::new(kind, detail) }
+        let retryable = error.is_retryable() || kind == Kind::Unavailable;
+        let problem = Self { retryable, ..Self::new(kind, detail) };
+        match error.existing() {
+            Some(item) => problem.with("work_item_id", item.id).with("work_item_status", item.status),
+            None => problem,
+        }
     }
 }
 
@@ -285,6 +292,7 @@ mod tests {
     fn every_kind_of_the_core_has_a_status_of_its_class() {
         for (kind, status) in [
             (ErrorKind::NotFound, 404),
+            (ErrorKind::AlreadyExists, 409),
             (ErrorKind::Conflict, 409),
             (ErrorKind::Mismatch, 409),
             (ErrorKind::ClaimLost, 409),

@@ -53,6 +53,8 @@ pub(super) struct NewMessage {
     /// Texts that travel with it.
     #[serde(default)]
     headers: BTreeMap<String, String>,
+    /// Its id here. Defaults to a new one. An id is used once: a known one is refused, 409 `already-exists`.
+    id: Option<Uuid>,
     /// Its id for receivers. Defaults to a new one.
     message_id: Option<Uuid>,
     /// The joins it is a step of.
@@ -115,6 +117,9 @@ impl NewMessage {
         }
         if let Some(OnFailureBody::Hold) = self.on_failure {
             message = message.on_failure(OnFailure::Hold);
+        }
+        if let Some(id) = self.id {
+            message = message.work_item_id(WorkItemId::from_uuid(id));
         }
         if let Some(id) = self.message_id {
             message = message.message_id(MessageId::from_uuid(id));

@@ -155,9 +155,14 @@ struct KeyBody {
     ordering_key: String,
 }
 
+/// What is answered to an id that is known.
+const USED_ID: &str = "409 `already-exists` with `work_item_id` and `work_item_status` if a message has the `id` that was given, \
+    open or settled; then nothing is added.";
+
 pub(super) fn endpoints(all: &mut Endpoints) {
     all.add(
         Endpoint::post("/v1/outbox/messages", "enqueue", "Enqueue a message")
+            .note(USED_ID)
             .header("Idempotency-Key", "Enqueued at most once per key.")
             .header("traceparent", "The trace that the message continues (W3C Trace Context).")
             .body::<NewMessage>()
@@ -167,6 +172,7 @@ pub(super) fn endpoints(all: &mut Endpoints) {
     );
     all.add(
         Endpoint::post("/v1/outbox/messages/batch", "enqueueBatch", "Enqueue several messages, all or none")
+            .note(USED_ID)
             .body::<BatchBody>()
             .answer::<BatchView>(200, "Enqueued, but for those whose idempotency key was known."),
         enqueue_batch,

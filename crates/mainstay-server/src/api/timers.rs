@@ -44,7 +44,8 @@ impl DueBody {
 pub(super) fn endpoints(all: &mut Endpoints) {
     all.add(
         Endpoint::post("/v1/timers", "scheduleTimer", "Schedule a message for later")
-            .note("One of `due_at` and `due_in_seconds` must be given. When it is due it becomes a message of the outbox, under the same id.")
+            .note("One of `due_at` and `due_in_seconds` must be given. When it is due it becomes a message of the outbox, under the same id. \
+                   409 `already-exists` if a timer has the `id` that was given.")
             .header("Idempotency-Key", "Scheduled at most once per key.")
             .body::<NewMessage>()
             .answer::<EnqueuedView>(200, "The idempotency key was known; nothing was added.")
