@@ -170,7 +170,8 @@ CREATE TABLE "infra_inbox" (
     parked           INTEGER NOT NULL DEFAULT 0,
     owner            BLOB,
     locked_until     INTEGER,
-    -- Raised by every claim; a settle with an older one changes nothing.
+    -- Raised by every claim, the first time to seq * 65536 + 1, so that it never repeats for an id; a settle with an older one changes
+    -- nothing. 0: never claimed.
     generation       INTEGER NOT NULL DEFAULT 0,
     -- Deliveries, counted when claimed. Given back by a release.
     attempts         INTEGER NOT NULL DEFAULT 0,
@@ -337,6 +338,14 @@ SELECT id, message_id, topic, payload, correlation_id, status, reason, attempts,
        last_error, NULL, generation, NULL, processed_at, processed_by, seq
   FROM "infra_inbox_history";
 
+CREATE TRIGGER "infra_inbox_once" AFTER INSERT ON "infra_inbox"
+WHEN EXISTS (SELECT 1 FROM "infra_inbox_history" WHERE id = NEW.id AND seq <> NEW.seq)
+BEGIN
+    SELECT CASE (SELECT status FROM "infra_inbox_history" WHERE id = NEW.id)
+               WHEN 2 THEN RAISE(ABORT, 'the id belongs to a work item that is done: use every id once')
+               ELSE RAISE(ABORT, 'the id belongs to a work item that is failed: use every id once') END;
+END;
+
 CREATE TABLE "infra_inbox_paused" (
     topic     TEXT    NOT NULL PRIMARY KEY,
     paused_at INTEGER NOT NULL,
@@ -478,7 +487,8 @@ CREATE TABLE "infra_job_runs" (
     parked           INTEGER NOT NULL DEFAULT 0,
     owner            BLOB,
     locked_until     INTEGER,
-    -- Raised by every claim; a settle with an older one changes nothing.
+    -- Raised by every claim, the first time to seq * 65536 + 1, so that it never repeats for an id; a settle with an older one changes
+    -- nothing. 0: never claimed.
     generation       INTEGER NOT NULL DEFAULT 0,
     -- Deliveries, counted when claimed. Given back by a release.
     attempts         INTEGER NOT NULL DEFAULT 0,
@@ -590,6 +600,14 @@ SELECT id, message_id, topic, payload, correlation_id, status, reason, attempts,
        created_at, due_at, requested_due_at, expires_at, priority, ordering_key, hold_on_failure, idempotency_key, headers,
        last_error, NULL, generation, NULL, processed_at, processed_by, seq
   FROM "infra_job_runs_history";
+
+CREATE TRIGGER "infra_job_runs_once" AFTER INSERT ON "infra_job_runs"
+WHEN EXISTS (SELECT 1 FROM "infra_job_runs_history" WHERE id = NEW.id AND seq <> NEW.seq)
+BEGIN
+    SELECT CASE (SELECT status FROM "infra_job_runs_history" WHERE id = NEW.id)
+               WHEN 2 THEN RAISE(ABORT, 'the id belongs to a work item that is done: use every id once')
+               ELSE RAISE(ABORT, 'the id belongs to a work item that is failed: use every id once') END;
+END;
 
 CREATE TABLE "infra_job_runs_paused" (
     topic     TEXT    NOT NULL PRIMARY KEY,
@@ -1011,7 +1029,8 @@ CREATE TABLE "infra_outbox" (
     parked           INTEGER NOT NULL DEFAULT 0,
     owner            BLOB,
     locked_until     INTEGER,
-    -- Raised by every claim; a settle with an older one changes nothing.
+    -- Raised by every claim, the first time to seq * 65536 + 1, so that it never repeats for an id; a settle with an older one changes
+    -- nothing. 0: never claimed.
     generation       INTEGER NOT NULL DEFAULT 0,
     -- Deliveries, counted when claimed. Given back by a release.
     attempts         INTEGER NOT NULL DEFAULT 0,
@@ -1124,6 +1143,14 @@ SELECT id, message_id, topic, payload, correlation_id, status, reason, attempts,
        last_error, NULL, generation, NULL, processed_at, processed_by, seq
   FROM "infra_outbox_history";
 
+CREATE TRIGGER "infra_outbox_once" AFTER INSERT ON "infra_outbox"
+WHEN EXISTS (SELECT 1 FROM "infra_outbox_history" WHERE id = NEW.id AND seq <> NEW.seq)
+BEGIN
+    SELECT CASE (SELECT status FROM "infra_outbox_history" WHERE id = NEW.id)
+               WHEN 2 THEN RAISE(ABORT, 'the id belongs to a work item that is done: use every id once')
+               ELSE RAISE(ABORT, 'the id belongs to a work item that is failed: use every id once') END;
+END;
+
 CREATE TABLE "infra_outbox_paused" (
     topic     TEXT    NOT NULL PRIMARY KEY,
     paused_at INTEGER NOT NULL,
@@ -1172,7 +1199,8 @@ CREATE TABLE "infra_timers" (
     parked           INTEGER NOT NULL DEFAULT 0,
     owner            BLOB,
     locked_until     INTEGER,
-    -- Raised by every claim; a settle with an older one changes nothing.
+    -- Raised by every claim, the first time to seq * 65536 + 1, so that it never repeats for an id; a settle with an older one changes
+    -- nothing. 0: never claimed.
     generation       INTEGER NOT NULL DEFAULT 0,
     -- Deliveries, counted when claimed. Given back by a release.
     attempts         INTEGER NOT NULL DEFAULT 0,
@@ -1284,6 +1312,14 @@ SELECT id, message_id, topic, payload, correlation_id, status, reason, attempts,
        created_at, due_at, requested_due_at, expires_at, priority, ordering_key, hold_on_failure, idempotency_key, headers,
        last_error, NULL, generation, NULL, processed_at, processed_by, seq
   FROM "infra_timers_history";
+
+CREATE TRIGGER "infra_timers_once" AFTER INSERT ON "infra_timers"
+WHEN EXISTS (SELECT 1 FROM "infra_timers_history" WHERE id = NEW.id AND seq <> NEW.seq)
+BEGIN
+    SELECT CASE (SELECT status FROM "infra_timers_history" WHERE id = NEW.id)
+               WHEN 2 THEN RAISE(ABORT, 'the id belongs to a work item that is done: use every id once')
+               ELSE RAISE(ABORT, 'the id belongs to a work item that is failed: use every id once') END;
+END;
 
 CREATE TABLE "infra_timers_paused" (
     topic     TEXT    NOT NULL PRIMARY KEY,
