@@ -1,0 +1,67 @@
+//! A process that acquires leases, and writes under their guard.
+
+use std::sync::Arc;
+
+use anyhow::Result;
+use mainstay::lease::{Acquired, Lease, LeaseOptions, Leases};
+use mainstay::store::Provider;
+use uuid::Uuid;
+
+use crate::history::{Answer, Call, now};
+
+use super::application::execute;
+use super::recorded::Recorded;
+use super::trouble::{record, trouble};
+use super::Child;
+
+/// Names that are used all the time.
+const NAMES: u64 = 3;
+
+/// How long a name is used that is used for a few calls only.
+const BRIEFLY_NS: u64 = 2_000_000_000;
+
+/// Runs until the process is to stop.
+pub(super) async fn run(mut child: Child) -> Result<()> {
+    let Some(provider) = child.recorded().await else { return Ok(()) };
+    let leases = Leases::new(provider.leases());
+    loop {
+        let ms = child.random.between(20, 400);
+        if !child.pause(ms).await {
+            return Ok(());
+        }
+        let name = match child.random.percent(70) {
+            true => format!("lease-{}", child.random.between(1, NAMES)),
+            false => format!("brief-{}", now() / BRIEFLY_NS),
+        };
+        let options = LeaseOptions::default().duration(child.lease).owner(child.process.clone());
+        // What failed is in the history, and is tried again at another name.
+        let Ok(Acquired::Lease(lease)) = leases.acquire_with(&name, options).await else { continue };
+        for _ in 0..child.random.between(1, 5) {
+            write(&child, &provider, &lease).await;
+            let ms = child.random.between(0, 300);
+            if !child.pause(ms).await || lease.is_lost() {
+                break;
+            }
+        }
+        drop(lease.close().await);
+    }
+}
+
+/// Writes a row under the lease's guard.
+async fn write(child: &Child, provider: &Arc<Recorded>, lease: &Lease) {
+    let value = Uuid::new_v4();
+    let (name, epoch) = (lease.name().to_owned(), lease.epoch());
+    let invoked = child.recorder.invoke(Call::GuardedWrite { name: name.clone(), epoch, value });
+    let guarded = async {
+        let mut tx = provider.outbox().begin().await?;
+        lease.guard(&mut tx).await?;
+        let insert = format!("insert into chaos_guarded (name, epoch, value) values ('{name}', {epoch}, '{value}')");
+        execute(tx.as_mut(), insert).await?;
+        Ok::<_, mainstay::Error>(tx)
+    };
+    match guarded.await {
+        Ok(tx) => record(invoked, &tx.commit().await, |()| Answer::Done),
+        // The commit was not sent, so nothing of it stays.
+        Err(error) => invoked.fail(trouble(&error)),
+    }
+}

@@ -1,0 +1,288 @@
+//! The end of a run: everything must end, and what stands in the database then is recorded.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use mainstay::Jobs;
+use mainstay::inbox::{InboxFilter, InboxPage};
+use mainstay::join::{JoinFilter, JoinPage};
+use mainstay::outbox::{MessageFilter, Outbox};
+use mainstay::queue::Status;
+use mainstay::store::{Provider, Queue};
+use uuid::Uuid;
+
+use crate::child::Recorded;
+use crate::history::{Condition, Event, MessageState, QueueName};
+
+use super::sample::Sampling;
+use super::{Controller, works};
+
+/// How long all work may take to end after the last fault. Far more than it needs, for slow machines.
+const QUIESCE: Duration = Duration::from_secs(180);
+
+/// How many messages continue each join.
+const CONTINUED_POSTGRES: &str = "select headers->>'mainstay-join', count(*) from infra.outbox_message
+    where headers ? 'mainstay-join' group by 1";
+
+/// The same in SQLite, whose settled messages are in a table of their own.
+const CONTINUED_SQLITE: &str = "select json_extract(headers, '$.mainstay-join'), count(*)
+    from (select headers from infra_outbox union all select headers from infra_outbox_history)
+    where json_extract(headers, '$.mainstay-join') is not null group by 1";
+
+/// How many runs each job has. Those asked for by hand have no occurrence.
+const RUNS_POSTGRES: &str = "select job, count(*) from infra.jobs_ledger where trigger = 'cron' group by job";
+const RUNS_SQLITE: &str = "select job, count(*) from infra_jobs_ledger where \"trigger\" = 'cron' group by job";
+
+/// For how many times each job has a run.
+const OCCURRENCES_POSTGRES: &str =
+    "select job, count(distinct nominal_at) from infra.jobs_ledger where trigger = 'cron' group by job";
+const OCCURRENCES_SQLITE: &str =
+    "select job, count(distinct nominal_at) from infra_jobs_ledger where \"trigger\" = 'cron' group by job";
+
+/// The queues, as histories name them.
+const QUEUES: [(Queue, QueueName); 4] = [
+    (Queue::Outbox, QueueName::Outbox),
+    (Queue::Inbox, QueueName::Inbox),
+    (Queue::Timers, QueueName::Timers),
+    (Queue::JobRuns, QueueName::Runs),
+];
+
+impl Controller {
+    /// Lets all work end, and records what stands in the database then.
+    pub(super) async fn finish(mut self) -> Result<()> {
+        self.stop(|kind| !works(kind)).await?;
+        let provider = self.scene.database().provider_at_last().await;
+        let provider = Arc::new(Recorded::new(provider, Arc::clone(&self.recorder)));
+        self.recorder.note(Event::Quiet);
+        println!("the faults are over; waiting until all work has ended");
+        let open = self.quiesce(provider.as_ref()).await?;
+        self.recorder.note(Event::Settled { open });
+        self.stop(works).await?;
+        self.messages(provider.as_ref()).await?;
+        self.rows().await?;
+        self.ledgers(provider.as_ref()).await?;
+        self.checks().await
+    }
+
+    fn end_with(&self, condition: Condition) {
+        self.recorder.note(Event::End(Box::new(condition)));
+    }
+
+    fn check(&self, name: &str, found: Vec<String>) {
+        self.end_with(Condition::Check { name: name.to_owned(), found });
+    }
+
+    /// Waits until all work has ended. Returns what is left when the time is over.
+    async fn quiesce(&mut self, provider: &dyn Provider) -> Result<u64> {
+        let mut sampling = Sampling::start(&self.scene, &self.recorder);
+        let (begun, mut shown) = (Instant::now(), Instant::now());
+        loop {
+            // A loop with several turns between two looks at the database.
+            for _ in 0..30 {
+                self.turn(&mut sampling).await?;
+            }
+            self.unblock(provider).await?;
+            let open = self.open(provider).await?;
+            if open == 0 || begun.elapsed() > QUIESCE {
+                return Ok(open);
+            }
+            if shown.elapsed() > Duration::from_secs(5) {
+                shown = Instant::now();
+                println!("{open} open messages");
+            }
+        }
+    }
+
+    async fn open(&self, provider: &dyn Provider) -> Result<u64> {
+        let mut open = 0;
+        for (queue, _) in QUEUES {
+            open += provider.queue(queue).backlog().await?.open();
+        }
+        Ok(open)
+    }
+
+    /// Does what an operator would: disables the jobs, resumes paused topics, and releases held keys.
+    async fn unblock(&self, provider: &dyn Provider) -> Result<()> {
+        let outbox = Outbox::new(provider.outbox());
+        for paused in outbox.paused().await? {
+            outbox.resume(&paused.topic).await?;
+        }
+        let jobs = Jobs::new(provider.jobs());
+        for job in jobs.list(None, 100).await?.into_iter().filter(|job| job.enabled) {
+            jobs.disable(&job.name).await?;
+        }
+        let keys: Vec<String> = if self.scene.sqlite_path().is_some() {
+            let connection = self.scene.database().connection()?;
+            let mut select = connection.prepare("select ordering_key from infra_outbox_hold")?;
+            select.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?
+        } else {
+            let client = self.scene.database().client().await?;
+            let rows = client.query_typed("select ordering_key from infra.outbox_hold", &[]).await?;
+            rows.iter().map(|row| row.get(0)).collect()
+        };
+        for key in keys {
+            outbox.release_key(&key).await?;
+        }
+        Ok(())
+    }
+
+    /// Records every row of every queue.
+    async fn messages(&self, provider: &dyn Provider) -> Result<()> {
+        for (queue, name) in QUEUES {
+            let store = provider.queue(queue);
+            let mut export = store.export(&MessageFilter::all().without_payloads()).await?;
+            let mut stuck = Vec::new();
+            loop {
+                let page = export.next().await?;
+                if page.is_empty() {
+                    break;
+                }
+                for row in page {
+                    let message = row.message;
+                    let status = match message.status {
+                        Status::Ready => "ready",
+                        Status::InProgress => "in_progress",
+                        Status::Done => "done",
+                        Status::Failed => "failed",
+                    };
+                    if !message.status.is_terminal() {
+                        stuck.push(message.id.as_uuid());
+                    }
+                    self.end_with(Condition::Message(MessageState {
+                        queue: name,
+                        id: message.id.as_uuid(),
+                        status: status.to_owned(),
+                        attempts: message.attempts,
+                        generation: Some(message.generation),
+                        seq: Some(row.seq),
+                        key: message.ordering_key,
+                        reason: message.reason.map(|reason| reason.as_str().to_owned()),
+                    }));
+                }
+            }
+            if !stuck.is_empty() {
+                let why = "open although everything had the time to end".to_owned();
+                self.end_with(Condition::Stuck { queue: name, ids: stuck, why });
+            }
+        }
+        Ok(())
+    }
+
+    /// Records the rows of the application's own tables.
+    async fn rows(&self) -> Result<()> {
+        let effects = self.select("select id, count(*) from chaos_effect group by id").await?;
+        for (id, rows) in effects {
+            let id: Uuid = id.parse().context("an effect without an id")?;
+            self.end_with(Condition::Effect { id, rows: rows.unsigned_abs() });
+        }
+        let guarded = self.select("select name || ' ' || value, epoch from chaos_guarded order by n").await?;
+        for (row, epoch) in guarded {
+            let Some((name, value)) = row.split_once(' ') else { bail!("a guarded row without a value") };
+            let value = value.parse().context("a guarded row without a value")?;
+            self.end_with(Condition::Guarded { name: name.to_owned(), epoch, value });
+        }
+        Ok(())
+    }
+
+    /// Records joins, jobs and the ledger of received messages.
+    async fn ledgers(&self, provider: &dyn Provider) -> Result<()> {
+        let (continued, runs, occurrences) = if self.scene.sqlite_path().is_some() {
+            (CONTINUED_SQLITE, RUNS_SQLITE, OCCURRENCES_SQLITE)
+        } else {
+            (CONTINUED_POSTGRES, RUNS_POSTGRES, OCCURRENCES_POSTGRES)
+        };
+        let continued: HashMap<String, i64> = self.select(continued).await?.into_iter().collect();
+        let (joins, mut page) = (provider.joins(), JoinPage::first(1_000));
+        loop {
+            let found = joins.list(&JoinFilter::default(), page).await?;
+            let Some(last) = found.last() else { break };
+            page = page.after(last.id);
+            for join in &found {
+                let continuations = continued.get(&join.id.to_string()).copied().unwrap_or(0);
+                self.end_with(Condition::Join {
+                    id: join.id.as_uuid(),
+                    total: u64::from(join.expected),
+                    ended: u64::from(join.completed) + u64::from(join.failed),
+                    closed: join.has_ended(),
+                    continuations: continuations.unsigned_abs(),
+                });
+            }
+        }
+        let occurrences: HashMap<String, i64> = self.select(occurrences).await?.into_iter().collect();
+        for (name, runs) in self.select(runs).await? {
+            let occurrences = occurrences.get(&name).copied().unwrap_or(0).unsigned_abs();
+            self.end_with(Condition::Job { name, runs: runs.unsigned_abs(), occurrences });
+        }
+        self.received(provider).await
+    }
+
+    /// Records the ledger of received messages.
+    async fn received(&self, provider: &dyn Provider) -> Result<()> {
+        let queued = self.select("select id, count(*) from chaos_effect group by id").await?;
+        let reserved = self.select("select id, count(*) from chaos_received group by id").await?;
+        let effects: HashMap<String, i64> = queued.into_iter().chain(reserved).collect();
+        let (inbox, mut page) = (provider.inbox(), InboxPage { limit: 1_000, ..InboxPage::default() });
+        loop {
+            let found = inbox.list(&InboxFilter::all(), &page).await?;
+            let Some(last) = found.last() else { return Ok(()) };
+            page.after = Some(last.key.clone());
+            for entry in found {
+                let id = entry.key.message_id().to_owned();
+                let done_by = entry.work_item.map_or_else(|| id.clone(), |item| item.to_string());
+                self.end_with(Condition::Received {
+                    source: entry.key.source().to_owned(),
+                    id,
+                    status: format!("{:?}", entry.state).to_lowercase(),
+                    effects: effects.get(&done_by).copied().unwrap_or(0).unsigned_abs(),
+                });
+            }
+        }
+    }
+
+    /// Rows of a text and a number.
+    async fn select(&self, sql: &str) -> Result<Vec<(String, i64)>> {
+        if self.scene.sqlite_path().is_some() {
+            let connection = self.scene.database().connection()?;
+            let mut select = connection.prepare(sql)?;
+            let rows = select.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+            return Ok(rows.collect::<rusqlite::Result<_>>()?);
+        }
+        let client = self.scene.database().client().await?;
+        let rows = client.query_typed(sql, &[]).await?;
+        Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
+    }
+
+    /// Records what the database's own checks find.
+    async fn checks(&self) -> Result<()> {
+        self.check("children", self.wrong.clone());
+        if self.scene.sqlite_path().is_some() {
+            let connection = self.scene.database().connection()?;
+            let mut select = connection.prepare("pragma integrity_check")?;
+            let found: Vec<String> =
+                select.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;
+            self.check("integrity_check", found.into_iter().filter(|line| line != "ok").collect());
+        } else {
+            self.check("amcheck", self.amcheck().await?);
+        }
+        Ok(())
+    }
+
+    /// What `amcheck` finds in the indexes of the schema.
+    async fn amcheck(&self) -> Result<Vec<String>> {
+        let client = self.scene.database().client().await?;
+        client.batch_execute("create extension if not exists amcheck").await?;
+        let indexes = "select c.oid::regclass::text from pg_class c join pg_am a on a.oid = c.relam
+            where c.relkind = 'i' and a.amname = 'btree' and c.relnamespace = 'infra'::regnamespace";
+        let mut found = Vec::new();
+        for row in client.query_typed(indexes, &[]).await? {
+            let index: String = row.get(0);
+            let check = format!("select bt_index_parent_check('{}', true)", index.replace('\'', "''"));
+            if let Err(error) = client.batch_execute(&check).await {
+                found.push(format!("{index}: {error}"));
+            }
+        }
+        Ok(found)
+    }
+}

@@ -1,0 +1,254 @@
+//! The controller: starts servers and children, injects the faults of the schedule, and reads the end.
+
+mod children;
+mod finish;
+mod link;
+mod sample;
+mod scene;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use rustix::process::Signal;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use crate::child::POOL;
+use crate::history::{Event, Fault, Kind, Phase, Recorder, Run};
+use crate::options::{FaultKind, ProviderName, RunOptions};
+use crate::schedule::{Planned, plan};
+
+use children::{Children, Slot};
+use sample::Sampling;
+use scene::Scene;
+
+/// How long claims and leases hold.
+const LEASE: Duration = Duration::from_secs(2);
+
+/// Deliveries before a message fails.
+const DELIVERY_LIMIT: u32 = 50;
+
+/// How long a child may take to stop.
+const STOP: Duration = Duration::from_secs(30);
+
+/// How often the loop turns.
+const TURN: Duration = Duration::from_millis(10);
+
+/// How often the progress is shown.
+const PROGRESS: Duration = Duration::from_secs(10);
+
+/// Whether a kind works on messages until none is left.
+fn works(kind: Kind) -> bool {
+    matches!(kind, Kind::Worker | Kind::SqlWorker | Kind::HttpWorker | Kind::Scheduler)
+}
+
+/// How many children of each kind there are.
+fn cast(provider: ProviderName) -> Vec<(Kind, u32)> {
+    let mut cast = vec![
+        (Kind::Producer, 2),
+        (Kind::Worker, 2),
+        (Kind::Scheduler, 2),
+        (Kind::LeaseHolder, 2),
+        (Kind::Receiver, 2),
+        (Kind::Operator, 1),
+        (Kind::FleetNode, 2),
+    ];
+    // SQLite has no functions to call.
+    if provider.is_postgres() {
+        cast.push((Kind::SqlWorker, 1));
+    }
+    cast
+}
+
+/// The end of a fault of a child.
+struct Ending {
+    at: Instant,
+    child: String,
+    process: String,
+    number: u64,
+    kind: FaultKind,
+}
+
+/// A run under way.
+struct Controller {
+    options: RunOptions,
+    recorder: Arc<Recorder>,
+    scene: Arc<Scene>,
+    children: Children,
+    endings: Vec<Ending>,
+    interrupted: CancellationToken,
+    /// How children ended that should not have.
+    wrong: Vec<String>,
+    faults: u64,
+}
+
+/// Runs all of it. The histories are in the directory then.
+pub async fn run(options: RunOptions, git: String) -> Result<()> {
+    let interrupted = CancellationToken::new();
+    watch_interrupts(&interrupted)?;
+    std::fs::create_dir_all(options.out.join("logs")).context("cannot create the directory of the logs")?;
+    let recorder = Arc::new(Recorder::open(&options.out, "controller", Kind::Controller, None)?);
+    let children = Children::new(&cast(options.provider), &options, LEASE, DELIVERY_LIMIT)?;
+    let names: Vec<String> = children.slots.iter().map(|slot| slot.name.clone()).collect();
+    let scene = Arc::new(Scene::start(&options, &names).await?);
+    scene.database().set_up().await.context("cannot set the database up")?;
+    recorder.note(Event::Run(Run {
+        seed: options.seed,
+        git,
+        provider: options.provider.as_str().to_owned(),
+        lease_ms: LEASE.as_millis() as u64,
+        delivery_limit: DELIVERY_LIMIT,
+        connections: connections(&children),
+        loses_tail: options.faults.contains(&FaultKind::FailoverLostTail),
+    }));
+    let mut controller = Controller {
+        options,
+        recorder,
+        scene,
+        children,
+        endings: Vec::new(),
+        interrupted,
+        wrong: Vec::new(),
+        faults: 0,
+    };
+    controller.inject().await?;
+    controller.finish().await
+}
+
+/// The connections that all children may have at once: their pools, the listener of each, and two of the application's own.
+fn connections(children: &Children) -> u32 {
+    children.slots.len() as u32 * (POOL as u32 + 1 + 2)
+}
+
+fn watch_interrupts(interrupted: &CancellationToken) -> Result<()> {
+    for kind in [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()] {
+        let (mut signal, interrupted) = (signal(kind).context("cannot watch for Ctrl-C")?, interrupted.clone());
+        tokio::spawn(async move {
+            signal.recv().await;
+            interrupted.cancel();
+        });
+    }
+    Ok(())
+}
+
+impl Controller {
+    /// Runs the children under the faults of the schedule.
+    async fn inject(&mut self) -> Result<()> {
+        let planned = plan(&self.options);
+        let (begun, length) = (Instant::now(), Duration::from_millis(self.options.length_ms()));
+        println!("{} faults planned over {length:?} on {}", planned.len(), self.options.provider);
+        let mut planned = planned.into_iter().peekable();
+        let mut sampling = Sampling::start(&self.scene, &self.recorder);
+        let mut shown = Instant::now();
+        while begun.elapsed() < length {
+            self.turn(&mut sampling).await?;
+            let now_ms = begun.elapsed().as_millis() as u64;
+            while let Some(fault) = planned.next_if(|fault| fault.at_ms <= now_ms) {
+                self.begin(&fault);
+            }
+            if shown.elapsed() >= PROGRESS {
+                shown = Instant::now();
+                let seconds = begun.elapsed().as_secs();
+                println!("{seconds} s: {} faults, {} open messages", self.faults, sampling.open());
+            }
+        }
+        // Whatever still lasts ends here.
+        for ending in std::mem::take(&mut self.endings) {
+            self.end(&ending);
+        }
+        self.children.resume_all();
+        Ok(())
+    }
+
+    /// One turn of the loop: ends what is over, and starts what has died.
+    async fn turn(&mut self, sampling: &mut Sampling) -> Result<()> {
+        let due = self.endings.extract_if(.., |ending| ending.at <= Instant::now()).collect::<Vec<_>>();
+        for ending in due {
+            self.end(&ending);
+        }
+        self.tend()?;
+        sampling.look(&self.children);
+        let pause = tokio::time::sleep(TURN);
+        if self.interrupted.run_until_cancelled(pause).await.is_none() {
+            bail!("interrupted");
+        }
+        Ok(())
+    }
+
+    fn tend(&mut self) -> Result<()> {
+        let scene = Arc::clone(&self.scene);
+        let url = move |slot: &Slot| scene.url_for(&slot.name, &slot.process());
+        for ended in self.children.tend(url)? {
+            if ended.struck {
+                self.note(self.recorder.number(), FaultKind::KillAtStep, &ended.process, Phase::Begin);
+                self.faults += 1;
+            }
+            self.wrong.extend(ended.wrong.map(|wrong| format!("{} {wrong}", ended.process)));
+        }
+        Ok(())
+    }
+
+    fn note(&self, number: u64, kind: FaultKind, target: &str, phase: Phase) {
+        let fault = Fault { kind: kind.as_str().to_owned(), target: target.to_owned(), phase };
+        self.recorder.write(number, Event::Fault(fault));
+    }
+
+    /// Begins a fault.
+    fn begin(&mut self, planned: &Planned) {
+        let alive = self.children.alive(|_| true);
+        if alive.is_empty() {
+            return;
+        }
+        let first = planned.pick as usize % alive.len();
+        let victims: Vec<usize> = match planned.kind {
+            FaultKind::Kill | FaultKind::Pause => vec![alive[first]],
+            FaultKind::KillMany => alive.iter().copied().skip(first % 2).step_by(2).collect(),
+            _ => Vec::new(),
+        };
+        for index in victims {
+            let (process, child) = {
+                let slot = &self.children.slots[index];
+                (slot.process(), slot.name.clone())
+            };
+            let number = self.recorder.number();
+            self.note(number, planned.kind, &process, Phase::Begin);
+            self.faults += 1;
+            let slot = &mut self.children.slots[index];
+            if planned.kind == FaultKind::Pause {
+                slot.signal(Signal::STOP);
+                let at = Instant::now() + LEASE.mul_f64(planned.length as f64 / 1_000.0);
+                self.endings.push(Ending { at, child, process, number, kind: planned.kind });
+            } else {
+                slot.signal(Signal::KILL);
+            }
+        }
+    }
+
+    /// Ends a fault of a child.
+    fn end(&mut self, ending: &Ending) {
+        let slot = self.children.slots.iter_mut().find(|slot| slot.name == ending.child);
+        // Its successor was not hit.
+        if let Some(slot) = slot.filter(|slot| slot.process() == ending.process) {
+            slot.signal(Signal::CONT);
+        }
+        self.note(ending.number, ending.kind, &ending.process, Phase::End);
+    }
+
+    /// Stops these kinds, and kills those that take too long.
+    async fn stop(&mut self, kinds: impl Fn(Kind) -> bool + Copy) -> Result<()> {
+        self.children.request_stop(kinds);
+        let deadline = Instant::now() + STOP;
+        while !self.children.have_ended(kinds) {
+            if Instant::now() > deadline {
+                self.children.kill(kinds);
+            }
+            self.tend()?;
+            tokio::time::sleep(TURN).await;
+            if self.interrupted.is_cancelled() {
+                bail!("interrupted");
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,300 @@
+//! What a run is asked to do.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use anyhow::{Result, bail};
+
+/// What the processes run on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProviderName {
+    /// A PostgreSQL server.
+    Postgres,
+    /// A PostgreSQL server behind PgBouncer in transaction mode.
+    Pgbouncer,
+    /// A PostgreSQL server with replicas that take over.
+    Failover,
+    /// A SQLite file.
+    Sqlite,
+    /// A SQL Server.
+    SqlServer,
+}
+
+impl ProviderName {
+    /// All of them.
+    pub const ALL: [Self; 5] =
+        [Self::Postgres, Self::Pgbouncer, Self::Failover, Self::Sqlite, Self::SqlServer];
+
+    /// Its name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Postgres => "postgres",
+            Self::Pgbouncer => "pgbouncer",
+            Self::Failover => "failover",
+            Self::Sqlite => "sqlite",
+            Self::SqlServer => "sqlserver",
+        }
+    }
+
+    /// Whether the processes speak to a PostgreSQL server.
+    pub const fn is_postgres(self) -> bool {
+        matches!(self, Self::Postgres | Self::Pgbouncer | Self::Failover)
+    }
+
+    /// The faults that make sense on it.
+    pub fn faults(self) -> Vec<FaultKind> {
+        FaultKind::ALL.into_iter().filter(|kind| kind.applies_to(self)).collect()
+    }
+}
+
+impl fmt::Display for ProviderName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for ProviderName {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let found = Self::ALL.into_iter().find(|provider| provider.as_str() == text);
+        match found {
+            Some(provider) => Ok(provider),
+            None => bail!("unknown provider {text:?}; known are {}", list(&Self::ALL)),
+        }
+    }
+}
+
+/// The kinds of faults that a schedule has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum FaultKind {
+    /// SIGKILL of a child at a random instant.
+    Kill,
+    /// SIGKILL of a child right after it has written a certain line of its history.
+    KillAtStep,
+    /// SIGKILL of several children at once.
+    KillMany,
+    /// SIGSTOP of a child for half a lease to three leases.
+    Pause,
+    /// All server processes are killed; the server starts again.
+    ServerCrash,
+    /// The server is stopped in immediate mode and started again.
+    ServerStop,
+    /// One backend is killed, and the server restarts all others.
+    BackendKill,
+    /// One session is ended by `pg_terminate_backend`.
+    BackendTerminate,
+    /// One backend is stopped for a while.
+    BackendPause,
+    /// All connections of a child are cut.
+    ConnectionCut,
+    /// A connection is cut after some bytes of an answer.
+    ConnectionCutAnswer,
+    /// The connections of a child deliver late.
+    ConnectionDelay,
+    /// A connection stays open, and answers no longer arrive.
+    ConnectionHalfOpen,
+    /// PgBouncer is killed and started again.
+    PoolerKill,
+    /// PgBouncer is stopped for a while.
+    PoolerPause,
+    /// The table of open messages is locked for a while.
+    TableLock,
+    /// The disk of the database is full for a while.
+    DiskFull,
+    /// The server's clock is set forward or back.
+    ClockStep,
+    /// The primary dies, and a replica that has everything takes over.
+    Failover,
+    /// The primary dies, and a replica that lacks the last transactions takes over.
+    FailoverLostTail,
+}
+
+impl FaultKind {
+    /// All of them.
+    pub const ALL: [Self; 20] = [
+        Self::Kill,
+        Self::KillAtStep,
+        Self::KillMany,
+        Self::Pause,
+        Self::ServerCrash,
+        Self::ServerStop,
+        Self::BackendKill,
+        Self::BackendTerminate,
+        Self::BackendPause,
+        Self::ConnectionCut,
+        Self::ConnectionCutAnswer,
+        Self::ConnectionDelay,
+        Self::ConnectionHalfOpen,
+        Self::PoolerKill,
+        Self::PoolerPause,
+        Self::TableLock,
+        Self::DiskFull,
+        Self::ClockStep,
+        Self::Failover,
+        Self::FailoverLostTail,
+    ];
+
+    /// Its name, as `verdict.json` counts it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Kill => "kill",
+            Self::KillAtStep => "kill_at_step",
+            Self::KillMany => "kill_many",
+            Self::Pause => "pause",
+            Self::ServerCrash => "server_crash",
+            Self::ServerStop => "server_stop",
+            Self::BackendKill => "backend_kill",
+            Self::BackendTerminate => "backend_terminate",
+            Self::BackendPause => "backend_pause",
+            Self::ConnectionCut => "connection_cut",
+            Self::ConnectionCutAnswer => "connection_cut_answer",
+            Self::ConnectionDelay => "connection_delay",
+            Self::ConnectionHalfOpen => "connection_half_open",
+            Self::PoolerKill => "pooler_kill",
+            Self::PoolerPause => "pooler_pause",
+            Self::TableLock => "table_lock",
+            Self::DiskFull => "disk_full",
+            Self::ClockStep => "clock_step",
+            Self::Failover => "failover",
+            Self::FailoverLostTail => "failover_lost_tail",
+        }
+    }
+
+    /// Whether it makes sense on a provider.
+    pub fn applies_to(self, provider: ProviderName) -> bool {
+        match self {
+            Self::Kill | Self::KillAtStep | Self::KillMany | Self::Pause | Self::TableLock => true,
+            Self::ServerCrash
+            | Self::ServerStop
+            | Self::BackendKill
+            | Self::BackendTerminate
+            | Self::BackendPause => {
+                matches!(provider, ProviderName::Postgres | ProviderName::Pgbouncer)
+            }
+            Self::ConnectionCut
+            | Self::ConnectionCutAnswer
+            | Self::ConnectionDelay
+            | Self::ConnectionHalfOpen => provider != ProviderName::Sqlite,
+            Self::PoolerKill | Self::PoolerPause => provider == ProviderName::Pgbouncer,
+            Self::DiskFull => matches!(provider, ProviderName::Postgres | ProviderName::Sqlite),
+            Self::ClockStep => provider == ProviderName::Postgres,
+            Self::Failover | Self::FailoverLostTail => provider == ProviderName::Failover,
+        }
+    }
+
+    /// How long it is between two of them on average, in milliseconds.
+    pub const fn interval_ms(self) -> u64 {
+        match self {
+            Self::Kill => 700,
+            Self::KillMany | Self::ServerStop | Self::ServerCrash => 15_000,
+            Self::Pause => 2_500,
+            Self::ConnectionCut | Self::ConnectionCutAnswer => 800,
+            Self::ConnectionDelay => 4_000,
+            Self::ConnectionHalfOpen => 8_000,
+            Self::BackendKill => 20_000,
+            Self::BackendTerminate => 1_500,
+            Self::BackendPause => 6_000,
+            Self::PoolerKill | Self::PoolerPause => 12_000,
+            Self::TableLock => 10_000,
+            Self::DiskFull => 20_000,
+            Self::ClockStep => 7_000,
+            Self::Failover | Self::FailoverLostTail => 20_000,
+            // Drawn when a child is started.
+            Self::KillAtStep => 0,
+        }
+    }
+}
+
+impl fmt::Display for FaultKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+fn list<T: fmt::Display>(names: &[T]) -> String {
+    names.iter().map(T::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// Reads `all`, `none` or names with commas between them, for a provider.
+pub fn parse_faults(text: &str, provider: ProviderName) -> Result<BTreeSet<FaultKind>> {
+    let known = provider.faults();
+    match text {
+        "all" => return Ok(known.into_iter().collect()),
+        "none" => return Ok(BTreeSet::new()),
+        _ => {}
+    }
+    let mut kinds = BTreeSet::new();
+    for name in text.split(',').map(str::trim) {
+        let Some(kind) = FaultKind::ALL.into_iter().find(|kind| kind.as_str() == name) else {
+            bail!("unknown fault {name:?}; known for {provider} are all, none, {}", list(&known));
+        };
+        if !known.contains(&kind) {
+            bail!("the fault {name:?} makes no sense on {provider}; known there are {}", list(&known));
+        }
+        kinds.insert(kind);
+    }
+    Ok(kinds)
+}
+
+/// What a run is asked to do.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunOptions {
+    /// Decides the schedule.
+    pub seed: u64,
+    /// How long faults are injected.
+    pub minutes: f64,
+    /// What the processes run on.
+    pub provider: ProviderName,
+    /// The kinds of faults.
+    pub faults: BTreeSet<FaultKind>,
+    /// Where the histories, the logs and the verdict go.
+    pub out: PathBuf,
+}
+
+impl RunOptions {
+    /// How long faults are injected, in milliseconds.
+    pub fn length_ms(&self) -> u64 {
+        (self.minutes * 60_000.0) as u64
+    }
+
+    /// The command that repeats the run.
+    pub fn command(&self) -> String {
+        let faults = match self.faults.iter().copied().collect::<Vec<_>>() {
+            kinds if kinds.is_empty() => "none".to_owned(),
+            kinds if kinds == self.provider.faults() => "all".to_owned(),
+            kinds => kinds.iter().map(|kind| kind.as_str()).collect::<Vec<_>>().join(","),
+        };
+        format!(
+            "cargo xtask chaos --seed {} --minutes {} --provider {} --faults {faults} --out <directory>",
+            self.seed, self.minutes, self.provider
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use super::*;
+
+    #[test]
+    fn faults_are_read_by_name() {
+        let read = parse_faults("pause, kill", ProviderName::Sqlite).unwrap();
+        assert_eq!(read.into_iter().collect::<Vec<_>>(), [FaultKind::Kill, FaultKind::Pause]);
+        assert!(parse_faults("none", ProviderName::Sqlite).unwrap().is_empty());
+        assert_eq!(parse_faults("all", ProviderName::Postgres).unwrap().len(), 15);
+    }
+
+    #[test]
+    fn mistakes_name_the_choices() {
+        let error = parse_faults("kil", ProviderName::Sqlite).unwrap_err().to_string();
+        assert!(error.contains("\"kil\"") && error.contains("pause"), "{error}");
+        let error = parse_faults("failover", ProviderName::Sqlite).unwrap_err().to_string();
+        assert!(error.contains("makes no sense on sqlite"), "{error}");
+        let error = "oracle".parse::<ProviderName>().unwrap_err().to_string();
+        assert!(error.contains("pgbouncer"), "{error}");
+    }
+}
