@@ -1,7 +1,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use mainstay_servers::{Blank, Cluster, ClusterOptions, find_postgres, variables};
+use mainstay_servers::{
+    Blank, Bouncer, Cluster, ClusterOptions, Group, find_pgbouncer, find_postgres, variables,
+};
 use tokio_postgres::Client;
 
 use crate::postgres::connect;
@@ -99,6 +101,31 @@ impl OwnCluster {
         self.with(Cluster::kill).await;
     }
 
+    /// Stops the server without a checkpoint: the next start recovers.
+    pub async fn stop_immediately(&self) {
+        self.with(Cluster::stop_immediately).await;
+    }
+
+    /// Where its data directory `data` is.
+    pub async fn directory(&self) -> PathBuf {
+        self.with(|cluster| cluster.directory().to_owned()).await
+    }
+
+    /// Starts a pooler in transaction mode in front of the server.
+    ///
+    /// # Panics
+    ///
+    /// If that fails.
+    pub async fn pooler(&self) -> OwnPooler {
+        let start = |cluster: &mut Cluster| {
+            let program = find_pgbouncer().unwrap_or_else(|error| panic!("{error}"));
+            Bouncer::create(&program, cluster, Group::Inherited).unwrap_or_else(|error| panic!("{error}"))
+        };
+        let bouncer = self.with(start).await;
+        let url = bouncer.url("postgres");
+        OwnPooler { bouncer: Arc::new(Mutex::new(bouncer)), url }
+    }
+
     /// Shuts the server down in good order, disconnecting its clients.
     pub async fn stop(&self) {
         self.with(Cluster::stop).await;
@@ -127,6 +154,44 @@ impl OwnCluster {
             work(&mut cluster)
         })
         .await
+    }
+}
+
+/// A PgBouncer of a test's own. It keeps its port, and ends with this.
+#[derive(Debug)]
+pub struct OwnPooler {
+    bouncer: Arc<Mutex<Bouncer>>,
+    url: String,
+}
+
+impl OwnPooler {
+    /// URL of the administrative database through the pooler, as superuser.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Kills the pooler.
+    pub async fn kill(&self) {
+        self.with(Bouncer::kill).await;
+    }
+
+    /// Starts the pooler again.
+    ///
+    /// # Panics
+    ///
+    /// If that fails.
+    pub async fn start(&self) {
+        self.with(|bouncer| bouncer.start().unwrap_or_else(|error| panic!("{error}"))).await;
+    }
+
+    /// Stops the pooler's process, or lets it go on.
+    pub async fn pause(&self, pause: bool) {
+        self.with(move |bouncer| bouncer.pause(pause)).await;
+    }
+
+    async fn with<T: Send + 'static>(&self, work: impl FnOnce(&mut Bouncer) -> T + Send + 'static) -> T {
+        let bouncer = Arc::clone(&self.bouncer);
+        blocking(move || work(&mut bouncer.lock().unwrap_or_else(PoisonError::into_inner))).await
     }
 }
 

@@ -14,7 +14,7 @@ mod template;
 mod url;
 mod wait;
 
-pub use cluster::OwnCluster;
+pub use cluster::{OwnCluster, OwnPooler};
 pub use logs::{CapturedLogs, LogRecord};
 pub use mainstay_servers::ClusterOptions;
 pub use postgres::{TestDatabase, TestPostgres, connect};

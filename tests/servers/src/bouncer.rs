@@ -1,5 +1,5 @@
 use std::net::TcpStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -19,11 +19,14 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// creation, stopped on drop.
 #[derive(Debug)]
 pub struct Bouncer {
+    program: PathBuf,
+    account: Account,
+    group: Group,
     port: u16,
     password: String,
     process: Process,
     // Last, to be removed after the process has stopped.
-    _directory: TempDir,
+    directory: TempDir,
 }
 
 impl Bouncer {
@@ -38,14 +41,35 @@ impl Bouncer {
             &path.join("pgbouncer.ini"),
             &configuration(port, cluster.port(), has_prepared_statements(pgbouncer)),
         )?;
-        let mut command = account.command(pgbouncer, path);
-        command.args(["-q", "pgbouncer.ini"]);
-        let mut process = Process::spawn(command, &path.join("log"), group)?;
-        if let Err(error) = wait_until_ready(&mut process, port) {
-            process.kill();
-            return Err(error);
+        let process = spawn(pgbouncer, account, path, port, group)?;
+        Ok(Self {
+            program: pgbouncer.to_owned(),
+            account,
+            group,
+            port,
+            password: cluster.password().to_owned(),
+            process,
+            directory,
+        })
+    }
+
+    /// Kills the pooler with SIGKILL.
+    pub fn kill(&mut self) {
+        self.process.kill();
+    }
+
+    /// Starts the pooler again, on the same port; nothing if it runs.
+    pub fn start(&mut self) -> Result<()> {
+        if self.process.exited().is_some() {
+            self.process =
+                spawn(&self.program, self.account, self.directory.path(), self.port, self.group)?;
         }
-        Ok(Self { port, password: cluster.password().to_owned(), process, _directory: directory })
+        Ok(())
+    }
+
+    /// Stops the pooler's process, or lets it go on: its connections stay open meanwhile.
+    pub fn pause(&mut self, pause: bool) {
+        self.process.signal(if pause { Signal::STOP } else { Signal::CONT });
     }
 
     /// URL of a database through the pooler, as superuser.
@@ -56,8 +80,20 @@ impl Bouncer {
 
 impl Drop for Bouncer {
     fn drop(&mut self) {
+        self.pause(false);
         self.process.end(Signal::TERM, PATIENCE);
     }
+}
+
+fn spawn(program: &Path, account: Account, directory: &Path, port: u16, group: Group) -> Result<Process> {
+    let mut command = account.command(program, directory);
+    command.args(["-q", "pgbouncer.ini"]);
+    let mut process = Process::spawn(command, &directory.join("log"), group)?;
+    if let Err(error) = wait_until_ready(&mut process, port) {
+        process.kill();
+        return Err(error);
+    }
+    Ok(process)
 }
 
 fn configuration(port: u16, server_port: u16, prepared_statements: bool) -> String {

@@ -167,6 +167,18 @@ impl Cluster {
         }
     }
 
+    /// Stops the server without a checkpoint, as `pg_ctl stop --mode=immediate` does: the next start recovers.
+    pub fn stop_immediately(&mut self) {
+        if let Some(server) = &mut self.server {
+            server.end(Signal::QUIT, PATIENCE);
+        }
+    }
+
+    /// Where the data directory `data` and the log are.
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
     /// Kills the server and all its processes at once: a crash.
     pub fn kill(&mut self) {
         let Some(server) = &mut self.server else {

@@ -101,7 +101,11 @@ impl Child {
 pub fn main(arguments: ChildArguments) -> Result<()> {
     // Nothing is left behind when the controller dies.
     set_parent_process_death_signal(Some(Signal::KILL)).context("cannot follow the controller")?;
-    tracing_subscriber::fmt().with_writer(std::io::stderr).with_env_filter("debug,tokio_postgres=info").init();
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .with_env_filter("debug,tokio_postgres=info")
+        .init();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()

@@ -1,7 +1,9 @@
 //! The controller: starts servers and children, injects the faults of the schedule, and reads the end.
 
 mod children;
+mod disk;
 mod finish;
+mod lane;
 mod link;
 mod sample;
 mod scene;
@@ -20,6 +22,8 @@ use crate::options::{FaultKind, ProviderName, RunOptions};
 use crate::schedule::{Planned, plan};
 
 use children::{Children, Slot};
+use lane::Lane;
+use link::Connection;
 use sample::Sampling;
 use scene::Scene;
 
@@ -68,6 +72,17 @@ struct Ending {
     process: String,
     number: u64,
     kind: FaultKind,
+    hurt: Hurt,
+}
+
+/// What a fault that lasts has done to a child.
+enum Hurt {
+    /// The process is stopped.
+    Paused,
+    /// Answers arrive late.
+    Delayed,
+    /// Answers on a connection get lost.
+    Silenced(Arc<Connection>),
 }
 
 /// A run under way.
@@ -84,14 +99,14 @@ struct Controller {
 }
 
 /// Runs all of it. The histories are in the directory then.
-pub async fn run(options: RunOptions, git: String) -> Result<()> {
+pub async fn run(mut options: RunOptions, git: String) -> Result<()> {
     let interrupted = CancellationToken::new();
     watch_interrupts(&interrupted)?;
     std::fs::create_dir_all(options.out.join("logs")).context("cannot create the directory of the logs")?;
     let recorder = Arc::new(Recorder::open(&options.out, "controller", Kind::Controller, None)?);
     let children = Children::new(&cast(options.provider), &options, LEASE, DELIVERY_LIMIT)?;
     let names: Vec<String> = children.slots.iter().map(|slot| slot.name.clone()).collect();
-    let scene = Arc::new(Scene::start(&options, &names).await?);
+    let scene = Arc::new(Scene::start(&mut options, &names).await?);
     scene.database().set_up().await.context("cannot set the database up")?;
     recorder.note(Event::Run(Run {
         seed: options.seed,
@@ -140,12 +155,17 @@ impl Controller {
         println!("{} faults planned over {length:?} on {}", planned.len(), self.options.provider);
         let mut planned = planned.into_iter().peekable();
         let mut sampling = Sampling::start(&self.scene, &self.recorder);
+        let lane = Lane::start(&self.scene, &self.recorder);
         let mut shown = Instant::now();
         while begun.elapsed() < length {
+            sampling.disturb(!lane.is_quiet());
             self.turn(&mut sampling).await?;
+            if lane.has_failed() {
+                return lane.end().await;
+            }
             let now_ms = begun.elapsed().as_millis() as u64;
             while let Some(fault) = planned.next_if(|fault| fault.at_ms <= now_ms) {
-                self.begin(&fault);
+                self.begin(&fault, &lane);
             }
             if shown.elapsed() >= PROGRESS {
                 shown = Instant::now();
@@ -158,7 +178,7 @@ impl Controller {
             self.end(&ending);
         }
         self.children.resume_all();
-        Ok(())
+        lane.end().await
     }
 
     /// One turn of the loop: ends what is over, and starts what has died.
@@ -195,42 +215,83 @@ impl Controller {
     }
 
     /// Begins a fault.
-    fn begin(&mut self, planned: &Planned) {
+    fn begin(&mut self, planned: &Planned, lane: &Lane) {
         let alive = self.children.alive(|_| true);
-        if alive.is_empty() {
-            return;
-        }
-        let first = planned.pick as usize % alive.len();
+        let Some(first) = planned.pick.checked_rem(alive.len() as u64) else { return };
+        let first = first as usize;
         let victims: Vec<usize> = match planned.kind {
-            FaultKind::Kill | FaultKind::Pause => vec![alive[first]],
+            FaultKind::Kill
+            | FaultKind::Pause
+            | FaultKind::ConnectionCut
+            | FaultKind::ConnectionCutAnswer
+            | FaultKind::ConnectionDelay
+            | FaultKind::ConnectionHalfOpen => vec![alive[first]],
             FaultKind::KillMany => alive.iter().copied().skip(first % 2).step_by(2).collect(),
-            _ => Vec::new(),
+            _ => {
+                self.faults += 1;
+                lane.send(planned);
+                Vec::new()
+            }
         };
         for index in victims {
-            let (process, child) = {
-                let slot = &self.children.slots[index];
-                (slot.process(), slot.name.clone())
-            };
-            let number = self.recorder.number();
-            self.note(number, planned.kind, &process, Phase::Begin);
-            self.faults += 1;
-            let slot = &mut self.children.slots[index];
-            if planned.kind == FaultKind::Pause {
+            self.hit(index, planned);
+        }
+    }
+
+    /// Begins a fault of a child.
+    fn hit(&mut self, index: usize, planned: &Planned) {
+        let slot = &mut self.children.slots[index];
+        let (process, child) = (slot.process(), slot.name.clone());
+        let link = self.scene.link(&child);
+        let connection = link.and_then(|link| link.pick(planned.pick / 7));
+        let mut hurt = None;
+        match (planned.kind, link, connection) {
+            (FaultKind::Kill | FaultKind::KillMany, ..) => slot.signal(Signal::KILL),
+            (FaultKind::Pause, ..) => {
                 slot.signal(Signal::STOP);
-                let at = Instant::now() + LEASE.mul_f64(planned.length as f64 / 1_000.0);
-                self.endings.push(Ending { at, child, process, number, kind: planned.kind });
-            } else {
-                slot.signal(Signal::KILL);
+                hurt = Some(Hurt::Paused);
             }
+            (FaultKind::ConnectionCut, Some(link), _) => link.cut(),
+            (FaultKind::ConnectionCutAnswer, _, Some(connection)) => {
+                connection.cut_after(planned.pick % 400);
+            }
+            (FaultKind::ConnectionDelay, Some(link), _) => {
+                link.delay(Duration::from_millis(planned.pick % 300 + 10));
+                hurt = Some(Hurt::Delayed);
+            }
+            (FaultKind::ConnectionHalfOpen, _, Some(connection)) => {
+                connection.silence();
+                hurt = Some(Hurt::Silenced(connection));
+            }
+            // It has no connection just now.
+            _ => return,
+        }
+        let number = self.recorder.number();
+        self.note(number, planned.kind, &process, Phase::Begin);
+        self.faults += 1;
+        if let Some(hurt) = hurt {
+            let at = Instant::now() + LEASE.mul_f64(planned.length as f64 / 1_000.0);
+            self.endings.push(Ending { at, child, process, number, kind: planned.kind, hurt });
         }
     }
 
     /// Ends a fault of a child.
     fn end(&mut self, ending: &Ending) {
-        let slot = self.children.slots.iter_mut().find(|slot| slot.name == ending.child);
-        // Its successor was not hit.
-        if let Some(slot) = slot.filter(|slot| slot.process() == ending.process) {
-            slot.signal(Signal::CONT);
+        match &ending.hurt {
+            Hurt::Paused => {
+                let slot = self.children.slots.iter_mut().find(|slot| slot.name == ending.child);
+                // Its successor was not hit.
+                if let Some(slot) = slot.filter(|slot| slot.process() == ending.process) {
+                    slot.signal(Signal::CONT);
+                }
+            }
+            Hurt::Delayed => {
+                if let Some(link) = self.scene.link(&ending.child) {
+                    link.delay(Duration::ZERO);
+                }
+            }
+            // Routers forget connections in the end, and tell both sides.
+            Hurt::Silenced(connection) => connection.cut(),
         }
         self.note(ending.number, ending.kind, &ending.process, Phase::End);
     }

@@ -1,7 +1,7 @@
 //! Measurements during a run.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -43,6 +43,7 @@ struct Cast {
 pub(super) struct Sampling {
     cast: Arc<Mutex<Cast>>,
     due: Arc<AtomicU64>,
+    disturbed: Arc<AtomicBool>,
     looked: Instant,
     _task: AbortOnDropHandle<()>,
 }
@@ -52,16 +53,19 @@ impl Sampling {
     pub(super) fn start(scene: &Arc<Scene>, recorder: &Arc<Recorder>) -> Self {
         let cast = Arc::new(Mutex::new(Cast::default()));
         let due = Arc::new(AtomicU64::new(0));
+        let disturbed = Arc::new(AtomicBool::new(false));
         let sampler = Sampler {
+            disturbed: Arc::clone(&disturbed),
             cast: Arc::clone(&cast),
             due: Arc::clone(&due),
+            scene: Arc::clone(scene),
             database: scene.database(),
             write_ahead_log: scene.sqlite_path().map(|path| path.with_extension("db-wal")),
             pooled: scene.is_pooled(),
             client: None,
         };
         let task = tokio::spawn(sampler.run(Arc::clone(recorder)));
-        Self { cast, due, looked: Instant::now(), _task: AbortOnDropHandle::new(task) }
+        Self { cast, due, disturbed, looked: Instant::now(), _task: AbortOnDropHandle::new(task) }
     }
 
     /// Notes which children there are.
@@ -80,6 +84,11 @@ impl Sampling {
         *self.cast.lock().unwrap_or_else(PoisonError::into_inner) = cast;
     }
 
+    /// Notes whether a fault of the servers is under way: no worker is healthy meanwhile.
+    pub(super) fn disturb(&self, disturbed: bool) {
+        self.disturbed.store(disturbed, Ordering::Relaxed);
+    }
+
     /// How many messages were due when it was last measured.
     pub(super) fn open(&self) -> String {
         let due = self.due.load(Ordering::Relaxed);
@@ -88,8 +97,10 @@ impl Sampling {
 }
 
 struct Sampler {
+    disturbed: Arc<AtomicBool>,
     cast: Arc<Mutex<Cast>>,
     due: Arc<AtomicU64>,
+    scene: Arc<Scene>,
     database: Database,
     write_ahead_log: Option<PathBuf>,
     pooled: bool,
@@ -112,7 +123,8 @@ impl Sampler {
                     self.due.store(due, Ordering::Relaxed);
                     sample.backends = backends;
                     sample.due = Some(due);
-                    sample.healthy_workers = Some(cast.healthy_workers);
+                    let disturbed = self.disturbed.load(Ordering::Relaxed);
+                    sample.healthy_workers = Some(if disturbed { 0 } else { cast.healthy_workers });
                 }
                 // The server is down, or a lock is in the way.
                 Ok(Err(_)) | Err(_) => self.client = None,
@@ -133,7 +145,8 @@ impl Sampler {
         }
         let client = match &self.client {
             Some(client) if !client.is_closed() => client,
-            _ => self.client.insert(self.database.client().await?),
+            // After a failover it is another server.
+            _ => self.client.insert(self.scene.database().client().await?),
         };
         let backends = match self.pooled {
             // Connections of a pooler are nobody's.
