@@ -2,6 +2,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use crate::cargo::cargo;
+use crate::chaos;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::run::run;
@@ -9,8 +10,8 @@ use crate::test::{Request, test};
 
 pub(crate) const USAGE: &str = "\
 ci
-    Check the format, run clippy, build the documentation and run all tests; stop at the
-    first that fails";
+    Check the format, run clippy, build the documentation, run all tests, and run four minutes
+    of chaos with the commit as the seed; stop at the first that fails";
 
 pub(crate) fn main(arguments: &[String]) -> Result<(), Failure> {
     if let Some(argument) = arguments.first() {
@@ -31,7 +32,8 @@ pub(crate) fn main(arguments: &[String]) -> Result<(), Failure> {
         command.env("RUSTDOCFLAGS", "-D warnings");
         run(command)
     })?;
-    timed("tests", || test(&Request::default(), &interrupt))
+    timed("tests", || test(&Request::default(), &interrupt))?;
+    timed("chaos", || chaos::slice(&interrupt))
 }
 
 /// Does a step and says how long it took.

@@ -5,6 +5,7 @@
 
 mod bench;
 mod cargo;
+mod chaos;
 mod ci;
 mod conformance;
 mod failure;
@@ -26,6 +27,7 @@ const COMMANDS: &[Command] = &[
     ("test", test::USAGE, test::main),
     ("postgres", postgres::USAGE, postgres::main),
     ("conformance", conformance::USAGE, conformance::main),
+    ("chaos", chaos::USAGE, chaos::main),
     ("ci", ci::USAGE, ci::main),
     ("bench", bench::USAGE, bench::main),
 ];

@@ -34,6 +34,14 @@ const POLICY: &str = "/usr/sbin/policy-rc.d";
 
 /// Brings the programs the tests need, then starts the servers all tests share.
 pub(crate) fn start_servers(interrupt: &Interrupt) -> Result<SharedServers, Failure> {
+    install_servers(interrupt)?;
+    let programs = Programs::here();
+    let (postgres, pgbouncer): (PathBuf, PathBuf) = (programs.postgres()?, programs.pgbouncer()?);
+    Ok(SharedServers::start(&postgres, &pgbouncer)?)
+}
+
+/// Brings the programs the tests need.
+pub(crate) fn install_servers(interrupt: &Interrupt) -> Result<(), Failure> {
     install(&missing(&Programs::here()), interrupt)?;
     if find_faketime().is_none()
         && let Err(failure) = install(&["faketime"], interrupt)
@@ -43,10 +51,7 @@ pub(crate) fn start_servers(interrupt: &Interrupt) -> Result<SharedServers, Fail
         eprintln!("warning: going on without faketime. {message}");
     }
 
-    interrupt.check()?;
-    let programs = Programs::here();
-    let (postgres, pgbouncer): (PathBuf, PathBuf) = (programs.postgres()?, programs.pgbouncer()?);
-    Ok(SharedServers::start(&postgres, &pgbouncer)?)
+    interrupt.check()
 }
 
 /// The packages whose programs are not there.

@@ -1,0 +1,73 @@
+use std::process::Command;
+
+use crate::cargo::{cargo, target};
+use crate::failure::Failure;
+use crate::interrupt::Interrupt;
+use crate::run::run;
+use crate::tools::install_servers;
+
+pub(crate) const USAGE: &str = "\
+chaos --seed <n> --out <directory> [--minutes <m>] [--provider <name>] [--faults <kinds>] [--release]
+    Run processes under real faults by a seeded schedule, and judge the history of every call.
+    Writes verdict.json; the exit code is 1 if a rule was broken. Providers: postgres,
+    pgbouncer, failover, sqlite; faults: all, none, or kinds with commas between them";
+
+pub(crate) fn main(arguments: &[String]) -> Result<(), Failure> {
+    let interrupt = Interrupt::watch()?;
+    let is_release = |argument: &&String| *argument == "--release";
+    let release = arguments.iter().any(|argument| is_release(&argument));
+    let rest: Vec<&String> = arguments.iter().filter(|argument| !is_release(argument)).collect();
+    if !rest.iter().any(|argument| *argument == "--provider=sqlite")
+        && !rest.windows(2).any(|pair| pair[0] == "--provider" && pair[1] == "sqlite")
+    {
+        install_servers(&interrupt)?;
+    }
+    build(release, &interrupt)?;
+    let mut command = program(release)?;
+    command.arg("run").args(rest);
+    run(&mut command, &interrupt)
+}
+
+/// Builds the program.
+fn build(release: bool, interrupt: &Interrupt) -> Result<(), Failure> {
+    let mut build = cargo();
+    build.args(["build", "--quiet", "--package", "mainstay-chaos"]);
+    if release {
+        build.arg("--release");
+    }
+    run(&mut build, interrupt)
+}
+
+fn program(release: bool) -> Result<Command, Failure> {
+    let profile = if release { "release" } else { "debug" };
+    Ok(Command::new(target()?.join(profile).join("mainstay-chaos")))
+}
+
+/// A short run of each provider, with the commit as the seed. What failed stays for a look at it.
+pub(crate) fn slice(interrupt: &Interrupt) -> Result<(), Failure> {
+    install_servers(interrupt)?;
+    build(false, interrupt)?;
+    let seed = commit_seed();
+    for (provider, minutes) in [("postgres", "2"), ("pgbouncer", "1"), ("sqlite", "1")] {
+        let out = target()?.join("chaos").join(provider);
+        match std::fs::remove_dir_all(&out) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(Failure::new(format!("cannot remove {}: {error}", out.display())));
+            }
+            _ => {}
+        }
+        let mut command = program(false)?;
+        command.args(["run", "--seed", &seed.to_string(), "--minutes", minutes, "--provider", provider]);
+        command.arg("--out").arg(&out);
+        run(&mut command, interrupt)?;
+    }
+    Ok(())
+}
+
+/// The first digits of the commit's hash; zero outside a repository.
+fn commit_seed() -> u64 {
+    let output = Command::new("git").args(["rev-parse", "HEAD"]).output();
+    let text = output.ok().filter(|output| output.status.success()).map(|output| output.stdout);
+    let text = text.and_then(|text| String::from_utf8(text).ok()).unwrap_or_default();
+    text.get(..8).and_then(|digits| u64::from_str_radix(digits, 16).ok()).unwrap_or(0)
+}
