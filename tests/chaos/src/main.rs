@@ -3,11 +3,13 @@
 // What it says is for the person who started it.
 #![allow(clippy::print_stdout)]
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
 use clap::{Parser, Subcommand};
+use mainstay_chaos::checker::{VERDICT, exit_code, run_check, write_verdict};
 use mainstay_chaos::child::{self, ChildArguments};
 use mainstay_chaos::controller;
 use mainstay_chaos::options::{ProviderName, RunOptions, parse_faults};
@@ -23,6 +25,11 @@ struct Arguments {
 enum Command {
     /// Run processes under faults, and give a verdict
     Run(RunArguments),
+    /// Judge the histories of a run once more
+    Check {
+        /// The directory of the run
+        directory: PathBuf,
+    },
     /// A child process of a run
     #[command(hide = true)]
     Child(ChildArguments),
@@ -71,29 +78,59 @@ fn absolute(out: &Path) -> Result<PathBuf> {
     Ok(path)
 }
 
+/// The exit code for mistakes in arguments, and for runs that could not be judged.
+const NO_VERDICT: u8 = 2;
+
+/// Violations that are printed; all are in verdict.json.
+const SHOWN: usize = 20;
+
+/// Ids of a violation that are printed.
+const IDS: usize = 4;
+
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Child(arguments) => child::main(arguments).map(|()| ExitCode::SUCCESS),
-        Command::Run(arguments) => arguments.options().map_or_else(
-            |error| {
-                eprintln!("error: {error:#}");
-                Ok(ExitCode::from(2))
-            },
-            run,
-        ),
+        Command::Run(arguments) => arguments.options().and_then(|options| run(&options)),
+        Command::Check { directory } => judge(&directory),
     };
     result.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");
-        ExitCode::from(3)
+        ExitCode::from(NO_VERDICT)
     })
 }
 
-/// Runs, and says what the checker found. The exit code is 1 on a violation, and 3 if the run itself failed.
-fn run(options: RunOptions) -> Result<ExitCode> {
+/// Runs, and says what the checker found.
+fn run(options: &RunOptions) -> Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(controller::run(options.clone(), commit()))?;
-    println!("the histories are in {}", options.out.display());
-    Ok(ExitCode::SUCCESS)
+    let code = judge(&options.out)?;
+    println!("the same schedule again: {}", options.command());
+    Ok(code)
+}
+
+/// Judges the histories in a directory. The exit code is 1 on a violation.
+fn judge(directory: &Path) -> Result<ExitCode> {
+    let verdict = run_check(directory)?;
+    write_verdict(directory, &verdict)?;
+    let sum = |counts: &BTreeMap<String, u64>| counts.values().sum::<u64>();
+    println!(
+        "seed {} on {}: {} faults, {} answered calls, {} failed, {} unknown, {} violations in {} s",
+        verdict.seed,
+        verdict.provider,
+        sum(&verdict.faults),
+        sum(&verdict.ops),
+        sum(&verdict.failed),
+        sum(&verdict.unknown),
+        verdict.violations.len(),
+        verdict.seconds
+    );
+    for violation in verdict.violations.iter().take(SHOWN) {
+        let ids = violation.ids.iter().take(IDS).cloned().collect::<Vec<_>>().join(", ");
+        let lines = violation.lines.iter().take(IDS).cloned().collect::<Vec<_>>().join(", ");
+        println!("{:?}: {}\n  ids: {ids}\n  lines: {lines}", violation.rule, violation.text);
+    }
+    println!("the verdict is in {}", directory.join(VERDICT).display());
+    Ok(exit_code(&verdict))
 }
 
 /// The commit of the working directory.

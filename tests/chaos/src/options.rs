@@ -7,6 +7,8 @@ use std::str::FromStr;
 
 use anyhow::{Result, bail};
 
+use crate::history::{CLOCK_STEP, LOST_TAIL};
+
 /// What the processes run on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProviderName {
@@ -157,9 +159,9 @@ impl FaultKind {
             Self::PoolerPause => "pooler_pause",
             Self::TableLock => "table_lock",
             Self::DiskFull => "disk_full",
-            Self::ClockStep => "clock_step",
+            Self::ClockStep => CLOCK_STEP,
             Self::Failover => "failover",
-            Self::FailoverLostTail => "failover_lost_tail",
+            Self::FailoverLostTail => LOST_TAIL,
         }
     }
 

@@ -46,21 +46,25 @@ pub struct Step {
     pub nth: u64,
 }
 
-/// The lines between which a process can do the most harm by its death.
-const STEPS: [&str; 12] = [
-    "\"invoke\":{\"claim\"",
-    "\"ok\":{\"claimed\"",
-    "\"invoke\":{\"handle\"",
-    "\"invoke\":{\"settle\"",
-    "\"invoke\":{\"complete\"",
-    "\"invoke\":{\"renew\"",
-    "\"invoke\":{\"enqueue\"",
-    "\"ok\":{\"enqueued\"",
-    "\"ok\":{\"changed\"",
-    "\"invoke\":{\"forward\"",
-    "\"invoke\":{\"guarded_write\"",
-    "\"ok\":\"done\"",
-];
+/// The lines at which a process can do the most harm by its death: of all kinds, and of each.
+fn steps(child: &str) -> &'static [&'static str] {
+    match child.rsplit_once('-').map_or(child, |(kind, _)| kind) {
+        "producer" => &["\"invoke\":{\"enqueue\"", "\"ok\":{\"enqueued\"", "\"invoke\":{\"join\"", "\"invoke\":{\"schedule\""],
+        "worker" | "sql-worker" | "http-worker" => &[
+            "\"invoke\":{\"claim\"",
+            "\"ok\":{\"claimed\"",
+            "\"invoke\":{\"handle\"",
+            "\"invoke\":{\"settle\"",
+            "\"invoke\":{\"complete\"",
+            "\"ok\":{\"changed\"",
+        ],
+        "scheduler" => &["\"invoke\":{\"forward\"", "\"ok\":{\"changed\"", "\"invoke\":\"materialise\""],
+        "lease-holder" => &["\"invoke\":{\"guarded_write\"", "\"ok\":{\"granted\"", "\"invoke\":{\"give_up\""],
+        "receiver" => &["\"invoke\":{\"receive\"", "\"ok\":{\"begun\"", "\"invoke\":{\"finish\""],
+        "operator" => &["\"invoke\":{\"requeue\"", "\"invoke\":{\"pause\"", "\"invoke\":{\"purge\""],
+        _ => &["\"ok\":{\"owned\""],
+    }
+}
 
 /// At which step a child kills itself in one of its lives, if it does.
 pub fn step(options: &RunOptions, child: &str, life: u64) -> Option<Step> {
@@ -68,7 +72,7 @@ pub fn step(options: &RunOptions, child: &str, life: u64) -> Option<Step> {
         return None;
     }
     let mut random = Random::new(options.seed, &format!("{child}.{life}"));
-    random.percent(40).then(|| Step { pattern: random.pick::<&str>(&STEPS), nth: random.between(1, 60) })
+    random.percent(40).then(|| Step { pattern: random.pick::<&str>(steps(child)), nth: random.between(1, 20) })
 }
 
 #[cfg(test)]

@@ -9,6 +9,9 @@ use serde::{Deserialize, Serialize};
 pub struct Verdict {
     /// The seed of the schedule.
     pub seed: u64,
+    /// The day the run began, in UTC, as `2026-11-19`.
+    #[serde(default)]
+    pub date: String,
     /// The commit that was built.
     pub git: String,
     /// The provider.
@@ -21,6 +24,9 @@ pub struct Verdict {
     pub ops: BTreeMap<String, u64>,
     /// Calls by kind whose outcome is unknown: their process died, or their connection broke.
     pub unknown: BTreeMap<String, u64>,
+    /// Calls by kind that failed, and had no effect for certain.
+    #[serde(default)]
+    pub failed: BTreeMap<String, u64>,
     /// What broke a rule.
     pub violations: Vec<Violation>,
 }
@@ -77,4 +83,44 @@ pub enum Rule {
     Secrecy,
     /// The database's own checks find nothing.
     Integrity,
+}
+
+impl Rule {
+    /// All rules, in their order.
+    pub const ALL: [Self; 14] = [
+        Self::NothingLost,
+        Self::NothingInvented,
+        Self::OneClaim,
+        Self::OneEnd,
+        Self::Effects,
+        Self::Exclusion,
+        Self::Order,
+        Self::Balance,
+        Self::Deliveries,
+        Self::Floors,
+        Self::Liveness,
+        Self::Resources,
+        Self::Secrecy,
+        Self::Integrity,
+    ];
+
+    /// The name of the rule, as `verdict.json` has it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::NothingLost => "nothing_lost",
+            Self::NothingInvented => "nothing_invented",
+            Self::OneClaim => "one_claim",
+            Self::OneEnd => "one_end",
+            Self::Effects => "effects",
+            Self::Exclusion => "exclusion",
+            Self::Order => "order",
+            Self::Balance => "balance",
+            Self::Deliveries => "deliveries",
+            Self::Floors => "floors",
+            Self::Liveness => "liveness",
+            Self::Resources => "resources",
+            Self::Secrecy => "secrecy",
+            Self::Integrity => "integrity",
+        }
+    }
 }

@@ -3,10 +3,8 @@
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::history::MARKER;
 use crate::random::Random;
-
-/// What all markers begin with, and no log may have in it.
-const MARKER: &str = "chaos-marker-";
 
 /// What a handler does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

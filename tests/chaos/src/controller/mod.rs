@@ -110,6 +110,7 @@ pub async fn run(mut options: RunOptions, git: String) -> Result<()> {
     scene.database().set_up().await.context("cannot set the database up")?;
     recorder.note(Event::Run(Run {
         seed: options.seed,
+        date: jiff::Timestamp::now().strftime("%Y-%m-%d").to_string(),
         git,
         provider: options.provider.as_str().to_owned(),
         lease_ms: LEASE.as_millis() as u64,

@@ -3,6 +3,9 @@
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+/// Begins every text that is in a payload and must be in no log.
+pub const MARKER: &str = "chaos-marker-";
+
 /// A work queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -27,7 +30,7 @@ pub struct Sent {
     /// Its ordering key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// A text that is in the payload and must be in no log.
+    /// A text that is in the payload and must be in no log. It begins with [`MARKER`].
     pub marker: String,
     /// Delay until it is due.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -243,7 +246,7 @@ pub enum Call {
         source: String,
         /// Its id there.
         id: String,
-        /// A text that is in the payload and must be in no log.
+        /// A text that is in the payload and must be in no log. It begins with [`MARKER`].
         marker: String,
     },
     /// Reserves a received message. Answered with `begun`.
@@ -294,4 +297,55 @@ pub enum Call {
     },
     /// Deploys the schema. Answered with `done`.
     Deploy,
+}
+
+impl Call {
+    /// The kind of the call, as `verdict.json` counts it.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Enqueue { .. } => "enqueue",
+            Self::Claim { .. } => "claim",
+            Self::Settle { .. } => "settle",
+            Self::Renew { .. } => "renew",
+            Self::Handle { .. } => "handle",
+            Self::Complete { .. } => "complete",
+            Self::Forward { .. } => "forward",
+            Self::Reap { .. } => "reap",
+            Self::Cancel { .. } => "cancel",
+            Self::Requeue { .. } => "requeue",
+            Self::ReleaseKey { .. } => "release_key",
+            Self::Pause { .. } => "pause",
+            Self::Resume { .. } => "resume",
+            Self::Purge { .. } => "purge",
+            Self::Acquire { .. } => "acquire",
+            Self::Prolong { .. } => "prolong",
+            Self::GiveUp { .. } => "give_up",
+            Self::ForceRelease { .. } => "force_release",
+            Self::GuardedWrite { .. } => "guarded_write",
+            Self::Own { .. } => "own",
+            Self::Receive { .. } => "receive",
+            Self::Begin { .. } => "begin",
+            Self::Finish { .. } => "finish",
+            Self::Schedule { .. } => "schedule",
+            Self::CancelTimers { .. } => "cancel_timers",
+            Self::SaveJob { .. } => "save_job",
+            Self::Materialise => "materialise",
+            Self::Join { .. } => "join",
+            Self::Deploy => "deploy",
+        }
+    }
+
+    /// The queue that the call names.
+    pub const fn queue(&self) -> Option<QueueName> {
+        match self {
+            Self::Claim { queue, .. }
+            | Self::Settle { queue, .. }
+            | Self::Renew { queue, .. }
+            | Self::Handle { queue, .. }
+            | Self::Complete { queue, .. }
+            | Self::Forward { queue, .. }
+            | Self::Reap { queue } => Some(*queue),
+            _ => None,
+        }
+    }
 }

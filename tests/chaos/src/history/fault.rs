@@ -2,6 +2,17 @@
 
 use serde::{Deserialize, Serialize};
 
+/// The kind of a fault that steps a clock by which leases are decided.
+///
+/// It begins right before the step, and ends when all such clocks agree again.
+pub const CLOCK_STEP: &str = "clock_step";
+
+/// The kind of a failover that loses the last transactions of the old primary.
+///
+/// It begins when the replica has received everything so far and stops receiving. It ends when no client can reach
+/// the old primary and the new one answers.
+pub const LOST_TAIL: &str = "failover_lost_tail";
+
 /// Where in its course a fault is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

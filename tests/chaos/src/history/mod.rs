@@ -12,8 +12,8 @@ mod record;
 mod state;
 
 pub use answer::{Answer, Item, Rejection};
-pub use call::{Call, Claim, Ending, Outcome, QueueName, Sent, Within};
-pub use fault::{Fault, Phase};
+pub use call::{Call, Claim, Ending, MARKER, Outcome, QueueName, Sent, Within};
+pub use fault::{CLOCK_STEP, Fault, LOST_TAIL, Phase};
 pub use read::{History, Placed};
 pub use record::{Invoked, Recorder, Strike, now};
 pub use state::{Condition, MessageState, Sample};
@@ -109,6 +109,9 @@ pub struct Trouble {
 pub struct Run {
     /// The seed of the schedule.
     pub seed: u64,
+    /// The day it began, in UTC, as `2026-11-19`.
+    #[serde(default)]
+    pub date: String,
     /// The commit that was built.
     pub git: String,
     /// `postgres`, `pgbouncer`, `failover`, `sqlite` or `sqlserver`.

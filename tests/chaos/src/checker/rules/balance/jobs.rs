@@ -1,0 +1,86 @@
+//! Jobs: one run for each time at which one was due.
+
+use std::collections::HashMap;
+
+use super::violation;
+use crate::checker::evidence::Evidence;
+use crate::checker::operations::Operation;
+use crate::history::{Answer, Call, Condition};
+use crate::verdict::{Rule, Violation};
+
+pub(super) fn judge(evidence: &Evidence<'_>) -> Vec<Violation> {
+    let mut saved: HashMap<&str, &Operation<'_>> = HashMap::new();
+    let mut written = Written::default();
+    for operation in evidence.operations.iter().filter(|operation| operation.possibly()) {
+        match operation.call {
+            Call::SaveJob { name, .. } => {
+                let known = saved.entry(name).or_insert(operation);
+                if operation.surely() && !known.surely() {
+                    *known = operation;
+                }
+            }
+            Call::Materialise => written.count(operation),
+            _ => {}
+        }
+    }
+    let mut violations = Vec::new();
+    let mut total = 0;
+    let mut lines = Vec::new();
+    for noted in &evidence.conditions {
+        let Condition::Job { name, runs, occurrences } = noted.what else { continue };
+        total += runs;
+        lines.push(noted.line);
+        if saved.remove(name.as_str()).is_none() {
+            violations.push(violation(Rule::Balance, "a job is there that no call saved", [name], [noted.line]));
+        }
+        if runs != occurrences {
+            let text = format!("a job has {runs} runs for {occurrences} occurrences");
+            violations.push(violation(Rule::Balance, text, [name], [noted.line]));
+        }
+    }
+    for (name, operation) in saved {
+        if operation.surely() {
+            let lines = operation.lines.iter().copied();
+            violations.push(violation(Rule::Balance, "a saved job is gone", [name], lines));
+        }
+    }
+    if let Some(text) = written.wrong(total) {
+        violations.push(violation(Rule::Balance, text, [""; 0], lines));
+    }
+    violations.sort_by(|a, b| a.ids.cmp(&b.ids));
+    violations
+}
+
+/// The runs that calls wrote.
+#[derive(Default)]
+struct Written {
+    is_recorded: bool,
+    least: u64,
+    /// None: there is no telling.
+    most: Option<u64>,
+}
+
+impl Written {
+    fn count(&mut self, operation: &Operation<'_>) {
+        let so_far = if self.is_recorded { self.most } else { Some(0) };
+        self.is_recorded = true;
+        match operation.answer() {
+            Some(Answer::Runs(runs)) => {
+                self.least += if operation.surely() { *runs } else { 0 };
+                self.most = so_far.map(|most| most + runs);
+            }
+            _ => self.most = None,
+        }
+    }
+
+    fn wrong(&self, total: u64) -> Option<String> {
+        if !self.is_recorded {
+            return None;
+        }
+        if total < self.least {
+            return Some(format!("there are {total} runs, and calls wrote {}", self.least));
+        }
+        let most = self.most?;
+        (total > most).then(|| format!("there are {total} runs, and calls wrote {most}"))
+    }
+}

@@ -1,0 +1,121 @@
+//! No more deliveries than the limit; attempts are claims without uncounted releases.
+//!
+//! Each claim counts one delivery more than the claim before it. A release takes its delivery back, a
+//! requeue starts again at none. The item of a claim tells which delivery it is, so each claim is
+//! compared with the one before it, and the row at the end with the last.
+
+use std::ops::RangeInclusive;
+
+use uuid::Uuid;
+
+use super::violation;
+use crate::checker::evidence::Evidence;
+use crate::checker::operations::NEVER;
+use crate::checker::story::{Claimed, Story};
+use crate::history::{Call, QueueName};
+use crate::verdict::{Rule, Violation};
+
+pub(super) fn judge(evidence: &Evidence<'_>) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    for ((queue, id), story) in &evidence.stories {
+        for claim in &story.claims {
+            violations.extend(judge_limit(*queue, *id, claim));
+        }
+        let mut claims: Vec<&Claimed<'_>> = story.claims.iter().collect();
+        claims.sort_by_key(|claim| claim.item.generation);
+        for pair in claims.windows(2) {
+            violations.extend(judge_next(evidence, *queue, *id, story, pair[0], pair[1]));
+        }
+        if let Some(last) = claims.last() {
+            violations.extend(judge_row(evidence, *queue, *id, story, last));
+        }
+    }
+    violations
+}
+
+fn judge_limit(queue: QueueName, id: Uuid, claim: &Claimed<'_>) -> Option<Violation> {
+    let Call::Claim { limit, .. } = claim.operation.call else { return None };
+    let attempt = claim.item.attempt;
+    let text = format!("{queue:?}: delivery {attempt}, the limit is {limit}");
+    let is_wrong = attempt == 0 || attempt > *limit;
+    is_wrong.then(|| violation(Rule::Deliveries, text, [id], claim.operation.lines.iter().copied()))
+}
+
+/// What a claim left of the count of deliveries, once it had ended.
+struct Left {
+    counts: RangeInclusive<u32>,
+    may_be_requeued: bool,
+}
+
+fn left(evidence: &Evidence<'_>, story: &Story<'_>, claim: &Claimed<'_>, until: u64) -> Left {
+    let attempt = claim.item.attempt;
+    let ends = story.ends.iter().filter(|end| end.generation == claim.item.generation);
+    let uncounted: Vec<bool> = ends.filter(|end| end.is_uncounted()).map(|end| end.sure).collect();
+    let least = attempt.saturating_sub(u32::from(!uncounted.is_empty()));
+    let most = attempt.saturating_sub(u32::from(uncounted.contains(&true)));
+    Left {
+        counts: least..=most,
+        may_be_requeued: evidence.may_be_requeued(story, claim.operation.invoked, until),
+    }
+}
+
+fn judge_next(
+    evidence: &Evidence<'_>,
+    queue: QueueName,
+    id: Uuid,
+    story: &Story<'_>,
+    one: &Claimed<'_>,
+    next: &Claimed<'_>,
+) -> Option<Violation> {
+    // A claim that a failover undid counts no more; a generation that comes twice is another rule's.
+    let claims = u32::try_from(next.item.generation.checked_sub(one.item.generation)?).ok()?;
+    if claims == 0 || one.operation.may_be_lost || story.is_added_again() {
+        return None;
+    }
+    let left = left(evidence, story, one, next.operation.returned);
+    // The claims between them were never answered, so no release can have taken their deliveries back.
+    let counts = left.counts.start().saturating_add(claims)..=left.counts.end().saturating_add(claims);
+    let attempt = next.item.attempt;
+    if counts.contains(&attempt) || left.may_be_requeued && (1..=*counts.end()).contains(&attempt) {
+        return None;
+    }
+    let text = format!(
+        "{queue:?}: generation {} is delivery {attempt}, and generation {} was delivery {}",
+        next.item.generation, one.item.generation, one.item.attempt
+    );
+    Some(violation(Rule::Deliveries, text, [id], lines(story, one, next.operation.lines.iter().copied())))
+}
+
+fn judge_row(
+    evidence: &Evidence<'_>,
+    queue: QueueName,
+    id: Uuid,
+    story: &Story<'_>,
+    last: &Claimed<'_>,
+) -> Option<Violation> {
+    let state = story.finally?;
+    if last.operation.may_be_lost || story.is_added_again() || state.what.generation != Some(last.item.generation) {
+        return None;
+    }
+    let left = left(evidence, story, last, NEVER);
+    let attempts = state.what.attempts;
+    if left.counts.contains(&attempts) || left.may_be_requeued && attempts == 0 {
+        return None;
+    }
+    let text = format!(
+        "{queue:?}: the last claim was delivery {}, and the row has {attempts} attempts",
+        last.item.attempt
+    );
+    Some(violation(Rule::Deliveries, text, [id], lines(story, last, [state.line])))
+}
+
+/// Returns the lines of a claim, of its ends, and `more`.
+fn lines<'a>(
+    story: &Story<'a>,
+    claim: &Claimed<'a>,
+    more: impl IntoIterator<Item = &'a str>,
+) -> Vec<&'a str> {
+    let ends = story.ends.iter().filter(|end| end.generation == claim.item.generation);
+    let ends = ends.flat_map(|end| end.operation.lines.iter().copied());
+    claim.operation.lines.iter().copied().chain(ends).chain(more).collect()
+}

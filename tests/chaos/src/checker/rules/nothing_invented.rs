@@ -1,0 +1,107 @@
+//! No message is claimed whose transaction was rolled back.
+//!
+//! Every claimed item was added by a call that may have committed, not after it was claimed, and
+//! comes with the topic, the key and the payload that its sender gave it.
+
+use std::collections::HashSet;
+
+use uuid::Uuid;
+
+use super::violation;
+use crate::checker::evidence::Evidence;
+use crate::checker::operations::Operation;
+use crate::checker::story::{Claimed, Story};
+use crate::history::{Call, QueueName};
+use crate::verdict::{Rule, Violation};
+
+pub(super) fn judge(evidence: &Evidence<'_>) -> Vec<Violation> {
+    let received = Received::of(evidence);
+    let mut violations = Vec::new();
+    for ((queue, id), story) in &evidence.stories {
+        if let Some(text) = invented(evidence, &received, *queue, story) {
+            let refused = story.refused.iter().flat_map(|operation| &operation.lines);
+            let claims = story.claims.iter().flat_map(|claim| &claim.operation.lines);
+            let lines = refused.chain(claims).copied().chain(story.finally.map(|state| state.line));
+            violations.push(violation(Rule::NothingInvented, format!("{queue:?}: {text}"), [id], lines));
+        }
+        violations.extend(too_early(*queue, *id, story));
+        for claim in &story.claims {
+            if !is_as_sent(*queue, story, claim, &received) {
+                let text = format!("{queue:?}: a claim brought an item that differs from what was sent");
+                let adds = story.adds.iter().flat_map(|add| &add.operation.lines);
+                let lines = adds.chain(&claim.operation.lines).copied();
+                violations.push(violation(Rule::NothingInvented, text, [id], lines));
+            }
+        }
+    }
+    violations
+}
+
+/// The calls that received messages.
+struct Received<'a> {
+    markers: HashSet<&'a str>,
+    /// Whether one of them does not tell which item it made.
+    has_unknown: bool,
+}
+
+impl<'a> Received<'a> {
+    fn of(evidence: &Evidence<'a>) -> Self {
+        let mut received = Self { markers: HashSet::new(), has_unknown: false };
+        for operation in evidence.operations.iter().filter(|operation| operation.possibly()) {
+            if let Call::Receive { marker, .. } = operation.call {
+                received.markers.insert(marker);
+                received.has_unknown |= operation.answer().is_none();
+            }
+        }
+        received
+    }
+}
+
+/// Tells what is wrong with an item that is there although no call can have added it.
+fn invented(
+    evidence: &Evidence<'_>,
+    received: &Received<'_>,
+    queue: QueueName,
+    story: &Story<'_>,
+) -> Option<&'static str> {
+    let is_there = !story.claims.is_empty() || story.finally.is_some();
+    if !is_there || !story.adds.is_empty() {
+        return None;
+    }
+    if !story.refused.is_empty() {
+        return Some("an item is there although its transaction was rolled back or its call failed");
+    }
+    // The ids of runs are not known beforehand, and with them the ids of their messages.
+    let is_explained = match queue {
+        QueueName::Runs => true,
+        QueueName::Outbox => {
+            !story.claims.iter().any(|claim| evidence.topics.contains(claim.item.topic.as_str()))
+        }
+        QueueName::Inbox => received.has_unknown,
+        QueueName::Timers => false,
+    };
+    (!is_explained).then_some("an item is there that no call added")
+}
+
+/// Finds a claim that was answered before any call that can have added its item was made.
+fn too_early(queue: QueueName, id: Uuid, story: &Story<'_>) -> Option<Violation> {
+    let first = story.adds.iter().map(|add| add.operation).min_by_key(|operation| operation.invoked)?;
+    let early = story.claims.iter().find(|claim| claim.operation.before(first))?;
+    let lines = [first, early.operation].into_iter().flat_map(|operation: &Operation<'_>| &operation.lines);
+    let text = format!("{queue:?}: an item was claimed before it was added");
+    Some(violation(Rule::NothingInvented, text, [id], lines.copied()))
+}
+
+fn is_as_sent(queue: QueueName, story: &Story<'_>, claim: &Claimed<'_>, received: &Received<'_>) -> bool {
+    let item = claim.item;
+    if queue == QueueName::Inbox {
+        return item.marker.is_empty() || received.markers.contains(item.marker.as_str());
+    }
+    let mut sent = story.adds.iter().filter_map(|add| add.sent).peekable();
+    sent.peek().is_none()
+        || sent.any(|sent| {
+            sent.topic == item.topic
+                && sent.key == item.key
+                && (item.marker.is_empty() || sent.marker == item.marker)
+        })
+}

@@ -1,0 +1,56 @@
+//! Connections, memory and the write-ahead log stay within their bounds.
+
+use super::violation;
+use crate::checker::evidence::{Evidence, Noted};
+use crate::history::Sample;
+use crate::verdict::{Rule, Violation};
+
+/// Connections beyond the pools': one that is being replaced, and one that cancels a statement.
+const SPARE_CONNECTIONS: u64 = 2;
+
+/// The most memory that a process may use, in KiB.
+const MAX_RSS_KIB: u64 = 512 * 1024;
+
+/// The most that SQLite's write-ahead log may take, in bytes.
+const MAX_WAL_BYTES: u64 = 256 * 1024 * 1024;
+
+pub(super) fn judge(evidence: &Evidence<'_>) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    if let Some(run) = evidence.run {
+        let most = u64::from(run.what.connections) + SPARE_CONNECTIONS;
+        let backends = |sample: &Sample| sample.backends.map(u64::from);
+        violations.extend(exceeded(evidence, "connections", most, backends));
+    }
+    violations.extend(exceeded(evidence, "KiB of memory in a process", MAX_RSS_KIB, |sample| sample.rss_kib));
+    violations.extend(exceeded(evidence, "bytes of write-ahead log", MAX_WAL_BYTES, |sample| sample.wal_bytes));
+    violations
+}
+
+/// Finds stretches of samples above a bound. Each is told once, with its highest sample.
+fn exceeded(
+    evidence: &Evidence<'_>,
+    what: &str,
+    most: u64,
+    measure: impl Fn(&Sample) -> Option<u64>,
+) -> Vec<Violation> {
+    let mut peaks: Vec<Vec<Noted<'_, u64>>> = Vec::new();
+    let mut is_above = false;
+    for sample in &evidence.samples {
+        // A sample that did not measure it ends no stretch.
+        let Some(value) = measure(sample.what) else { continue };
+        if value > most {
+            if !is_above {
+                peaks.push(Vec::new());
+            }
+            let noted = Noted { at: sample.at, line: sample.line, what: value };
+            peaks.last_mut().into_iter().for_each(|stretch| stretch.push(noted));
+        }
+        is_above = value > most;
+    }
+    let told = peaks.iter().filter_map(|stretch| {
+        let (first, peak) = (stretch.first()?, stretch.iter().max_by_key(|noted| noted.what)?);
+        let text = format!("{} {what}, the most is {most}", peak.what);
+        Some(violation(Rule::Resources, text, [""; 0], [first.line, peak.line]))
+    });
+    told.collect()
+}
