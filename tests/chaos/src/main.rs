@@ -133,9 +133,9 @@ fn judge(directory: &Path) -> Result<ExitCode> {
     Ok(exit_code(&verdict))
 }
 
-/// The commit of the working directory.
+/// The commit that was built.
 fn commit() -> String {
-    let output = std::process::Command::new("git").args(["rev-parse", "HEAD"]).output();
+    let output = std::process::Command::new("git").args(["-C", env!("CARGO_MANIFEST_DIR"), "rev-parse", "HEAD"]).output();
     let text = output.ok().filter(|output| output.status.success()).map(|output| output.stdout);
     text.map_or_else(|| "unknown".to_owned(), |text| String::from_utf8_lossy(&text).trim().to_owned())
 }

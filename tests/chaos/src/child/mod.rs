@@ -3,6 +3,7 @@
 mod application;
 mod database;
 mod fleet_node;
+mod http_worker;
 mod lease_holder;
 mod operator;
 mod payload;
@@ -139,12 +140,13 @@ async fn run(arguments: ChildArguments) -> Result<()> {
         Kind::Worker => worker::run(child).await?,
         Kind::Producer => producer::run(child).await?,
         Kind::SqlWorker => sql_worker::run(child).await?,
+        Kind::HttpWorker => http_worker::run(child).await?,
         Kind::Scheduler => scheduler::run(child).await?,
         Kind::LeaseHolder => lease_holder::run(child).await?,
         Kind::FleetNode => fleet_node::run(child).await?,
         Kind::Operator => operator::run(child).await?,
         Kind::Receiver => receiver::run(child).await?,
-        other => anyhow::bail!("there is no child process of the kind {other:?}"),
+        Kind::Controller => anyhow::bail!("the controller is no child process"),
     }
     recorder.note(Event::Stopped);
     Ok(())

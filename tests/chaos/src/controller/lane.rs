@@ -244,9 +244,9 @@ impl Worker {
         let replica = standby.take().context("no replica")?;
         let loses = planned.kind == FaultKind::FailoverLostTail;
         if loses {
-            set_synchronous(&primary, false).await?;
             // What was acknowledged so far waited for the replica.
             self.note(number, planned.kind, Phase::Begin);
+            set_synchronous(&primary, false).await?;
             replica.stop_immediately().await;
             self.last(planned).await;
         }

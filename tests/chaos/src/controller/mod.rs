@@ -57,6 +57,7 @@ fn cast(provider: ProviderName) -> Vec<(Kind, u32)> {
         (Kind::Receiver, 2),
         (Kind::Operator, 1),
         (Kind::FleetNode, 2),
+        (Kind::HttpWorker, 1),
     ];
     // SQLite has no functions to call.
     if provider.is_postgres() {
