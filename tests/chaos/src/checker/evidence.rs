@@ -1,6 +1,6 @@
 //! The history, arranged by what the rules ask about: one story for each work item, and the rest.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use uuid::Uuid;
 
@@ -45,6 +45,8 @@ pub(crate) struct Evidence<'a> {
     unknown: HashSet<(&'static str, Option<QueueName>)>,
     /// Topics of messages whose ids are known before they are claimed.
     pub topics: HashSet<&'a str>,
+    /// The first call that may have received each message, by source and id.
+    receipts: HashMap<(&'a str, &'a str), &'a Operation<'a>>,
 }
 
 impl<'a> Evidence<'a> {
@@ -74,9 +76,18 @@ impl<'a> Evidence<'a> {
             possible: HashSet::new(),
             unknown: HashSet::new(),
             topics: HashSet::new(),
+            receipts: HashMap::new(),
         };
         for placed in &history.lines {
             evidence.note(placed);
+        }
+        for operation in operations.iter().filter(|operation| operation.possibly()) {
+            if let Call::Receive { source, id, .. } = operation.call {
+                let first = evidence.receipts.entry((source, id)).or_insert(operation);
+                if operation.invoked < first.invoked {
+                    *first = operation;
+                }
+            }
         }
         for operation in operations {
             let kind = (operation.call.kind(), operation.call.queue());
@@ -164,9 +175,12 @@ impl<'a> Evidence<'a> {
                     self.story(QueueName::Outbox, continuation.id).adds.push(add);
                 }
             }
-            Call::Receive { .. } => {
+            Call::Receive { source, id, .. } => {
                 if let Some(Answer::Received { item: Some(item), .. }) = operation.answer() {
-                    let add = Add { operation, sent: None, sure: operation.surely() };
+                    // A duplicate tells which item an earlier call made, which may have lost its answer.
+                    let first = self.receipts.get(&(source.as_str(), id.as_str())).copied();
+                    let first = first.unwrap_or(operation);
+                    let add = Add { operation: first, sent: None, sure: operation.surely() };
                     self.story(QueueName::Inbox, *item).adds.push(add);
                 }
             }
