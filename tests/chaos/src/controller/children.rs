@@ -16,6 +16,9 @@ use crate::schedule::{Step, step};
 /// How long a child that died is left dead.
 const AGAIN: Duration = Duration::from_millis(100);
 
+/// How long a process may take to start, on a slow machine too.
+const STARTING: Duration = Duration::from_secs(3);
+
 /// A place for a child, with the process that fills it.
 pub(super) struct Slot {
     /// `worker-1`.
@@ -26,6 +29,7 @@ pub(super) struct Slot {
     process: Option<Process>,
     step: Option<Step>,
     again_at: Instant,
+    started_at: Instant,
     /// Whether a SIGSTOP holds it.
     pub(super) paused: bool,
     /// The controller has killed it.
@@ -43,6 +47,11 @@ impl Slot {
     /// The system's number of the process, while it lives.
     pub(super) fn id(&self) -> Option<u32> {
         self.process.as_ref().map(Process::id)
+    }
+
+    /// Whether the process can do its work: it has started, and no SIGSTOP holds it.
+    pub(super) fn is_well(&self) -> bool {
+        self.process.is_some() && !self.paused && self.started_at.elapsed() > STARTING
     }
 
     /// Sends a signal. The process has not been waited for, so the number is still its own.
@@ -100,6 +109,7 @@ impl Children {
                     process: None,
                     step: None,
                     again_at: Instant::now(),
+                    started_at: Instant::now(),
                     paused: false,
                     killed: false,
                     over: false,
@@ -128,7 +138,7 @@ impl Children {
     fn start(&mut self, index: usize, url: &impl Fn(&Slot) -> String) -> Result<()> {
         let slot = &mut self.slots[index];
         slot.life += 1;
-        (slot.paused, slot.killed) = (false, false);
+        (slot.paused, slot.killed, slot.started_at) = (false, false, Instant::now());
         slot.step = step(&self.options, &slot.name, slot.life);
         let log = self.options.out.join("logs").join(format!("{}.log", slot.name));
         let log = File::options().create(true).append(true).open(&log).context("cannot write a log")?;

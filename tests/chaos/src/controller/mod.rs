@@ -190,7 +190,8 @@ impl Controller {
             self.end(&ending);
         }
         self.tend()?;
-        sampling.look(&self.children);
+        let endings = &self.endings;
+        sampling.look(&self.children, |slot| endings.iter().any(|ending| ending.child == slot.name));
         let pause = tokio::time::sleep(TURN);
         if self.interrupted.run_until_cancelled(pause).await.is_none() {
             bail!("interrupted");

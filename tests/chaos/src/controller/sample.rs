@@ -12,7 +12,7 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::child::Database;
 use crate::history::{Event, Kind, Recorder, Sample};
 
-use super::children::Children;
+use super::children::{Children, Slot};
 use super::scene::Scene;
 
 /// How often it is measured.
@@ -44,6 +44,7 @@ pub(super) struct Sampling {
     cast: Arc<Mutex<Cast>>,
     due: Arc<AtomicU64>,
     disturbed: Arc<AtomicBool>,
+    single_writer: bool,
     looked: Instant,
     _task: AbortOnDropHandle<()>,
 }
@@ -65,11 +66,12 @@ impl Sampling {
             client: None,
         };
         let task = tokio::spawn(sampler.run(Arc::clone(recorder)));
-        Self { cast, due, disturbed, looked: Instant::now(), _task: AbortOnDropHandle::new(task) }
+        let single_writer = scene.sqlite_path().is_some();
+        Self { cast, due, disturbed, single_writer, looked: Instant::now(), _task: AbortOnDropHandle::new(task) }
     }
 
     /// Notes which children there are.
-    pub(super) fn look(&mut self, children: &Children) {
+    pub(super) fn look(&mut self, children: &Children, hurt: impl Fn(&Slot) -> bool) {
         if self.looked.elapsed() < EVERY / 2 {
             return;
         }
@@ -79,7 +81,11 @@ impl Sampling {
         for slot in slots {
             cast.processes.push(slot.process());
             cast.ids.extend(slot.id());
-            cast.healthy_workers += u32::from(slot.kind == Kind::Worker && !slot.paused);
+            cast.healthy_workers += u32::from(slot.kind == Kind::Worker && slot.is_well() && !hurt(slot));
+        }
+        // On SQLite a process that is stopped in the middle of a transaction holds the only writer.
+        if self.single_writer && children.slots.iter().any(|slot| slot.paused) {
+            cast.healthy_workers = 0;
         }
         *self.cast.lock().unwrap_or_else(PoisonError::into_inner) = cast;
     }
