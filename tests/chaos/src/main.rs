@@ -15,7 +15,10 @@ use mainstay_chaos::controller;
 use mainstay_chaos::options::{ProviderName, RunOptions, parse_faults};
 
 #[derive(Parser)]
-#[command(name = "mainstay-chaos", about = "Runs Mainstay under real faults, and judges the history of every call")]
+#[command(
+    name = "mainstay-chaos",
+    about = "Runs Mainstay under real faults, and judges the history of every call"
+)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -135,7 +138,9 @@ fn judge(directory: &Path) -> Result<ExitCode> {
 
 /// The commit that was built.
 fn commit() -> String {
-    let output = std::process::Command::new("git").args(["-C", env!("CARGO_MANIFEST_DIR"), "rev-parse", "HEAD"]).output();
+    let output = std::process::Command::new("git")
+        .args(["-C", env!("CARGO_MANIFEST_DIR"), "rev-parse", "HEAD"])
+        .output();
     let text = output.ok().filter(|output| output.status.success()).map(|output| output.stdout);
     text.map_or_else(|| "unknown".to_owned(), |text| String::from_utf8_lossy(&text).trim().to_owned())
 }

@@ -287,7 +287,7 @@ mod tests {
         let read = parse_faults("pause, kill", ProviderName::Sqlite).unwrap();
         assert_eq!(read.into_iter().collect::<Vec<_>>(), [FaultKind::Kill, FaultKind::Pause]);
         assert!(parse_faults("none", ProviderName::Sqlite).unwrap().is_empty());
-        assert_eq!(parse_faults("all", ProviderName::Postgres).unwrap().len(), 15);
+        assert_eq!(parse_faults("all", ProviderName::Postgres).unwrap().len(), 16);
     }
 
     #[test]

@@ -61,8 +61,7 @@ impl Bouncer {
     /// Starts the pooler again, on the same port; nothing if it runs.
     pub fn start(&mut self) -> Result<()> {
         if self.process.exited().is_some() {
-            self.process =
-                spawn(&self.program, self.account, self.directory.path(), self.port, self.group)?;
+            self.process = spawn(&self.program, self.account, self.directory.path(), self.port, self.group)?;
         }
         Ok(())
     }

@@ -9,10 +9,10 @@ use uuid::Uuid;
 
 use crate::history::{Answer, Call, now};
 
+use super::Child;
 use super::application::execute;
 use super::recorded::Recorded;
 use super::trouble::{record, trouble};
-use super::Child;
 
 /// Names that are used all the time.
 const NAMES: u64 = 3;
@@ -55,7 +55,8 @@ async fn write(child: &Child, provider: &Arc<Recorded>, lease: &Lease) {
     let guarded = async {
         let mut tx = provider.outbox().begin().await?;
         lease.guard(&mut tx).await?;
-        let insert = format!("insert into chaos_guarded (name, epoch, value) values ('{name}', {epoch}, '{value}')");
+        let insert =
+            format!("insert into chaos_guarded (name, epoch, value) values ('{name}', {epoch}, '{value}')");
         execute(tx.as_mut(), insert).await?;
         Ok::<_, mainstay::Error>(tx)
     };

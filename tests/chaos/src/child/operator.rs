@@ -45,7 +45,8 @@ pub(super) async fn run(mut child: Child) -> Result<()> {
                 drop(outbox.release_key(&key).await);
             }
             70..76 => {
-                let retention = Retention::default().done(Some(Duration::from_secs(5))).failed(None).batch(50);
+                let retention =
+                    Retention::default().done(Some(Duration::from_secs(5))).failed(None).batch(50);
                 drop(outbox.purge(&retention).await);
             }
             76..82 => {

@@ -73,7 +73,8 @@ async fn join(child: &mut Child, provider: &Arc<Recorded>, outbox: &Outbox) {
     });
     let starting = async {
         let mut tx = provider.outbox().begin().await?;
-        let join = NewJoin::new(count as u32).id(id).on_completed(continuation.clone()).on_failed(continuation);
+        let join =
+            NewJoin::new(count as u32).id(id).on_completed(continuation.clone()).on_failed(continuation);
         Joins::new(provider.joins()).start_in(&mut tx, join).await?;
         tx.enqueue(&members).await?;
         Ok::<_, mainstay::Error>(tx)

@@ -10,11 +10,11 @@ use mainstay::{Begin, Inbox, Incoming};
 
 use crate::history::{Answer, Call, now};
 
+use super::Child;
 use super::application::execute;
 use super::payload::Payload;
 use super::recorded::Recorded;
 use super::trouble::{record, trouble};
-use super::Child;
 
 /// Where messages come from.
 const SOURCE: &str = "chaos";
@@ -43,11 +43,8 @@ pub(super) async fn run(mut child: Child) -> Result<()> {
 async fn receive(child: &Child, inbox: &Inbox) {
     let id = format!("queued-{}", now() / SAME_NS);
     let payload = Payload::plain();
-    let call = Call::Receive {
-        source: SOURCE.to_owned(),
-        id: id.clone(),
-        marker: payload.marker().to_owned(),
-    };
+    let call =
+        Call::Receive { source: SOURCE.to_owned(), id: id.clone(), marker: payload.marker().to_owned() };
     let invoked = child.recorder.invoke(call);
     let message = Message::new("chaos.received", payload.text());
     let received = inbox.enqueue(Incoming::new(SOURCE, id, message)).await;
@@ -61,8 +58,7 @@ async fn receive(child: &Child, inbox: &Inbox) {
 async fn reserve(child: &mut Child, provider: &Arc<Recorded>, inbox: &Inbox) {
     let id = format!("reserved-{}", now() / (SAME_NS * 2));
     let lease_ms = child.lease_ms();
-    let invoked =
-        child.recorder.invoke(Call::Begin { source: SOURCE.to_owned(), id: id.clone(), lease_ms });
+    let invoked = child.recorder.invoke(Call::Begin { source: SOURCE.to_owned(), id: id.clone(), lease_ms });
     let options = GuardOptions::default().lease(child.lease).renew(false);
     let begun = inbox.begin_with(SOURCE, &id, &options).await;
     record(invoked, &begun, |begun| Answer::Begun {

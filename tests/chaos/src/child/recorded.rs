@@ -224,7 +224,8 @@ pub(crate) fn sent(message: &PreparedMessage) -> Sent {
 
 /// The answer to an enqueue.
 pub(crate) fn enqueued(sent: &[Uuid], results: &[Enqueued]) -> Answer {
-    let duplicates = sent.iter().zip(results).filter(|(_, result)| !result.added).map(|(id, _)| *id).collect();
+    let duplicates =
+        sent.iter().zip(results).filter(|(_, result)| !result.added).map(|(id, _)| *id).collect();
     Answer::Enqueued { ids: results.iter().map(|result| result.work_item.as_uuid()).collect(), duplicates }
 }
 

@@ -65,8 +65,7 @@ impl JobStore for RecordedJobs {
         self.inner.reject(name, version, problem).await
     }
     async fn dispatch(&self, owner: OwnerToken, batch: u32) -> Result<Vec<Dispatched>> {
-        let invoked =
-            self.recorder.invoke(Call::Forward { queue: QueueName::Runs, owner: owner.as_uuid() });
+        let invoked = self.recorder.invoke(Call::Forward { queue: QueueName::Runs, owner: owner.as_uuid() });
         let result = self.inner.dispatch(owner, batch).await;
         record(invoked, &result, |runs| Answer::Changed {
             changed: runs.iter().map(|run| run.id.as_uuid()).collect(),
@@ -108,4 +107,3 @@ impl JobStore for RecordedJobs {
         self.inner.leave(consumer).await;
     }
 }
-

@@ -7,8 +7,8 @@ use mainstay::{JobDefinition, Mainstay};
 
 use crate::history::{Answer, Call};
 
-use super::trouble::record;
 use super::Child;
+use super::trouble::record;
 
 /// The topic of runs, which nothing else has.
 const TOPIC: &str = "chaos.job";

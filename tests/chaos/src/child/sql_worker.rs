@@ -188,10 +188,8 @@ async fn complete(child: &Child, client: &Client, owner: Uuid, claim: Claim) -> 
         Err(error) => {
             let error: tokio_postgres::Error = error;
             // The commit was not sent, so nothing of it stays.
-            invoked.fail(crate::history::Trouble {
-                kind: "BeforeCommit".to_owned(),
-                text: error.to_string(),
-            });
+            invoked
+                .fail(crate::history::Trouble { kind: "BeforeCommit".to_owned(), text: error.to_string() });
             Err(error.into())
         }
     }

@@ -54,11 +54,8 @@ fn set_up<R>(queue: QueueBuilder<R>, handling: Handling, child: &Child) -> Queue
 /// Runs until the process is to stop.
 pub(super) async fn run(child: Child) -> Result<()> {
     let Some(provider) = child.recorded().await else { return Ok(()) };
-    let handling = |queue| Handling {
-        recorder: Arc::clone(&child.recorder),
-        owners: provider.owners(),
-        queue,
-    };
+    let handling =
+        |queue| Handling { recorder: Arc::clone(&child.recorder), owners: provider.owners(), queue };
     let mainstay = Mainstay::builder_over(provider.clone())
         .outbox(|outbox| set_up(outbox, handling(QueueName::Outbox), &child))
         .inbox(|inbox| set_up(inbox, handling(QueueName::Inbox), &child))
@@ -86,8 +83,7 @@ async fn handle(handling: Arc<Handling>, context: Context) -> Result<(), Handler
             Err(HandlerError::snooze(Duration::from_millis(100)))
         }
         Act::Complete | Act::Retry(_) | Act::Snooze => {
-            let completing =
-                handling.recorder.invoke(Call::Complete { queue: handling.queue, owner, claim });
+            let completing = handling.recorder.invoke(Call::Complete { queue: handling.queue, owner, claim });
             let result = complete(&context).await;
             record(completing, &result, |()| Answer::Done);
             result.map_err(HandlerError::from)

@@ -33,7 +33,8 @@ const CONTINUED_SQLITE: &str = "select json_extract(headers, '$.mainstay-join'),
 
 /// How many runs each job has. Those asked for by hand have no occurrence.
 const RUNS_POSTGRES: &str = "select job, count(*) from infra.jobs_ledger where trigger = 'cron' group by job";
-const RUNS_SQLITE: &str = "select job, count(*) from infra_jobs_ledger where \"trigger\" = 'cron' group by job";
+const RUNS_SQLITE: &str =
+    "select job, count(*) from infra_jobs_ledger where \"trigger\" = 'cron' group by job";
 
 /// For how many times each job has a run.
 const OCCURRENCES_POSTGRES: &str =

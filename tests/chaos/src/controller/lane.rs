@@ -14,8 +14,8 @@ use crate::history::{Event, Fault, Phase, Recorder};
 use crate::options::FaultKind;
 use crate::schedule::Planned;
 
-use super::scene::{Scene, cluster_options, set_synchronous};
 use super::LEASE;
+use super::scene::{Scene, cluster_options, set_synchronous};
 
 /// How far a clock is stepped, in seconds. Rarely back: a lease that is given with a clock that is set back by an hour
 /// holds for an hour longer.

@@ -141,7 +141,8 @@ async fn serve(mut client: TcpStream, shared: &Shared, connection: &Connection) 
     let target = shared.target.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let mut server = TcpStream::connect(target).await?;
     // Whatever is sent goes on at once.
-    (client.set_nodelay(true)?, server.set_nodelay(true)?);
+    client.set_nodelay(true)?;
+    server.set_nodelay(true)?;
     let (client_read, client_write) = client.split();
     let (server_read, server_write) = server.split();
     // The end of one direction ends both: no client and no server of ours closes half a connection.
@@ -182,7 +183,12 @@ async fn answer(
         }
         if left != u64::MAX {
             // A cut that was asked for meanwhile counts from here.
-            let _ = connection.left.compare_exchange(left, left - count as u64, Ordering::SeqCst, Ordering::SeqCst);
+            let _ = connection.left.compare_exchange(
+                left,
+                left - count as u64,
+                Ordering::SeqCst,
+                Ordering::SeqCst,
+            );
         }
     }
 }

@@ -1,5 +1,8 @@
 //! The controller: starts servers and children, injects the faults of the schedule, and reads the end.
 
+// Progress is for the person who started the run.
+#![allow(clippy::print_stdout)]
+
 mod children;
 mod disk;
 mod finish;
@@ -140,7 +143,8 @@ fn connections(children: &Children) -> u32 {
 
 fn watch_interrupts(interrupted: &CancellationToken) -> Result<()> {
     for kind in [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()] {
-        let (mut signal, interrupted) = (signal(kind).context("cannot watch for Ctrl-C")?, interrupted.clone());
+        let (mut signal, interrupted) =
+            (signal(kind).context("cannot watch for Ctrl-C")?, interrupted.clone());
         tokio::spawn(async move {
             signal.recv().await;
             interrupted.cancel();

@@ -67,7 +67,14 @@ impl Sampling {
         };
         let task = tokio::spawn(sampler.run(Arc::clone(recorder)));
         let single_writer = scene.sqlite_path().is_some();
-        Self { cast, due, disturbed, single_writer, looked: Instant::now(), _task: AbortOnDropHandle::new(task) }
+        Self {
+            cast,
+            due,
+            disturbed,
+            single_writer,
+            looked: Instant::now(),
+            _task: AbortOnDropHandle::new(task),
+        }
     }
 
     /// Notes which children there are.

@@ -206,7 +206,8 @@ impl Servers {
         if options.provider == ProviderName::Pgbouncer {
             self.pooler = Some(cluster.pooler().await);
         }
-        let entrance = self.pooler.as_ref().map_or_else(|| direct.clone(), |pooler| without_tls(pooler.url()));
+        let entrance =
+            self.pooler.as_ref().map_or_else(|| direct.clone(), |pooler| without_tls(pooler.url()));
         self.cluster = Some(Mutex::new(cluster));
         Ok((direct, entrance))
     }
