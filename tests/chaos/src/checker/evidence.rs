@@ -242,8 +242,7 @@ impl<'a> Evidence<'a> {
                 story.refused.push(operation);
                 continue;
             }
-            let is_duplicate =
-                matches!(operation.answer(), Some(Answer::Enqueued { duplicates, .. }) if duplicates.contains(&sent.id));
+            let is_duplicate = matches!(operation.answer(), Some(Answer::Enqueued { duplicates, .. }) if duplicates.contains(&sent.id));
             if is_duplicate {
                 story.refused.push(operation);
             } else {

@@ -19,8 +19,7 @@ pub const VERDICT: &str = "verdict.json";
 pub fn run_check(directory: &Path) -> Result<Verdict> {
     let history = History::read(directory)?;
     let leaks = logs::leaks(&directory.join("logs"))?;
-    verdict(&history, &leaks)
-        .with_context(|| format!("cannot judge the run in {}", directory.display()))
+    verdict(&history, &leaks).with_context(|| format!("cannot judge the run in {}", directory.display()))
 }
 
 /// Writes a verdict to `verdict.json` in a run's directory.

@@ -102,9 +102,9 @@ impl<'a> Story<'a> {
             sure: end.sure,
         });
         let rejections = self.rejections.iter().map(|operation| (*operation, operation.surely()));
-        let without_claim = rejections.chain(self.cancels.iter().copied()).map(|(operation, sure)| {
-            Terminal { operation, generation: None, is_ack: false, sure }
-        });
+        let without_claim = rejections
+            .chain(self.cancels.iter().copied())
+            .map(|(operation, sure)| Terminal { operation, generation: None, is_ack: false, sure });
         ends.chain(without_claim).collect()
     }
 

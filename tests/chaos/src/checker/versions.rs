@@ -21,8 +21,7 @@ pub(crate) struct HighWater<'a> {
 impl<'a> HighWater<'a> {
     /// Leaves out the numbers that a failover can have undone.
     pub(crate) fn new(numbers: impl IntoIterator<Item = Numbered<'a>>) -> Self {
-        let mut lasting: Vec<Numbered<'a>> =
-            numbers.into_iter().filter(|it| it.operation.surely()).collect();
+        let mut lasting: Vec<Numbered<'a>> = numbers.into_iter().filter(|it| it.operation.surely()).collect();
         lasting.sort_by_key(|it| it.operation.returned);
         let mut highest: Vec<(u64, Numbered<'a>)> = Vec::with_capacity(lasting.len());
         for it in lasting {

@@ -94,7 +94,10 @@ fn judge_row(
     last: &Claimed<'_>,
 ) -> Option<Violation> {
     let state = story.finally?;
-    if last.operation.may_be_lost || story.is_added_again() || state.what.generation != Some(last.item.generation) {
+    if last.operation.may_be_lost
+        || story.is_added_again()
+        || state.what.generation != Some(last.item.generation)
+    {
         return None;
     }
     let left = left(evidence, story, last, NEVER);

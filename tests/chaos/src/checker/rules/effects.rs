@@ -89,12 +89,13 @@ fn guarded(evidence: &Evidence<'_>) -> Vec<Violation> {
         }
     }
     let mut violations = Vec::new();
-    let mut judge = |value: &Uuid, text: Option<String>, write: Option<&Operation<'_>>, found: &[(_, _, &str)]| {
-        let Some(text) = text else { return };
-        let lines = write.into_iter().flat_map(|write| &write.lines).copied();
-        let lines = lines.chain(found.iter().map(|(_, _, line)| *line));
-        violations.push(violation(Rule::Effects, format!("guarded write: {text}"), [value], lines));
-    };
+    let mut judge =
+        |value: &Uuid, text: Option<String>, write: Option<&Operation<'_>>, found: &[(_, _, &str)]| {
+            let Some(text) = text else { return };
+            let lines = write.into_iter().flat_map(|write| &write.lines).copied();
+            let lines = lines.chain(found.iter().map(|(_, _, line)| *line));
+            violations.push(violation(Rule::Effects, format!("guarded write: {text}"), [value], lines));
+        };
     for operation in evidence.operations {
         if let Call::GuardedWrite { name, epoch, value } = operation.call {
             let found = rows.remove(value).unwrap_or_default();

@@ -59,7 +59,9 @@ fn waiting(evidence: &Evidence<'_>, run: &Run) -> Vec<Violation> {
     // The first sample since the last claim at which work waited, and the last one.
     let mut stretch: Option<(Noted<'_, &Sample>, Noted<'_, &Sample>)> = None;
     let mut close = |stretch: Option<(Noted<'_, &Sample>, Noted<'_, &Sample>)>| {
-        let Some((first, last)) = stretch.filter(|(first, last)| last.at - first.at > longest) else { return };
+        let Some((first, last)) = stretch.filter(|(first, last)| last.at - first.at > longest) else {
+            return;
+        };
         let text = format!(
             "nothing was claimed for {} ms although work was due and a worker was healthy; the most is {} ms",
             (last.at - first.at) / 1_000_000,

@@ -105,3 +105,112 @@ fn is_as_sent(queue: QueueName, story: &Story<'_>, claim: &Claimed<'_>, received
                 && (item.marker.is_empty() || sent.marker == item.marker)
         })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checker::testing::{
+        Book, broken, broken_by, claim, done, enqueue, id, item, legal, sent, settle, take,
+    };
+    use crate::history::{Answer, Item, Outcome, Within};
+
+    #[test]
+    fn a_rolled_back_message_is_never_claimed() {
+        let mut book = Book::new();
+        let call = Call::Enqueue { messages: vec![sent(1)], within: Within::Rollback };
+        book.ok("producer", (10, 11), call, Answer::RolledBack);
+        book.claim("a", (12, 13), vec![item(1, 1)]);
+        let lines = ["producer:1", "producer:2", "a:1", "a:2"];
+        broken_by(Rule::NothingInvented, &book.history(), &[&id(1).to_string()], &lines);
+    }
+
+    #[test]
+    fn a_rolled_back_message_is_in_no_table() {
+        let mut book = Book::new();
+        book.fail("producer", (10, 11), enqueue(vec![sent(1)]));
+        book.silent("a", 12, settle("a", claim(1, 1), Outcome::Ack));
+        book.row(done(1));
+        let lines = ["producer:1", "producer:2", "controller:5"];
+        broken_by(Rule::NothingInvented, &book.history(), &[&id(1).to_string()], &lines);
+    }
+
+    #[test]
+    fn an_enqueue_that_fails_after_one_that_was_lost_means_the_first_one_was_there() {
+        let mut book = Book::new();
+        book.silent("producer", 10, enqueue(vec![sent(1)]));
+        book.fail("producer", (11, 12), enqueue(vec![sent(1)]));
+        book.claim("a", (13, 14), vec![item(1, 1)]);
+        book.settle("a", (15, 16), claim(1, 1), Outcome::Ack);
+        book.row(done(1));
+        legal(&book.history());
+    }
+
+    #[test]
+    fn a_message_with_a_known_topic_comes_from_a_call() {
+        let mut book = Book::new();
+        book.handled(10, 1);
+        book.claim("a", (22, 23), vec![item(2, 1)]);
+        broken_by(Rule::NothingInvented, &book.history(), &[&id(2).to_string()], &["a:5", "a:6"]);
+        // A run of a job has an id that no process made.
+        let mut book = Book::new();
+        book.handled(10, 1);
+        book.claim("a", (22, 23), vec![Item { topic: "jobs".to_owned(), ..item(2, 1) }]);
+        legal(&book.history());
+    }
+
+    #[test]
+    fn a_message_is_not_claimed_before_it_was_added() {
+        let mut book = Book::new();
+        book.claim("a", (10, 11), vec![item(1, 1)]);
+        book.enqueue("producer", (12, 13), vec![sent(1)]);
+        book.settle("a", (14, 15), claim(1, 1), Outcome::Ack);
+        book.row(done(1));
+        let lines = ["producer:1", "producer:2", "a:1", "a:2"];
+        broken_by(Rule::NothingInvented, &book.history(), &[&id(1).to_string()], &lines);
+    }
+
+    #[test]
+    fn a_message_may_be_claimed_before_its_enqueue_was_answered() {
+        let mut book = Book::new();
+        book.enqueue("producer", (10, 20), vec![sent(1)]);
+        book.claim("a", (11, 12), vec![item(1, 1)]);
+        book.settle("a", (14, 15), claim(1, 1), Outcome::Ack);
+        book.row(done(1));
+        legal(&book.history());
+    }
+
+    #[test]
+    fn a_claim_brings_what_was_sent() {
+        for changed in [
+            Item { topic: "invoices".to_owned(), ..item(1, 1) },
+            Item { key: Some("k".to_owned()), ..item(1, 1) },
+            Item { marker: "another".to_owned(), ..item(1, 1) },
+        ] {
+            let mut book = Book::new();
+            book.enqueue("producer", (10, 11), vec![sent(1)]);
+            book.claim("a", (12, 13), vec![changed]);
+            book.settle("a", (14, 15), claim(1, 1), Outcome::Ack);
+            book.row(done(1));
+            assert_eq!(broken(Rule::NothingInvented, &book.history()).len(), 1);
+        }
+    }
+
+    #[test]
+    fn an_item_of_the_inbox_comes_from_a_received_message() {
+        let receive =
+            |id: &str| Call::Receive { source: "shop".to_owned(), id: id.to_owned(), marker: sent(1).marker };
+        let claimed = |book: &mut Book| {
+            let answer = Answer::Claimed { items: vec![item(1, 1)], rejected: vec![] };
+            let Call::Claim { owner, lease_ms, limit, .. } = take("a") else { unreachable!() };
+            book.ok("a", (20, 21), Call::Claim { queue: QueueName::Inbox, owner, lease_ms, limit }, answer);
+        };
+        let mut book = Book::new();
+        book.silent("receiver", 10, receive("r1"));
+        claimed(&mut book);
+        legal(&book.history());
+        let mut book = Book::new();
+        book.fail("receiver", (10, 11), receive("r1"));
+        claimed(&mut book);
+        assert!(!broken(Rule::NothingInvented, &book.history()).is_empty());
+    }
+}

@@ -24,12 +24,7 @@ pub(super) fn judge(evidence: &Evidence<'_>) -> Vec<Violation> {
                     purged.push((*id, story));
                 } else {
                     let text = format!("{queue:?}: an item was added and is gone at the end");
-                    violations.push(violation(
-                        Rule::NothingLost,
-                        text,
-                        [id],
-                        add.lines.iter().copied(),
-                    ));
+                    violations.push(violation(Rule::NothingLost, text, [id], add.lines.iter().copied()));
                 }
             }
             "done" if !may_be_done(evidence, *queue, story) => {
@@ -87,7 +82,131 @@ fn may_be_done(evidence: &Evidence<'_>, queue: QueueName, story: &Story<'_>) -> 
 fn may_be_failed(evidence: &Evidence<'_>, queue: QueueName, story: &Story<'_>) -> bool {
     let is_failed = story.terminals().iter().any(|terminal| !terminal.is_ack);
     // A claim fails what has expired or was delivered too often. A forward fails what has another's id.
-    is_failed
-        || evidence.has_unknown("claim", Some(queue))
-        || evidence.has_possible("forward", Some(queue))
+    is_failed || evidence.has_unknown("claim", Some(queue)) || evidence.has_possible("forward", Some(queue))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checker::testing::{Book, broken_by, claim, done, enqueue, id, item, legal, sent, settle};
+    use crate::history::{Answer, LOST_TAIL, Sent, Within};
+
+    fn purge(book: &mut Book, at: (u64, u64), count: u64) {
+        book.ok("operator", at, Call::Purge { age_ms: 0 }, Answer::Count(count));
+    }
+
+    #[test]
+    fn a_message_whose_enqueue_was_answered_is_there_at_the_end() {
+        let mut book = Book::new();
+        book.handled(10, 1);
+        book.enqueue("producer", (20, 21), vec![sent(2)]);
+        broken_by(Rule::NothingLost, &book.history(), &[&id(2).to_string()], &["producer:3", "producer:4"]);
+    }
+
+    #[test]
+    fn an_enqueue_that_was_not_answered_promises_nothing() {
+        let mut book = Book::new();
+        book.silent("producer", 10, enqueue(vec![sent(1)]));
+        book.unknown("producer", (11, 12), enqueue(vec![sent(2)]));
+        book.fail("producer", (13, 14), enqueue(vec![sent(3)]));
+        let rolled_back = Call::Enqueue { messages: vec![sent(4)], within: Within::Rollback };
+        book.ok("producer", (15, 16), rolled_back, Answer::RolledBack);
+        legal(&book.history());
+    }
+
+    #[test]
+    fn a_duplicate_is_not_a_message_of_its_own() {
+        let mut book = Book::new();
+        book.handled(10, 1);
+        let messages = vec![Sent { idempotency_key: Some("k".to_owned()), ..sent(2) }];
+        let answer = Answer::Enqueued { ids: vec![id(1)], duplicates: vec![id(2)] };
+        book.ok("producer", (20, 21), enqueue(messages), answer);
+        legal(&book.history());
+    }
+
+    #[test]
+    fn a_purge_accounts_for_as_many_messages_as_it_deleted() {
+        for (purged, is_legal) in [(2, true), (1, false)] {
+            let mut book = Book::new();
+            for n in 1..=2 {
+                book.enqueue("producer", (n, n + 1), vec![sent(n.into())]);
+                book.claim("a", (10 * n, 10 * n + 1), vec![item(n.into(), 1)]);
+                book.settle("a", (10 * n + 2, 10 * n + 3), claim(n.into(), 1), Outcome::Ack);
+            }
+            purge(&mut book, (30, 31), purged);
+            if is_legal {
+                legal(&book.history());
+            } else {
+                let ids = [1, 2].map(|n| id(n).to_string());
+                let lines = ["producer:1", "producer:2", "producer:3", "producer:4"];
+                broken_by(Rule::NothingLost, &book.history(), &[&ids[0], &ids[1]], &lines);
+            }
+        }
+    }
+
+    #[test]
+    fn a_purge_does_not_account_for_a_message_that_never_ended() {
+        let mut book = Book::new();
+        book.enqueue("producer", (10, 11), vec![sent(1)]);
+        purge(&mut book, (20, 21), 5);
+        broken_by(Rule::NothingLost, &book.history(), &[&id(1).to_string()], &["producer:1", "producer:2"]);
+    }
+
+    #[test]
+    fn a_message_is_not_done_without_an_ack() {
+        let mut book = Book::new();
+        book.enqueue("producer", (10, 11), vec![sent(1)]);
+        book.claim("a", (12, 13), vec![item(1, 1)]);
+        let stale = Answer::Changed { changed: vec![], stale: vec![id(1)] };
+        book.ok("a", (14, 15), settle("a", claim(1, 1), Outcome::Ack), stale);
+        book.row(done(1));
+        let lines = ["producer:1", "producer:2", "a:1", "a:2", "controller:5"];
+        broken_by(Rule::NothingLost, &book.history(), &[&id(1).to_string()], &lines);
+    }
+
+    #[test]
+    fn an_ack_that_was_never_answered_can_have_made_it_done() {
+        let mut book = Book::new();
+        book.enqueue("producer", (10, 11), vec![sent(1)]);
+        book.claim("a", (12, 13), vec![item(1, 1)]);
+        book.silent("a", 14, settle("a", claim(1, 1), Outcome::Ack));
+        book.row(done(1));
+        legal(&book.history());
+    }
+
+    #[test]
+    fn a_message_is_not_failed_without_a_cause() {
+        let failed = || {
+            let mut book = Book::new();
+            book.enqueue("producer", (10, 11), vec![sent(1)]);
+            book.row(crate::history::MessageState {
+                status: "failed".to_owned(),
+                attempts: 0,
+                generation: Some(0),
+                ..done(1)
+            });
+            book
+        };
+        let lines = ["producer:1", "producer:2", "controller:5"];
+        broken_by(Rule::NothingLost, &failed().history(), &[&id(1).to_string()], &lines);
+        let mut cancelled = failed();
+        cancelled.silent("operator", 20, Call::Cancel { ids: vec![id(1)] });
+        legal(&cancelled.history());
+    }
+
+    #[test]
+    fn a_failover_can_lose_only_what_its_tail_had() {
+        let lost = |window| {
+            let mut book = Book::new();
+            book.enqueue("producer", (10, 11), vec![sent(1)]);
+            book.fault(LOST_TAIL, window);
+            book.history()
+        };
+        legal(&lost((5, 20)));
+        legal(&lost((11, 20)));
+        let before = lost((12, 20));
+        broken_by(Rule::NothingLost, &before, &[&id(1).to_string()], &["producer:1", "producer:2"]);
+        let after = lost((5, 9));
+        broken_by(Rule::NothingLost, &after, &[&id(1).to_string()], &["producer:1", "producer:2"]);
+    }
 }

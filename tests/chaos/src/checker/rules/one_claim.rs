@@ -43,12 +43,7 @@ fn judge_generations(what: &str, id: &str, numbers: &[Numbered<'_>]) -> Vec<Viol
 }
 
 /// The row at the end knows of every claim.
-fn judge_row(
-    queue: QueueName,
-    id: &str,
-    story: &Story<'_>,
-    numbers: &[Numbered<'_>],
-) -> Option<Violation> {
+fn judge_row(queue: QueueName, id: &str, story: &Story<'_>, numbers: &[Numbered<'_>]) -> Option<Violation> {
     let state = story.finally?;
     let generation = state.what.generation?;
     let lasting = numbers.iter().filter(|it| it.operation.surely());
@@ -85,4 +80,109 @@ fn reservations<'a>(evidence: &Evidence<'a>) -> BTreeMap<(&'a str, &'a str), Vec
         }
     }
     reservations
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checker::testing::{Book, broken_by, claim, done, enqueue, found, id, item, legal, sent};
+    use crate::history::{History, Item, LOST_TAIL, MessageState, Outcome};
+
+    /// A message that is delivered twice: the first worker's lease lapses.
+    fn redelivered(first: i64, second: i64) -> Book {
+        let mut book = Book::new();
+        book.enqueue("producer", (10, 11), vec![sent(1)]);
+        book.claim("a", (12, 13), vec![Item { attempt: 1, ..item(1, first) }]);
+        book.claim("b", (2_000, 2_001), vec![Item { attempt: 2, ..item(1, second) }]);
+        book.settle("b", (2_002, 2_003), claim(1, second), Outcome::Ack);
+        book
+    }
+
+    /// Expects a conflict of the two claims of a redelivered message.
+    #[track_caller]
+    fn conflict(history: &History) {
+        let violations = found(Rule::OneClaim, history);
+        assert_eq!(violations.len(), 1, "{violations:#?}");
+        assert_eq!(violations[0].ids, [id(1).to_string()]);
+        assert_eq!(violations[0].lines, ["a:1", "a:2", "b:1", "b:2"]);
+    }
+
+    #[test]
+    fn a_redelivery_has_the_next_generation() {
+        let mut book = redelivered(1, 2);
+        book.row(MessageState { attempts: 2, generation: Some(2), ..done(1) });
+        legal(&book.history());
+    }
+
+    #[test]
+    fn no_generation_is_handed_out_twice() {
+        conflict(&redelivered(1, 1).history());
+    }
+
+    #[test]
+    fn generations_do_not_go_back() {
+        conflict(&redelivered(2, 1).history());
+    }
+
+    #[test]
+    fn generations_of_calls_at_the_same_time_have_no_order() {
+        let mut book = Book::new();
+        book.enqueue("producer", (10, 11), vec![sent(1)]);
+        book.claim("a", (12, 3_000), vec![item(1, 2)]);
+        book.claim("b", (13, 14), vec![item(1, 1)]);
+        book.settle("a", (3_001, 3_002), claim(1, 2), Outcome::Ack);
+        book.row(MessageState { attempts: 2, generation: Some(2), ..done(1) });
+        legal(&book.history());
+    }
+
+    #[test]
+    fn a_failover_gives_the_generations_of_its_lost_tail_again() {
+        let mut book = redelivered(1, 1);
+        book.fault(LOST_TAIL, (13, 100));
+        assert_eq!(found(Rule::OneClaim, &book.history()), []);
+    }
+
+    #[test]
+    fn the_row_knows_of_every_claim() {
+        let mut book = redelivered(1, 2);
+        book.row(MessageState { attempts: 1, generation: Some(1), ..done(1) });
+        broken_by(Rule::OneClaim, &book.history(), &[&id(1).to_string()], &["b:1", "b:2", "controller:5"]);
+    }
+
+    #[test]
+    fn an_id_is_accepted_once() {
+        let mut book = Book::new();
+        book.handled(10, 1);
+        book.enqueue("producer", (20, 21), vec![sent(1)]);
+        let lines = ["producer:1", "producer:2", "producer:3", "producer:4"];
+        broken_by(Rule::OneClaim, &book.history(), &[&id(1).to_string()], &lines);
+        let mut book = Book::new();
+        book.handled(10, 1);
+        book.fail("producer", (20, 21), enqueue(vec![sent(1)]));
+        legal(&book.history());
+    }
+
+    #[test]
+    fn a_reservation_has_a_generation_of_its_own() {
+        let begin = Call::Begin { source: "shop".to_owned(), id: "r1".to_owned(), lease_ms: 1_000 };
+        let mut book = Book::new();
+        let begun = Answer::Begun { generation: Some(1) };
+        book.ok("a", (10, 11), begin.clone(), begun.clone());
+        book.ok("b", (2_000, 2_001), begin, begun);
+        let violations = found(Rule::OneClaim, &book.history());
+        assert_eq!(violations.len(), 1, "{violations:#?}");
+        assert_eq!(violations[0].ids, ["shop/r1"]);
+    }
+
+    #[test]
+    fn a_claim_does_not_bring_an_item_twice() {
+        let mut book = Book::new();
+        book.enqueue("producer", (10, 11), vec![sent(1)]);
+        book.claim("a", (12, 13), vec![item(1, 1), item(1, 1)]);
+        book.settle("a", (14, 15), claim(1, 1), Outcome::Ack);
+        book.row(done(1));
+        let violations = found(Rule::OneClaim, &book.history());
+        assert_eq!(violations.len(), 1, "{violations:#?}");
+        assert_eq!(violations[0].lines, ["a:1", "a:2"]);
+    }
 }

@@ -92,8 +92,7 @@ impl Judge<'_> {
                 };
                 let from = terminal.operation.invoked;
                 is_later
-                    && (terminal.is_ack
-                        || !evidence.may_be_requeued(story, from, claim.operation.returned))
+                    && (terminal.is_ack || !evidence.may_be_requeued(story, from, claim.operation.returned))
             });
             if let Some(again) = again {
                 let text = format!("generation {} was claimed after the item ended", again.item.generation);

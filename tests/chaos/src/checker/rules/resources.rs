@@ -22,7 +22,8 @@ pub(super) fn judge(evidence: &Evidence<'_>) -> Vec<Violation> {
         violations.extend(exceeded(evidence, "connections", most, backends));
     }
     violations.extend(exceeded(evidence, "KiB of memory in a process", MAX_RSS_KIB, |sample| sample.rss_kib));
-    violations.extend(exceeded(evidence, "bytes of write-ahead log", MAX_WAL_BYTES, |sample| sample.wal_bytes));
+    violations
+        .extend(exceeded(evidence, "bytes of write-ahead log", MAX_WAL_BYTES, |sample| sample.wal_bytes));
     violations
 }
 

@@ -14,7 +14,8 @@ pub(super) fn judge(evidence: &Evidence<'_>) -> Vec<Violation> {
         violation(Rule::Secrecy, "a payload is in a log", [""; 0], [leak.place.as_str()])
     });
     let unmarked = evidence.operations.iter().find(|operation| !is_marked(operation)).map(|operation| {
-        let text = format!("a payload's marker does not begin with {MARKER}, so logs can't be searched for it");
+        let text =
+            format!("a payload's marker does not begin with {MARKER}, so logs can't be searched for it");
         violation(Rule::Secrecy, text, [""; 0], operation.lines.iter().copied())
     });
     leaks.chain(unmarked).collect()

@@ -2,7 +2,7 @@
 
 mod book;
 
-pub(crate) use book::{Book, claim, done, id, item, sent};
+pub(crate) use book::{Book, LEASE, claim, done, enqueue, id, item, owner, sent, settle, take};
 
 use super::check;
 use crate::history::History;
@@ -24,6 +24,13 @@ pub(crate) fn broken_by(rule: Rule, history: &History, ids: &[&str], lines: &[&s
     assert_eq!(violations.len(), 1, "{violations:#?}");
     assert_eq!(violations[0].ids, ids, "{}", violations[0].text);
     assert_eq!(violations[0].lines, lines, "{}", violations[0].text);
+}
+
+/// Checks a history that may break several rules, and returns the violations of one.
+pub(crate) fn found(rule: Rule, history: &History) -> Vec<Violation> {
+    let mut violations = check(history, &[]);
+    violations.retain(|it| it.rule == rule);
+    violations
 }
 
 /// Checks a history that breaks no rule.

@@ -31,7 +31,12 @@ pub(super) fn judge(evidence: &Evidence<'_>) -> Vec<Violation> {
         total += runs;
         lines.push(noted.line);
         if saved.remove(name.as_str()).is_none() {
-            violations.push(violation(Rule::Balance, "a job is there that no call saved", [name], [noted.line]));
+            violations.push(violation(
+                Rule::Balance,
+                "a job is there that no call saved",
+                [name],
+                [noted.line],
+            ));
         }
         if runs != occurrences {
             let text = format!("a job has {runs} runs for {occurrences} occurrences");

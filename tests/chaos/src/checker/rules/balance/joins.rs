@@ -38,7 +38,12 @@ pub(super) fn judge(evidence: &Evidence<'_>) -> Vec<Violation> {
         let stands =
             Stands { total: *total, ended: *ended, is_closed: *closed, continuations: *continuations };
         let Some(join) = made.get(id).filter(|join| join.call.is_some()) else {
-            violations.push(violation(Rule::Balance, "a join is there that no call made", [id], [noted.line]));
+            violations.push(violation(
+                Rule::Balance,
+                "a join is there that no call made",
+                [id],
+                [noted.line],
+            ));
             continue;
         };
         for text in wrong(evidence, join, &stands) {

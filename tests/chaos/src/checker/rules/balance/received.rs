@@ -58,7 +58,11 @@ fn gather<'a>(evidence: &Evidence<'a>) -> BTreeMap<(&'a str, &'a str), Calls<'a>
                 let calls = received.entry((source, id)).or_default();
                 calls.all.push(operation);
                 if let Some(Answer::Received { new, item }) = operation.answer() {
-                    if *new { calls.new.push(operation) } else { calls.known.push(operation) }
+                    if *new {
+                        calls.new.push(operation)
+                    } else {
+                        calls.known.push(operation)
+                    }
                     calls.items.extend(item.map(|item| (item, operation)));
                 }
             }
@@ -104,7 +108,8 @@ impl<'a> Calls<'a> {
         }
         let written = self.all.iter().find(|operation| operation.surely());
         let Some(status) = status else {
-            wrong.extend(written.map(|operation| ("it is gone from the ledger".to_owned(), vec![*operation])));
+            wrong
+                .extend(written.map(|operation| ("it is gone from the ledger".to_owned(), vec![*operation])));
             return wrong;
         };
         if let Some(completed) = self.completed

@@ -33,12 +33,7 @@ pub(super) fn judge(evidence: &Evidence<'_>) -> Vec<Violation> {
                 "a node owned bucket {bucket} under epoch {} after another had it under epoch {}",
                 conflict.second.number, conflict.first.number
             );
-            violations.push(violation(
-                Rule::Exclusion,
-                text,
-                [format!("bucket {bucket}")],
-                conflict.lines(),
-            ));
+            violations.push(violation(Rule::Exclusion, text, [format!("bucket {bucket}")], conflict.lines()));
         }
     }
     violations

@@ -12,8 +12,9 @@ use crate::verdict::Violation;
 pub(super) fn judge(evidence: &Evidence<'_>) -> Vec<Violation> {
     let mut calls: BTreeMap<(&str, &str), Vec<&Operation<'_>>> = BTreeMap::new();
     for operation in evidence.operations {
-        if let Call::Begin { source, id, .. } | Call::Finish { source, id, .. } | Call::Receive { source, id, .. } =
-            operation.call
+        if let Call::Begin { source, id, .. }
+        | Call::Finish { source, id, .. }
+        | Call::Receive { source, id, .. } = operation.call
         {
             calls.entry((source, id)).or_default().push(operation);
         }
