@@ -141,3 +141,138 @@ fn received(evidence: &Evidence<'_>) -> Vec<Violation> {
     }
     violations
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checker::testing::{Book, broken, claim, done, found, id, item, legal, owner, sent};
+    use crate::history::{Answer, History, LOST_TAIL, MessageState};
+
+    fn complete() -> Call {
+        Call::Complete { queue: QueueName::Outbox, owner: owner("a"), claim: claim(1, 1) }
+    }
+
+    /// A message that `a` has claimed.
+    fn claimed() -> Book {
+        let mut book = Book::new();
+        book.enqueue("producer", (10, 11), vec![sent(1)]);
+        book.claim("a", (12, 13), vec![item(1, 1)]);
+        book
+    }
+
+    fn completed(rows: u64) -> Book {
+        let mut book = claimed();
+        book.ok("a", (14, 15), complete(), Answer::Done);
+        book.row(done(1));
+        effect(&mut book, rows);
+        book
+    }
+
+    fn effect(book: &mut Book, rows: u64) {
+        if rows > 0 {
+            book.end(Condition::Effect { id: id(1), rows });
+        }
+    }
+
+    #[track_caller]
+    fn one(history: &History) {
+        let violations = broken(Rule::Effects, history);
+        assert_eq!(violations.len(), 1, "{violations:#?}");
+        assert_eq!(violations[0].ids, [id(1).to_string()]);
+    }
+
+    #[test]
+    fn a_completed_message_has_one_effect() {
+        legal(&completed(1).history());
+        one(&completed(0).history());
+        one(&completed(2).history());
+    }
+
+    #[test]
+    fn a_completion_that_was_never_answered_has_both_its_effect_and_its_ack_or_neither() {
+        let unknown = |status: &str, rows| {
+            let mut book = claimed();
+            book.silent("a", 14, complete());
+            book.row(MessageState { status: status.to_owned(), ..done(1) });
+            effect(&mut book, rows);
+            book.history()
+        };
+        legal(&unknown("done", 1));
+        one(&unknown("done", 0));
+        assert_eq!(found(Rule::Effects, &unknown("ready", 0)), []);
+        assert_eq!(found(Rule::Effects, &unknown("ready", 1)).len(), 1);
+    }
+
+    #[test]
+    fn a_completion_that_failed_has_no_effect() {
+        let mut book = claimed();
+        book.fail("a", (14, 15), complete());
+        book.settle("a", (16, 17), claim(1, 1), Outcome::Ack);
+        book.row(done(1));
+        legal(&book.history());
+        effect(&mut book, 1);
+        one(&book.history());
+    }
+
+    #[test]
+    fn a_failover_can_lose_a_completion_with_its_effect() {
+        let mut book = completed(0);
+        book.fault(LOST_TAIL, (14, 20));
+        // Done without an effect is wrong on either server.
+        one(&book.history());
+        let mut book = claimed();
+        book.ok("a", (14, 15), complete(), Answer::Done);
+        book.fault(LOST_TAIL, (14, 20));
+        book.claim("b", (30, 31), vec![crate::history::Item { attempt: 2, ..item(1, 2) }]);
+        book.settle("b", (32, 33), claim(1, 2), Outcome::Ack);
+        book.row(MessageState { attempts: 2, generation: Some(2), ..done(1) });
+        legal(&book.history());
+    }
+
+    /// Writes under a lease's guard, and what is there in the end.
+    fn guarded(writes: &[(i64, Uuid)], rows: &[(i64, Uuid)]) -> History {
+        let mut book = Book::new();
+        for (n, (epoch, value)) in (10..).zip(writes) {
+            let call = Call::GuardedWrite { name: "l".to_owned(), epoch: *epoch, value: *value };
+            book.ok("a", (10 * n, 10 * n + 1), call, Answer::Done);
+        }
+        for (epoch, value) in rows {
+            book.end(Condition::Guarded { name: "l".to_owned(), epoch: *epoch, value: *value });
+        }
+        book.history()
+    }
+
+    #[test]
+    fn a_guarded_write_is_there_once() {
+        assert_eq!(found(Rule::Effects, &guarded(&[(1, id(1))], &[(1, id(1))])), []);
+        for rows in [&[][..], &[(1, id(1)), (1, id(1))], &[(2, id(1))]] {
+            assert_eq!(found(Rule::Effects, &guarded(&[(1, id(1))], rows)).len(), 1, "{rows:?}");
+        }
+        assert_eq!(found(Rule::Effects, &guarded(&[], &[(1, id(1))])).len(), 1);
+    }
+
+    /// A received message that is reserved and completed.
+    fn received(answer: Option<Answer>, status: &str, effects: u64) -> History {
+        let mut book = Book::new();
+        let (source, id) = ("shop".to_owned(), "r1".to_owned());
+        let begin = Call::Begin { source: source.clone(), id: id.clone(), lease_ms: 1_000 };
+        book.ok("a", (10, 11), begin, Answer::Begun { generation: Some(1) });
+        let finish = Call::Finish { source: source.clone(), id: id.clone(), generation: 1 };
+        match answer {
+            Some(answer) => book.ok("a", (12, 13), finish, answer),
+            None => book.silent("a", 12, finish),
+        }
+        book.end(Condition::Received { source, id, status: status.to_owned(), effects });
+        book.history()
+    }
+
+    #[test]
+    fn a_received_message_has_one_effect() {
+        legal(&received(Some(Answer::Done), "done", 1));
+        legal(&received(None, "done", 1));
+        legal(&received(None, "seen", 0));
+        assert_eq!(broken(Rule::Effects, &received(Some(Answer::Done), "done", 0)).len(), 1);
+        assert_eq!(broken(Rule::Effects, &received(Some(Answer::Done), "done", 2)).len(), 1);
+        assert_eq!(broken(Rule::Effects, &received(None, "processing", 1)).len(), 1);
+    }
+}

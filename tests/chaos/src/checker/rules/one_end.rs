@@ -134,3 +134,179 @@ fn judge_completions(evidence: &Evidence<'_>) -> Vec<Violation> {
     }
     violations
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checker::testing::{
+        Book, broken_by, claim, done, found, id, item, legal, owner, sent, settle, take,
+    };
+    use crate::history::{Ending, History, Item, LOST_TAIL, MessageState, Outcome, Rejection};
+
+    /// A message that is claimed by `a`, and after its lease has lapsed by `b`.
+    fn redelivered() -> Book {
+        let mut book = Book::new();
+        book.enqueue("producer", (10, 11), vec![sent(1)]);
+        book.claim("a", (12, 13), vec![item(1, 1)]);
+        book.claim("b", (2_000, 2_001), vec![item(1, 2)]);
+        book
+    }
+
+    fn row(book: &mut Book, attempts: u32, generation: i64) {
+        book.row(MessageState { attempts, generation: Some(generation), ..done(1) });
+    }
+
+    #[track_caller]
+    fn one(history: &History, lines: &[&str]) {
+        let violations = found(Rule::OneEnd, history);
+        assert_eq!(violations.len(), 1, "{violations:#?}");
+        assert_eq!(violations[0].ids, [id(1).to_string()]);
+        assert_eq!(violations[0].lines, lines, "{}", violations[0].text);
+    }
+
+    #[test]
+    fn a_settle_that_is_sent_again_after_a_lost_answer_ends_the_claim_once() {
+        let mut book = redelivered();
+        book.unknown("b", (2_002, 2_003), settle("b", claim(1, 2), Outcome::Ack));
+        let stale = Answer::Changed { changed: vec![], stale: vec![id(1)] };
+        book.ok("b", (2_004, 2_005), settle("b", claim(1, 2), Outcome::Ack), stale);
+        row(&mut book, 2, 2);
+        legal(&book.history());
+    }
+
+    #[test]
+    fn a_claim_is_not_ended_twice() {
+        let mut book = redelivered();
+        book.settle("b", (2_002, 2_003), claim(1, 2), Outcome::Abandon);
+        book.settle("b", (2_004, 2_005), claim(1, 2), Outcome::Ack);
+        row(&mut book, 2, 2);
+        broken_by(Rule::OneEnd, &book.history(), &[&id(1).to_string()], &["b:3", "b:4", "b:5", "b:6"]);
+    }
+
+    #[test]
+    fn a_settle_of_a_lost_claim_changes_nothing() {
+        let mut book = redelivered();
+        book.settle("a", (2_002, 2_003), claim(1, 1), Outcome::Abandon);
+        book.settle("b", (2_004, 2_005), claim(1, 2), Outcome::Ack);
+        row(&mut book, 2, 2);
+        broken_by(Rule::OneEnd, &book.history(), &[&id(1).to_string()], &["b:1", "b:2", "a:3", "a:4"]);
+    }
+
+    #[test]
+    fn a_settle_at_the_same_time_as_the_next_claim_may_have_come_first() {
+        let mut book = Book::new();
+        book.enqueue("producer", (10, 11), vec![sent(1)]);
+        book.claim("a", (12, 13), vec![item(1, 1)]);
+        book.settle("a", (2_000, 2_010), claim(1, 1), Outcome::Abandon);
+        book.claim("b", (2_001, 2_009), vec![item(1, 2)]);
+        book.settle("b", (2_020, 2_021), claim(1, 2), Outcome::Ack);
+        row(&mut book, 2, 2);
+        legal(&book.history());
+    }
+
+    #[test]
+    fn only_its_owner_ends_a_claim() {
+        let mut book = redelivered();
+        let answer = Answer::Changed { changed: vec![id(1)], stale: vec![] };
+        book.ok("c", (2_002, 2_003), settle("c", claim(1, 2), Outcome::Ack), answer);
+        row(&mut book, 2, 2);
+        broken_by(Rule::OneEnd, &book.history(), &[&id(1).to_string()], &["b:1", "b:2", "c:1", "c:2"]);
+    }
+
+    #[test]
+    fn of_two_claims_of_an_id_in_one_settle_only_one_is_ended() {
+        let mut book = redelivered();
+        let ends = [1, 2].map(|generation| Ending { claim: claim(1, generation), outcome: Outcome::Ack });
+        let call = Call::Settle { queue: QueueName::Outbox, owner: owner("b"), ends: ends.to_vec() };
+        let answer = Answer::Changed { changed: vec![id(1)], stale: vec![id(1)] };
+        book.ok("b", (2_002, 2_003), call, answer);
+        row(&mut book, 2, 2);
+        legal(&book.history());
+    }
+
+    #[test]
+    fn what_was_acked_is_not_claimed_again() {
+        let mut book = Book::new();
+        book.enqueue("producer", (10, 11), vec![sent(1)]);
+        book.claim("a", (12, 13), vec![item(1, 1)]);
+        book.settle("a", (14, 15), claim(1, 1), Outcome::Ack);
+        book.claim("b", (16, 17), vec![item(1, 2)]);
+        row(&mut book, 2, 2);
+        one(&book.history(), &["a:3", "a:4", "b:1", "b:2"]);
+        // Not even after a requeue, which takes only what failed.
+        book.ok(
+            "operator",
+            (15, 16),
+            Call::Requeue { ids: vec![] },
+            Answer::Changed { changed: vec![id(1)], stale: vec![] },
+        );
+        one(&book.history(), &["a:3", "a:4", "b:1", "b:2"]);
+        // A failover may have lost the ack.
+        book.fault(LOST_TAIL, (13, 15));
+        assert_eq!(found(Rule::OneEnd, &book.history()), []);
+    }
+
+    /// A message that fails, is perhaps requeued, and is claimed again.
+    fn failed(requeue: impl Fn(&mut Book)) -> History {
+        let mut book = Book::new();
+        book.enqueue("producer", (10, 11), vec![sent(1)]);
+        book.claim("a", (12, 13), vec![item(1, 1)]);
+        book.settle("a", (14, 15), claim(1, 1), Outcome::Fail);
+        requeue(&mut book);
+        book.claim("b", (20, 21), vec![Item { attempt: 1, ..item(1, 2) }]);
+        book.settle("b", (22, 23), claim(1, 2), Outcome::Ack);
+        row(&mut book, 1, 2);
+        book.history()
+    }
+
+    #[test]
+    fn what_failed_is_claimed_again_only_after_a_requeue() {
+        let changed = || Answer::Changed { changed: vec![id(1)], stale: vec![] };
+        legal(&failed(|book| book.ok("operator", (16, 17), Call::Requeue { ids: vec![id(1)] }, changed())));
+        legal(&failed(|book| book.ok("operator", (16, 17), Call::Requeue { ids: vec![] }, changed())));
+        legal(&failed(|book| book.silent("operator", 16, Call::Requeue { ids: vec![] })));
+        // Before it failed, and after it was claimed again.
+        for at in [(12, 13), (30, 31)] {
+            let history =
+                failed(|book| book.ok("operator", at, Call::Requeue { ids: vec![id(1)] }, changed()));
+            assert!(found(Rule::OneEnd, &history).iter().any(|it| it.lines == ["a:3", "a:4", "b:1", "b:2"]));
+        }
+        let never = failed(|_| {});
+        let violations = found(Rule::OneEnd, &never);
+        assert_eq!(violations.len(), 2, "{violations:#?}");
+    }
+
+    #[test]
+    fn what_a_claim_failed_is_not_handed_out_later() {
+        let mut book = Book::new();
+        book.enqueue("producer", (10, 11), vec![sent(1)]);
+        let rejected = vec![Rejection { id: id(1), reason: "Expired".to_owned() }];
+        book.ok("a", (12, 13), take("a"), Answer::Claimed { items: vec![], rejected });
+        book.claim("b", (14, 15), vec![item(1, 1)]);
+        one(&book.history(), &["a:1", "a:2", "b:1", "b:2"]);
+    }
+
+    #[test]
+    fn what_was_cancelled_is_not_handed_out_later() {
+        let mut book = Book::new();
+        book.enqueue("producer", (10, 11), vec![sent(1)]);
+        let changed = Answer::Changed { changed: vec![id(1)], stale: vec![] };
+        book.ok("operator", (12, 13), Call::Cancel { ids: vec![id(1)] }, changed);
+        book.claim("b", (14, 15), vec![item(1, 1)]);
+        one(&book.history(), &["operator:1", "operator:2", "b:1", "b:2"]);
+    }
+
+    #[test]
+    fn a_completed_message_is_not_reserved_again() {
+        let key = || ("shop".to_owned(), "r1".to_owned());
+        let begin = || Call::Begin { source: key().0, id: key().1, lease_ms: 1_000 };
+        let finish = Call::Finish { source: key().0, id: key().1, generation: 1 };
+        let mut book = Book::new();
+        book.ok("a", (10, 11), begin(), Answer::Begun { generation: Some(1) });
+        book.ok("a", (12, 13), finish, Answer::Done);
+        book.ok("b", (2_000, 2_001), begin(), Answer::Begun { generation: Some(2) });
+        let violations = found(Rule::OneEnd, &book.history());
+        assert_eq!(violations.len(), 1);
+        assert_eq!(violations[0].lines, ["a:3", "a:4", "b:1", "b:2"]);
+    }
+}

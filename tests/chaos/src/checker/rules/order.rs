@@ -95,3 +95,109 @@ impl Lane<'_> {
         violations
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checker::testing::{Book, broken_by, claim, done, enqueue, id, item, legal, sent, settle};
+    use crate::history::{Answer, Call, History, Item, LOST_TAIL, MessageState, Outcome, Sent};
+
+    fn keyed(n: u128) -> Sent {
+        Sent { key: Some("k".to_owned()), ..sent(n) }
+    }
+
+    /// Two messages of one ordering key that one worker handles, each in a claim of its own.
+    fn handled(times: [(u64, u64); 2], before: impl Fn(&mut Book)) -> History {
+        let mut book = Book::new();
+        before(&mut book);
+        for (n, (from, to)) in (1..).zip(times) {
+            let process = if n == 1 { "a" } else { "b" };
+            book.claim(process, (from, from + 1), vec![Item { key: Some("k".to_owned()), ..item(n, 1) }]);
+            book.settle(process, (to, to + 1), claim(n, 1), Outcome::Ack);
+            book.row(MessageState { key: Some("k".to_owned()), ..done(n) });
+        }
+        book.history()
+    }
+
+    fn both(book: &mut Book) {
+        book.enqueue("producer", (10, 11), vec![keyed(1), keyed(2)]);
+    }
+
+    #[test]
+    fn messages_of_a_key_are_claimed_one_after_the_other() {
+        legal(&handled([(20, 22), (24, 26)], both));
+    }
+
+    #[test]
+    fn a_later_message_is_not_claimed_while_an_earlier_one_is_open() {
+        let history = handled([(30, 32), (20, 22)], both);
+        let ids = [1, 2].map(|n| id(n).to_string());
+        let lines = ["producer:1", "producer:2", "b:1", "b:2"];
+        broken_by(Rule::Order, &history, &[&ids[0], &ids[1]], &lines);
+    }
+
+    #[test]
+    fn another_key_has_an_order_of_its_own() {
+        let mut book = Book::new();
+        book.enqueue("producer", (10, 11), vec![keyed(1), Sent { key: Some("l".to_owned()), ..sent(2) }]);
+        for (n, key, at) in [(2, "l", 20), (1, "k", 30)] {
+            book.claim("a", (at, at + 1), vec![Item { key: Some(key.to_owned()), ..item(n, 1) }]);
+            book.settle("a", (at + 2, at + 3), claim(n, 1), Outcome::Ack);
+            book.row(MessageState { key: Some(key.to_owned()), ..done(n) });
+        }
+        legal(&book.history());
+    }
+
+    #[test]
+    fn messages_of_concurrent_transactions_have_no_order() {
+        // The first one commits when the second one is claimed already.
+        legal(&handled([(30, 32), (20, 22)], |book| {
+            book.enqueue("producer", (10, 29), vec![keyed(1)]);
+            book.enqueue("other", (10, 11), vec![keyed(2)]);
+        }));
+        legal(&handled([(30, 32), (20, 22)], |book| {
+            book.silent("producer", 10, enqueue(vec![keyed(1)]));
+            book.enqueue("other", (10, 11), vec![keyed(2)]);
+        }));
+    }
+
+    #[test]
+    fn an_end_that_was_never_answered_may_have_let_the_next_one_go() {
+        let mut book = Book::new();
+        both(&mut book);
+        book.claim("a", (20, 21), vec![Item { key: Some("k".to_owned()), ..item(1, 1) }]);
+        book.silent("a", 22, settle("a", claim(1, 1), Outcome::Ack));
+        book.claim("b", (24, 25), vec![Item { key: Some("k".to_owned()), ..item(2, 1) }]);
+        book.settle("b", (26, 27), claim(2, 1), Outcome::Ack);
+        for n in 1..=2 {
+            book.row(MessageState { key: Some("k".to_owned()), ..done(n) });
+        }
+        legal(&book.history());
+    }
+
+    #[test]
+    fn a_message_that_was_requeued_does_not_hold_up_what_went_on_after_it_failed() {
+        let mut book = Book::new();
+        both(&mut book);
+        let first = |generation, attempt| Item { key: Some("k".to_owned()), attempt, ..item(1, generation) };
+        book.claim("a", (20, 21), vec![first(1, 1)]);
+        book.settle("a", (22, 23), claim(1, 1), Outcome::Fail);
+        book.claim("b", (24, 25), vec![Item { key: Some("k".to_owned()), ..item(2, 1) }]);
+        let changed = Answer::Changed { changed: vec![id(1)], stale: vec![] };
+        book.ok("operator", (25, 26), Call::Requeue { ids: vec![id(1)] }, changed);
+        book.settle("b", (26, 27), claim(2, 1), Outcome::Ack);
+        book.claim("a", (28, 29), vec![first(2, 1)]);
+        book.settle("a", (30, 31), claim(1, 2), Outcome::Ack);
+        book.row(MessageState { key: Some("k".to_owned()), generation: Some(2), ..done(1) });
+        book.row(MessageState { key: Some("k".to_owned()), ..done(2) });
+        legal(&book.history());
+    }
+
+    #[test]
+    fn a_failover_may_have_lost_the_earlier_message() {
+        legal(&handled([(30, 32), (20, 22)], |book| {
+            both(book);
+            book.fault(LOST_TAIL, (11, 15));
+        }));
+    }
+}

@@ -169,16 +169,17 @@ impl Book {
         self.conditions.clear();
     }
 
-    /// Ends the history.
-    pub(crate) fn history(mut self) -> History {
-        let last = 1 + self.lines.iter().map(|placed| placed.line.at / 1_000_000).max().unwrap_or(0);
-        self.note(last, Event::Quiet);
-        self.note(last, Event::Settled { open: self.open });
-        for condition in std::mem::take(&mut self.conditions) {
-            self.note(last, Event::End(Box::new(condition)));
+    /// Returns the history up to here, with an end.
+    pub(crate) fn history(&self) -> History {
+        let mut book = self.clone();
+        let last = 1 + book.lines.iter().map(|placed| placed.line.at / 1_000_000).max().unwrap_or(0);
+        book.note(last, Event::Quiet);
+        book.note(last, Event::Settled { open: book.open });
+        for condition in std::mem::take(&mut book.conditions) {
+            book.note(last, Event::End(Box::new(condition)));
         }
-        self.lines.sort_by_key(|placed| placed.line.at);
-        History { lines: self.lines }
+        book.lines.sort_by_key(|placed| placed.line.at);
+        History { lines: book.lines }
     }
 }
 
