@@ -122,3 +122,101 @@ fn lines<'a>(
     let ends = ends.flat_map(|end| end.operation.lines.iter().copied());
     claim.operation.lines.iter().copied().chain(ends).chain(more).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checker::testing::{Book, broken_by, claim, done, id, item, legal, sent, settle, take};
+    use crate::history::{Answer, History, Item, LOST_TAIL, MessageState, Outcome};
+
+    fn delivery(generation: i64, attempt: u32) -> Item {
+        Item { attempt, ..item(1, generation) }
+    }
+
+    /// A message that `a` claims and `end` ends. `b` claims it then as `next`, and acks it.
+    fn delivered(end: impl Fn(&mut Book), next: Item, attempts: u32) -> Book {
+        let mut book = Book::new();
+        book.enqueue("producer", (10, 11), vec![sent(1)]);
+        book.claim("a", (12, 13), vec![delivery(1, 1)]);
+        end(&mut book);
+        let generation = next.generation;
+        book.claim("b", (2_000, 2_001), vec![next]);
+        book.settle("b", (2_002, 2_003), claim(1, generation), Outcome::Ack);
+        book.row(MessageState { attempts, generation: Some(generation), ..done(1) });
+        book
+    }
+
+    #[track_caller]
+    fn miscounted(history: &History, lines: &[&str]) {
+        broken_by(Rule::Deliveries, history, &[&id(1).to_string()], lines);
+    }
+
+    #[test]
+    fn a_lapsed_or_abandoned_claim_counts() {
+        legal(&delivered(|_| {}, delivery(2, 2), 2).history());
+        let abandon = |book: &mut Book| book.settle("a", (14, 15), claim(1, 1), Outcome::Abandon);
+        legal(&delivered(abandon, delivery(2, 2), 2).history());
+        miscounted(&delivered(|_| {}, delivery(2, 1), 1).history(), &["a:1", "a:2", "b:1", "b:2"]);
+        let lines = ["a:1", "a:2", "a:3", "a:4", "b:1", "b:2"];
+        miscounted(&delivered(abandon, delivery(2, 1), 1).history(), &lines);
+    }
+
+    #[test]
+    fn a_release_takes_its_delivery_back() {
+        let release = |book: &mut Book| book.settle("a", (14, 15), claim(1, 1), Outcome::Release);
+        legal(&delivered(release, delivery(2, 1), 1).history());
+        let lines = ["a:1", "a:2", "a:3", "a:4", "b:1", "b:2"];
+        miscounted(&delivered(release, delivery(2, 2), 2).history(), &lines);
+    }
+
+    #[test]
+    fn a_release_that_was_never_answered_may_have_taken_its_delivery_back() {
+        let release = |book: &mut Book| book.silent("a", 14, settle("a", claim(1, 1), Outcome::Release));
+        for attempt in [1, 2] {
+            legal(&delivered(release, delivery(2, attempt), attempt).history());
+        }
+        miscounted(&delivered(release, delivery(2, 3), 3).history(), &["a:1", "a:2", "a:3", "b:1", "b:2"]);
+    }
+
+    #[test]
+    fn claims_that_were_never_answered_count() {
+        let lost = |book: &mut Book| book.silent("c", 1_500, take("c"));
+        legal(&delivered(lost, delivery(3, 3), 3).history());
+        miscounted(&delivered(lost, delivery(3, 2), 2).history(), &["a:1", "a:2", "b:1", "b:2"]);
+    }
+
+    #[test]
+    fn a_requeue_starts_again() {
+        let requeue = |book: &mut Book| {
+            book.settle("a", (14, 15), claim(1, 1), Outcome::Fail);
+            let changed = Answer::Changed { changed: vec![id(1)], stale: vec![] };
+            book.ok("operator", (16, 17), Call::Requeue { ids: vec![] }, changed);
+        };
+        legal(&delivered(requeue, delivery(2, 1), 1).history());
+    }
+
+    #[test]
+    fn no_delivery_is_beyond_the_limit() {
+        let mut book = Book::new();
+        book.enqueue("producer", (10, 11), vec![sent(1)]);
+        for (generation, at) in (1..=4).zip([100, 2_000, 4_000, 6_000]) {
+            book.claim("a", (at, at + 1), vec![item(1, generation)]);
+        }
+        book.settle("a", (6_002, 6_003), claim(1, 4), Outcome::Ack);
+        book.row(MessageState { attempts: 4, generation: Some(4), ..done(1) });
+        miscounted(&book.history(), &["a:7", "a:8"]);
+    }
+
+    #[test]
+    fn the_row_counts_what_the_last_claim_said() {
+        let lines = ["b:1", "b:2", "b:3", "b:4", "controller:5"];
+        miscounted(&delivered(|_| {}, delivery(2, 2), 1).history(), &lines);
+    }
+
+    #[test]
+    fn a_failover_can_lose_a_delivery() {
+        let mut book = delivered(|_| {}, delivery(2, 1), 1);
+        book.fault(LOST_TAIL, (13, 20));
+        legal(&book.history());
+    }
+}

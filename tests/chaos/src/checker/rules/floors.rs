@@ -17,3 +17,19 @@ pub(super) fn judge(evidence: &Evidence<'_>) -> Vec<Violation> {
     }
     violations
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checker::testing::{Book, broken_by, id};
+    use crate::history::QueueName;
+
+    #[test]
+    fn an_item_that_no_claim_would_find_is_reported() {
+        let mut book = Book::new();
+        let why = "below the floor".to_owned();
+        book.end(Condition::Stuck { queue: QueueName::Outbox, ids: vec![id(1), id(2)], why });
+        let ids = [1, 2].map(|n| id(n).to_string());
+        broken_by(Rule::Floors, &book.history(), &[&ids[0], &ids[1]], &["controller:5"]);
+    }
+}

@@ -22,3 +22,25 @@ pub(super) fn judge(evidence: &Evidence<'_>) -> Vec<Violation> {
     }
     violations
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checker::testing::{Book, broken_by, legal};
+
+    #[test]
+    fn what_a_check_of_the_database_finds_is_reported() {
+        let mut book = Book::new();
+        let found = vec!["row 3 missing from index".to_owned()];
+        book.end(Condition::Check { name: "integrity_check".to_owned(), found });
+        broken_by(Rule::Integrity, &book.history(), &[], &["controller:5"]);
+    }
+
+    #[test]
+    fn a_database_that_was_not_checked_is_not_clean() {
+        legal(&Book::new().history());
+        let mut book = Book::new();
+        book.forget_conditions();
+        broken_by(Rule::Integrity, &book.history(), &[], &[]);
+    }
+}

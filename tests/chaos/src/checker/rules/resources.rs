@@ -55,3 +55,44 @@ fn exceeded(
     });
     told.collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checker::testing::{Book, broken, legal};
+
+    fn backends(counts: &[Option<u32>]) -> Book {
+        let mut book = Book::new();
+        for (n, backends) in (1..).zip(counts) {
+            book.sample(100 * n, Sample { backends: *backends, ..Sample::default() });
+        }
+        book
+    }
+
+    #[test]
+    fn connections_stay_within_the_pools() {
+        legal(&backends(&[Some(10), Some(12), None]).history());
+        let violations =
+            broken(Rule::Resources, &backends(&[Some(13), None, Some(15), Some(12), Some(14)]).history());
+        assert_eq!(violations.len(), 2);
+        assert_eq!(violations[0].text, "15 connections, the most is 12");
+        assert_eq!(violations[0].lines, ["controller:2", "controller:4"]);
+        assert_eq!(violations[1].lines, ["controller:6"]);
+    }
+
+    #[test]
+    fn memory_and_log_are_bounded() {
+        for sample in [
+            Sample { rss_kib: Some(MAX_RSS_KIB + 1), ..Sample::default() },
+            Sample { wal_bytes: Some(MAX_WAL_BYTES + 1), ..Sample::default() },
+        ] {
+            let mut book = Book::new();
+            book.sample(100, sample);
+            assert_eq!(broken(Rule::Resources, &book.history()).len(), 1);
+        }
+        let mut book = Book::new();
+        let most = Sample { rss_kib: Some(MAX_RSS_KIB), wal_bytes: Some(MAX_WAL_BYTES), ..Sample::default() };
+        book.sample(100, most);
+        legal(&book.history());
+    }
+}

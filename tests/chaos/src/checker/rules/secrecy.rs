@@ -34,3 +34,34 @@ fn is_marked(operation: &Operation<'_>) -> bool {
         _ => true,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checker::testing::{Book, broken_by, enqueue, legal, sent};
+    use crate::checker::{LogLine, check};
+    use crate::history::Sent;
+
+    #[test]
+    fn a_payload_in_a_log_is_reported_without_its_text() {
+        let text = format!("handled {MARKER}17");
+        let leak = LogLine { place: "worker-1.log:3".to_owned(), text };
+        let violations = check(&Book::new().history(), &[leak]);
+        assert_eq!(violations.len(), 1);
+        assert_eq!(violations[0].rule, Rule::Secrecy);
+        assert_eq!(violations[0].lines, ["worker-1.log:3"]);
+        assert!(!violations[0].text.contains(MARKER));
+    }
+
+    #[test]
+    fn a_marker_that_can_not_be_searched_for_is_reported_once() {
+        let mut book = Book::new();
+        let odd = Sent { marker: "odd".to_owned(), ..sent(1) };
+        book.silent("producer", 10, enqueue(vec![sent(2), odd.clone()]));
+        book.silent("producer", 11, enqueue(vec![odd]));
+        broken_by(Rule::Secrecy, &book.history(), &[], &["producer:1"]);
+        let mut book = Book::new();
+        book.silent("producer", 10, enqueue(vec![sent(1)]));
+        legal(&book.history());
+    }
+}

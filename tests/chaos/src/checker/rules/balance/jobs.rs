@@ -89,3 +89,67 @@ impl Written {
         (total > most).then(|| format!("there are {total} runs, and calls wrote {most}"))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checker::testing::{Book, broken, legal};
+    use crate::history::LOST_TAIL;
+
+    fn save() -> Call {
+        Call::SaveJob { name: "j".to_owned(), every_ms: 1_000 }
+    }
+
+    fn job(runs: u64, occurrences: u64) -> Condition {
+        Condition::Job { name: "j".to_owned(), runs, occurrences }
+    }
+
+    /// A job of which calls wrote two runs.
+    fn written() -> Book {
+        let mut book = Book::new();
+        book.ok("scheduler", (10, 11), save(), Answer::Done);
+        for at in [20, 30] {
+            book.ok("scheduler", (at, at + 1), Call::Materialise, Answer::Runs(1));
+        }
+        book
+    }
+
+    fn with(mut book: Book, condition: Condition) -> crate::history::History {
+        book.end(condition);
+        book.history()
+    }
+
+    #[test]
+    fn each_occurrence_has_one_run() {
+        legal(&with(written(), job(2, 2)));
+        for wrong in [job(2, 1), job(1, 1), job(3, 3)] {
+            assert_eq!(broken(Rule::Balance, &with(written(), wrong)).len(), 1);
+        }
+    }
+
+    #[test]
+    fn a_call_without_an_answer_may_have_written_runs() {
+        let mut book = written();
+        book.silent("scheduler", 40, Call::Materialise);
+        legal(&with(book.clone(), job(2, 2)));
+        legal(&with(book.clone(), job(5, 5)));
+        assert_eq!(broken(Rule::Balance, &with(book, job(1, 1))).len(), 1);
+        let mut book = written();
+        book.fault(LOST_TAIL, (25, 26));
+        legal(&with(book.clone(), job(2, 2)));
+        book.fault(LOST_TAIL, (30, 31));
+        legal(&with(book, job(1, 1)));
+    }
+
+    #[test]
+    fn a_saved_job_is_there_and_no_other() {
+        let mut book = Book::new();
+        book.ok("scheduler", (10, 11), save(), Answer::Done);
+        assert_eq!(broken(Rule::Balance, &book.history()).len(), 1);
+        assert_eq!(broken(Rule::Balance, &with(Book::new(), job(0, 0))).len(), 1);
+        let mut book = Book::new();
+        book.silent("scheduler", 10, save());
+        legal(&book.history());
+        legal(&with(book, job(0, 0)));
+    }
+}

@@ -162,3 +162,111 @@ fn early_continuation<'a>(evidence: &Evidence<'a>, join: &Made<'a>) -> Option<&'
     let claims = continuation.claims.iter().map(|claim| claim.operation);
     claims.min_by_key(|claim| claim.returned).filter(|claim| claim.returned < last)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checker::testing::{Book, claim, done, enqueue, found, id, item, legal, sent};
+    use crate::history::{Answer, History, LOST_TAIL, Outcome};
+
+    const JOIN: u128 = 9;
+    const CONTINUATION: u128 = 3;
+
+    fn call() -> Call {
+        let member = |n| Sent { join: Some(id(JOIN)), ..sent(n) };
+        Call::Join { id: id(JOIN), members: vec![member(1), member(2)], continuation: sent(CONTINUATION) }
+    }
+
+    /// A join of two messages, and the continuation that is handled `from` then on.
+    fn joined(from: u64) -> Book {
+        let mut book = Book::new();
+        book.ok("producer", (10, 11), call(), Answer::Done);
+        for (n, at) in [(1, 20), (2, 30), (CONTINUATION, from)] {
+            book.claim("a", (at, at + 1), vec![item(n, 1)]);
+            book.settle("a", (at + 2, at + 3), claim(n, 1), Outcome::Ack);
+            book.row(done(n));
+        }
+        book
+    }
+
+    fn ended(book: &Book, total: u64, ended: u64, closed: bool, continuations: u64) -> History {
+        let mut book = book.clone();
+        book.end(Condition::Join { id: id(JOIN), total, ended, closed, continuations });
+        book.history()
+    }
+
+    #[test]
+    fn a_join_counts_its_members_and_has_one_continuation() {
+        legal(&ended(&joined(40), 2, 2, true, 1));
+        let wrong = [
+            (3, 3, true, 1),
+            (1, 1, true, 1),
+            (2, 1, false, 0),
+            (2, 2, true, 2),
+            (2, 2, true, 0),
+            (2, 3, true, 1),
+        ];
+        for (total, count, closed, continuations) in wrong {
+            let history = ended(&joined(40), total, count, closed, continuations);
+            let violations = found(Rule::Balance, &history);
+            assert!(!violations.is_empty(), "{total} {count} {closed} {continuations}");
+            assert_eq!(violations[0].ids, [id(JOIN).to_string()]);
+            assert_eq!(violations[0].lines, ["producer:1", "producer:2", "controller:8"]);
+        }
+    }
+
+    #[test]
+    fn a_purge_may_have_deleted_the_continuation() {
+        let mut book = joined(40);
+        book.ok("operator", (90, 91), Call::Purge { age_ms: 0 }, Answer::Count(1));
+        legal(&ended(&book, 2, 2, true, 0));
+        assert_eq!(found(Rule::Balance, &ended(&book, 2, 2, true, 2)).len(), 1);
+    }
+
+    #[test]
+    fn the_continuation_comes_after_the_last_member() {
+        let history = ended(&joined(25), 2, 2, true, 1);
+        let violations = found(Rule::Balance, &history);
+        assert_eq!(violations.len(), 1, "{violations:#?}");
+        assert_eq!(violations[0].lines, ["producer:1", "producer:2", "a:9", "a:10"]);
+        // Answered late: it may have been claimed after the ack of the last member.
+        legal(&ended(&joined(32), 2, 2, true, 1));
+    }
+
+    #[test]
+    fn a_member_can_be_attached_later() {
+        let attached = |tell: &dyn Fn(&mut Book, Sent)| {
+            let mut book = joined(40);
+            tell(&mut book, Sent { join: Some(id(JOIN)), ..sent(4) });
+            book
+        };
+        let surely = attached(&|book, sent| {
+            book.enqueue("other", (12, 13), vec![sent]);
+            book.claim("a", (14, 15), vec![item(4, 1)]);
+            book.settle("a", (16, 17), claim(4, 1), Outcome::Ack);
+            book.row(done(4));
+        });
+        legal(&ended(&surely, 3, 3, true, 1));
+        assert_eq!(found(Rule::Balance, &ended(&surely, 2, 2, true, 1)).len(), 1);
+        let perhaps = attached(&|book, sent| book.silent("other", 12, enqueue(vec![sent])));
+        legal(&ended(&perhaps, 2, 2, true, 1));
+    }
+
+    #[test]
+    fn a_join_is_there_if_its_call_was_answered() {
+        let mut book = Book::new();
+        book.silent("producer", 10, call());
+        legal(&book.history());
+        let gone = found(Rule::Balance, &joined(40).history());
+        assert_eq!(gone.len(), 1);
+        assert_eq!(gone[0].lines, ["producer:1", "producer:2"]);
+        let mut lost = Book::new();
+        lost.ok("producer", (10, 11), call(), Answer::Done);
+        lost.fault(LOST_TAIL, (11, 12));
+        legal(&lost.history());
+        let mut invented = Book::new();
+        invented.fail("producer", (10, 11), call());
+        let history = ended(&invented, 2, 2, true, 1);
+        assert_eq!(found(Rule::Balance, &history).len(), 1);
+    }
+}

@@ -135,3 +135,107 @@ impl<'a> Calls<'a> {
         wrong
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checker::testing::{Book, claim, done, found, id, item, owner, sent};
+    use crate::history::{Ending, LOST_TAIL, MessageState, Outcome};
+
+    const SHOP: &str = "shop";
+
+    fn receive() -> Call {
+        Call::Receive { source: SHOP.to_owned(), id: "r1".to_owned(), marker: sent(1).marker }
+    }
+
+    fn received(new: bool) -> Answer {
+        Answer::Received { new, item: Some(id(1)) }
+    }
+
+    fn entry(book: &mut Book, status: &str) {
+        let (source, id) = (SHOP.to_owned(), "r1".to_owned());
+        book.end(Condition::Received { source, id, status: status.to_owned(), effects: 0 });
+    }
+
+    #[track_caller]
+    fn told(book: &Book) -> Vec<String> {
+        found(Rule::Balance, &book.history()).into_iter().map(|it| it.text).collect()
+    }
+
+    #[test]
+    fn a_message_is_new_once() {
+        let mut book = Book::new();
+        book.ok("a", (10, 20), receive(), received(true));
+        book.ok("b", (11, 12), receive(), received(false));
+        entry(&mut book, "seen");
+        assert_eq!(told(&book), [""; 0]);
+        let mut book = Book::new();
+        book.ok("a", (10, 20), receive(), received(true));
+        book.ok("b", (11, 12), receive(), received(true));
+        entry(&mut book, "seen");
+        assert_eq!(told(&book), ["received message: it was new 2 times"]);
+        book.fault(LOST_TAIL, (20, 21));
+        assert_eq!(told(&book), [""; 0]);
+    }
+
+    #[test]
+    fn a_message_is_not_known_before_it_came() {
+        let mut book = Book::new();
+        book.ok("a", (10, 11), receive(), received(false));
+        book.ok("b", (12, 13), receive(), received(true));
+        entry(&mut book, "seen");
+        assert_eq!(told(&book), ["received message: it was known before any call received it"]);
+        let mut book = Book::new();
+        book.silent("b", 5, receive());
+        book.ok("a", (10, 11), receive(), received(false));
+        entry(&mut book, "seen");
+        assert_eq!(told(&book), [""; 0]);
+    }
+
+    #[test]
+    fn a_message_has_one_item_and_one_entry() {
+        let mut book = Book::new();
+        book.ok("a", (10, 11), receive(), received(true));
+        assert_eq!(told(&book), ["received message: it is gone from the ledger"]);
+        let other = Answer::Received { new: false, item: Some(id(2)) };
+        book.ok("b", (12, 13), receive(), other);
+        entry(&mut book, "seen");
+        assert_eq!(told(&book), ["received message: it has 2 items in the queue"]);
+        let mut book = Book::new();
+        entry(&mut book, "seen");
+        assert_eq!(told(&book), ["the ledger knows a message that no call received"]);
+        book.silent("a", 10, receive());
+        assert_eq!(told(&book), [""; 0]);
+    }
+
+    #[test]
+    fn the_ledger_follows_the_queue() {
+        let mut book = Book::new();
+        book.ok("a", (10, 11), receive(), received(true));
+        let call = Call::Claim { queue: QueueName::Inbox, owner: owner("a"), lease_ms: 1_000, limit: 3 };
+        book.ok("a", (12, 13), call, Answer::Claimed { items: vec![item(1, 1)], rejected: vec![] });
+        let ends = vec![Ending { claim: claim(1, 1), outcome: Outcome::Ack }];
+        let call = Call::Settle { queue: QueueName::Inbox, owner: owner("a"), ends };
+        book.ok("a", (14, 15), call, Answer::Changed { changed: vec![id(1)], stale: vec![] });
+        book.row(MessageState { queue: QueueName::Inbox, ..done(1) });
+        let mut behind = book.clone();
+        entry(&mut book, "done");
+        crate::checker::testing::legal(&book.history());
+        entry(&mut behind, "seen");
+        assert_eq!(
+            told(&behind),
+            ["received message: its item makes it done, and the ledger has it as seen"]
+        );
+    }
+
+    #[test]
+    fn a_completed_message_is_done() {
+        let (source, id) = (SHOP.to_owned(), "r1".to_owned());
+        let mut book = Book::new();
+        let begin = Call::Begin { source: source.clone(), id: id.clone(), lease_ms: 1_000 };
+        book.ok("a", (10, 11), begin, Answer::Begun { generation: Some(1) });
+        book.ok("a", (12, 13), Call::Finish { source, id, generation: 1 }, Answer::Done);
+        entry(&mut book, "processing");
+        assert_eq!(told(&book), ["received message: it was completed, and the ledger has it as processing"]);
+    }
+}

@@ -38,3 +38,48 @@ pub(super) fn judge(evidence: &Evidence<'_>) -> Vec<Violation> {
     }
     violations
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checker::testing::{Book, found};
+    use crate::history::Call;
+
+    /// Nodes that look, one after the other, what they own of bucket 3.
+    fn looked(looks: &[(&str, (u64, u64), Option<i64>)]) -> Vec<Violation> {
+        let mut book = Book::new();
+        for (node, at, epoch) in looks {
+            let buckets = epoch.map(|epoch| (3, epoch)).into_iter().chain([(7, 1)]).take(1).collect();
+            let call = Call::Own { lease_ms: 1_000 };
+            book.ok(node, *at, call, Answer::Owned { buckets });
+        }
+        found(Rule::Exclusion, &book.history())
+    }
+
+    #[test]
+    fn a_bucket_goes_from_node_to_node() {
+        let looks = [
+            ("node-1.1", (10, 11), Some(1)),
+            ("node-1.1", (20, 21), Some(1)),
+            ("node-2.1", (2_000, 2_001), Some(2)),
+            ("node-1.2", (4_000, 4_001), Some(3)),
+        ];
+        assert_eq!(looked(&looks), []);
+    }
+
+    #[test]
+    fn two_nodes_do_not_share_an_epoch() {
+        let violations = looked(&[("node-1.1", (10, 11), Some(1)), ("node-1.2", (2_000, 2_001), Some(1))]);
+        assert_eq!(violations.len(), 1);
+        assert_eq!(violations[0].lines, ["node-1.1:1", "node-1.1:2", "node-1.2:1", "node-1.2:2"]);
+    }
+
+    #[test]
+    fn a_node_whose_bucket_another_one_has_does_not_own_it() {
+        let one = ("node-1.1", (10, 11), Some(1));
+        let two = ("node-2.1", (2_000, 2_001), Some(2));
+        assert_eq!(looked(&[one, two, ("node-1.1", (2_002, 2_003), Some(1))]).len(), 1);
+        // It may have looked just before.
+        assert_eq!(looked(&[one, two, ("node-1.1", (2_000, 2_003), Some(1))]), []);
+    }
+}

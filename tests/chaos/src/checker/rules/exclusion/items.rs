@@ -51,3 +51,113 @@ fn held(evidence: &Evidence<'_>, story: &Story<'_>, claim: &Claimed<'_>) -> Opti
         .fold(lapses, u64::min);
     Some((operation.returned, to))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checker::testing::{
+        Book, broken, claim, done, found, id, item, legal, owner, sent, settle, take,
+    };
+    use crate::history::{Answer, CLOCK_STEP, History, Item, LOST_TAIL, MessageState, Outcome, Sent};
+    use crate::verdict::Rule;
+
+    /// Two messages of one ordering key. `b` claims the second one at `at`, and `a` has the first one
+    /// from 12 on; `between` is what happens meanwhile.
+    fn two_of_a_key(at: u64, between: impl Fn(&mut Book)) -> History {
+        let keyed = |n| Item { key: Some("k".to_owned()), ..item(n, 1) };
+        let messages = [1, 2].map(|n| Sent { key: Some("k".to_owned()), ..sent(n) });
+        let mut book = Book::new();
+        book.enqueue("producer", (10, 11), messages.to_vec());
+        book.claim("a", (12, 13), vec![keyed(1)]);
+        between(&mut book);
+        book.claim("b", (at, at + 1), vec![keyed(2)]);
+        book.history()
+    }
+
+    fn renew(book: &mut Book, at: (u64, u64), changed: bool) {
+        let call = Call::Renew {
+            queue: QueueName::Outbox,
+            owner: owner("a"),
+            claims: vec![claim(1, 1)],
+            lease_ms: 1_000,
+        };
+        let (changed, stale) = if changed { (vec![id(1)], vec![]) } else { (vec![], vec![id(1)]) };
+        book.ok("a", at, call, Answer::Changed { changed, stale });
+    }
+
+    #[track_caller]
+    fn overlap(history: &History, lines: &[&str]) {
+        let violations = found(Rule::Exclusion, history);
+        assert_eq!(violations.len(), 1, "{violations:#?}");
+        assert_eq!(violations[0].lines, lines);
+        assert_eq!(violations[0].ids, [1, 2].map(|n| format!("{} generation 1", id(n))));
+    }
+
+    #[track_caller]
+    fn no_overlap(history: &History) {
+        assert_eq!(found(Rule::Exclusion, history), []);
+    }
+
+    #[test]
+    fn two_messages_of_a_key_are_not_in_progress_at_once() {
+        overlap(&two_of_a_key(500, |_| {}), &["a:1", "a:2", "b:1", "b:2"]);
+        no_overlap(&two_of_a_key(1_012, |_| {}));
+        overlap(&two_of_a_key(1_010, |_| {}), &["a:1", "a:2", "b:1", "b:2"]);
+    }
+
+    #[test]
+    fn a_claim_that_is_settled_or_may_be_is_over() {
+        let settle = || settle("a", claim(1, 1), Outcome::Abandon);
+        no_overlap(&two_of_a_key(500, |book| book.settle("a", (400, 600), claim(1, 1), Outcome::Ack)));
+        no_overlap(&two_of_a_key(500, |book| book.silent("a", 20, settle())));
+        overlap(&two_of_a_key(500, |book| book.fail("a", (20, 21), settle())), &["a:1", "a:2", "b:1", "b:2"]);
+    }
+
+    #[test]
+    fn a_renewal_extends_a_claim() {
+        // It starts before the lease lapses, and is carried out after the other message was claimed.
+        let late = two_of_a_key(1_100, |book| renew(book, (900, 1_300), true));
+        overlap(&late, &["a:1", "a:2", "b:1", "b:2"]);
+        no_overlap(&two_of_a_key(1_100, |book| renew(book, (900, 1_300), false)));
+        no_overlap(&two_of_a_key(1_950, |book| renew(book, (900, 901), true)));
+    }
+
+    #[test]
+    fn a_clock_that_is_stepped_ends_what_is_certain() {
+        no_overlap(&two_of_a_key(500, |book| book.fault(CLOCK_STEP, (100, 101))));
+        no_overlap(&two_of_a_key(500, |book| book.fault(CLOCK_STEP, (5, 12))));
+        overlap(&two_of_a_key(500, |book| book.fault(CLOCK_STEP, (5, 11))), &["a:1", "a:2", "b:1", "b:2"]);
+    }
+
+    #[test]
+    fn a_failover_can_have_lost_a_claim() {
+        no_overlap(&two_of_a_key(500, |book| book.fault(LOST_TAIL, (13, 100))));
+        overlap(&two_of_a_key(500, |book| book.fault(LOST_TAIL, (14, 100))), &["a:1", "a:2", "b:1", "b:2"]);
+    }
+
+    #[test]
+    fn an_item_has_one_claim_at_a_time() {
+        let again = |at| {
+            let mut book = Book::new();
+            book.enqueue("producer", (10, 11), vec![sent(1)]);
+            book.claim("a", (12, 13), vec![item(1, 1)]);
+            book.claim("b", (at, at + 1), vec![item(1, 2)]);
+            book.settle("b", (at + 2, at + 3), claim(1, 2), Outcome::Ack);
+            book.row(MessageState { attempts: 2, generation: Some(2), ..done(1) });
+            book.history()
+        };
+        legal(&again(1_013));
+        assert_eq!(broken(Rule::Exclusion, &again(900)).len(), 1);
+    }
+
+    #[test]
+    fn a_claim_without_an_answer_is_held_by_no_process() {
+        let mut book = Book::new();
+        book.enqueue("producer", (10, 11), vec![sent(1)]);
+        book.silent("a", 12, take("a"));
+        book.claim("b", (20, 21), vec![Item { attempt: 1, ..item(1, 1) }]);
+        book.settle("b", (22, 23), claim(1, 1), Outcome::Ack);
+        book.row(done(1));
+        legal(&book.history());
+    }
+}

@@ -56,3 +56,55 @@ fn holds<'a>(evidence: &Evidence<'_>, calls: &[&'a Operation<'a>]) -> Vec<Hold<'
     }
     holds
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checker::testing::{Book, found};
+    use crate::verdict::Rule;
+
+    fn begin() -> Call {
+        Call::Begin { source: "shop".to_owned(), id: "r1".to_owned(), lease_ms: 1_000 }
+    }
+
+    fn finish(generation: i64) -> Call {
+        Call::Finish { source: "shop".to_owned(), id: "r1".to_owned(), generation }
+    }
+
+    /// `a` reserves a message, and `b` does at `at`.
+    fn reserved_again(at: u64, between: impl Fn(&mut Book)) -> Vec<Violation> {
+        let mut book = Book::new();
+        book.ok("a", (10, 11), begin(), Answer::Begun { generation: Some(1) });
+        between(&mut book);
+        book.ok("b", (at, at + 1), begin(), Answer::Begun { generation: Some(2) });
+        found(Rule::Exclusion, &book.history())
+    }
+
+    #[test]
+    fn a_message_is_reserved_once_at_a_time() {
+        assert_eq!(reserved_again(1_011, |_| {}), []);
+        let violations = reserved_again(500, |_| {});
+        let lines = ["a:1", "a:2", "b:1", "b:2"];
+        assert!(violations.iter().all(|it| it.lines == lines), "{violations:#?}");
+        assert_eq!(violations.len(), 2, "by the overlap, and by the search for an order");
+    }
+
+    #[test]
+    fn a_reservation_whose_completion_failed_is_released() {
+        assert_eq!(reserved_again(500, |book| book.fail("a", (20, 21), finish(1))), []);
+        assert_eq!(reserved_again(500, |book| book.silent("a", 20, finish(1))), []);
+    }
+
+    #[test]
+    fn a_message_that_a_worker_may_have_is_not_searched() {
+        let receive =
+            || Call::Receive { source: "shop".to_owned(), id: "r1".to_owned(), marker: String::new() };
+        let busy = |book: &mut Book| book.ok("b", (5, 6), begin(), Answer::Begun { generation: None });
+        assert_eq!(reserved_again(1_500, busy).len(), 1);
+        let with_worker = reserved_again(1_500, |book| {
+            busy(book);
+            book.silent("receiver", 4, receive());
+        });
+        assert_eq!(with_worker, []);
+    }
+}
