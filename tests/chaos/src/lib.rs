@@ -9,6 +9,7 @@ pub mod child;
 pub mod controller;
 pub mod history;
 pub mod options;
+pub mod page;
 mod random;
 pub mod schedule;
 pub mod verdict;

@@ -123,4 +123,32 @@ impl Rule {
             Self::Integrity => "integrity",
         }
     }
+
+    /// What the rule promises, in a sentence.
+    pub const fn promise(self) -> &'static str {
+        match self {
+            Self::NothingLost => {
+                "A message whose enqueue was answered ends, or an operator's call accounts for it."
+            }
+            Self::NothingInvented => "No message is claimed whose transaction was rolled back.",
+            Self::OneClaim => "A generation is handed out once; generations grow over an id's whole life.",
+            Self::OneEnd => "A claim is ended once; an acked message is never claimed again.",
+            Self::Effects => "A message that is completed in its handler's transaction has one effect.",
+            Self::Exclusion => {
+                "One message of an ordering key is in progress at a time; a lease, a reservation and a bucket have one holder."
+            }
+            Self::Order => "Messages of an ordering key are handled in order.",
+            Self::Balance => {
+                "Ledger and queue agree, jobs have one run for each occurrence, joins count each member once."
+            }
+            Self::Deliveries => "No message is delivered more often than the limit allows.",
+            Self::Floors => "No due message is hidden from claims.",
+            Self::Liveness => {
+                "All work ends, and due work waits for at most two leases beside a healthy worker."
+            }
+            Self::Resources => "Connections, memory and the write-ahead log stay within their bounds.",
+            Self::Secrecy => "No payload is in a log.",
+            Self::Integrity => "The database's own checks find nothing.",
+        }
+    }
 }

@@ -120,7 +120,8 @@ impl<'a> Evidence<'a> {
 
     /// Returns whether an operator may have purged a message at an instant from `from` to `to`.
     pub(crate) fn may_be_purged(&self, story: &Story<'_>, from: u64, to: u64) -> bool {
-        let may_have_ended = story.terminals().iter().any(|terminal| terminal.operation.invoked <= to);
+        let may_have_ended = story.terminals().iter().any(|terminal| terminal.operation.invoked <= to)
+            || self.may_be_rejected_unseen(QueueName::Outbox, story);
         may_have_ended && self.purges.touch(from, to)
     }
 

@@ -30,7 +30,7 @@ mod versions;
 mod windows;
 
 pub use logs::LogLine;
-pub use run::{VERDICT, exit_code, run_check, verdict, write_verdict};
+pub use run::{VERDICT, check_command, exit_code, run_check, summary, verdict, write_verdict};
 
 use evidence::Evidence;
 use operations::Operation;

@@ -1,6 +1,7 @@
 //! From the directory of a run to its verdict.
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -22,6 +23,37 @@ pub fn run_check(directory: &Path) -> Result<Verdict> {
     verdict(&history, &leaks).with_context(|| format!("cannot judge the run in {}", directory.display()))
 }
 
+/// Judges the run in a directory, writes `verdict.json` there and a summary to `out`.
+///
+/// Returns 0 without violations and 1 with any. A run that can't be judged is an error, for which a
+/// program exits with 2.
+pub fn check_command(directory: &Path, out: &mut dyn Write) -> Result<ExitCode> {
+    let verdict = run_check(directory)?;
+    write_verdict(directory, &verdict)?;
+    out.write_all(summary(&verdict).as_bytes())?;
+    Ok(exit_code(&verdict))
+}
+
+/// Tells a verdict in a few lines, and every violation with its lines.
+pub fn summary(verdict: &Verdict) -> String {
+    let total = |counts: &BTreeMap<String, u64>| counts.values().sum::<u64>();
+    let mut text = format!(
+        "{}, seed {}: {} faults, {} calls answered, {} failed, {} unknown, {} violations\n",
+        verdict.provider,
+        verdict.seed,
+        total(&verdict.faults),
+        total(&verdict.ops),
+        total(&verdict.failed),
+        total(&verdict.unknown),
+        verdict.violations.len()
+    );
+    for violation in &verdict.violations {
+        let lines = violation.lines.join(", ");
+        text.push_str(&format!("{}: {} ({lines})\n", violation.rule.name(), violation.text));
+    }
+    text
+}
+
 /// Writes a verdict to `verdict.json` in a run's directory.
 pub fn write_verdict(directory: &Path, verdict: &Verdict) -> Result<()> {
     let path = directory.join(VERDICT);
@@ -30,8 +62,6 @@ pub fn write_verdict(directory: &Path, verdict: &Verdict) -> Result<()> {
 }
 
 /// Returns the exit code that goes with a verdict: 0 without violations, 1 with any.
-///
-/// A run that could not be judged is neither; a program exits with 2 then.
 pub fn exit_code(verdict: &Verdict) -> ExitCode {
     ExitCode::from(u8::from(!verdict.is_clean()))
 }
@@ -68,4 +98,86 @@ pub fn verdict(history: &History, leaks: &[LogLine]) -> Result<Verdict> {
         *counts.entry(operation.call.kind().to_owned()).or_default() += 1;
     }
     Ok(verdict)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::checker::testing::{Book, enqueue, sent, take};
+    use crate::history::MARKER;
+    use crate::verdict::Rule;
+
+    use super::*;
+
+    fn run() -> Book {
+        let mut book = Book::new();
+        book.handled(10, 1);
+        book.fault("kill", (20, 20));
+        book.fault("pause", (30, 5_000));
+        book.fail("producer", (40, 41), enqueue(vec![sent(2)]));
+        book.silent("a", 50, take("a"));
+        book.unknown("b", (60, 61), take("b"));
+        book
+    }
+
+    /// Writes a history as the processes of a run would have.
+    fn write(directory: &Path, history: &History) {
+        for placed in &history.lines {
+            let path = directory.join(format!("{}.ndjson", placed.line.process));
+            let mut file = std::fs::File::options().create(true).append(true).open(path).unwrap();
+            writeln!(file, "{}", serde_json::to_string(&placed.line).unwrap()).unwrap();
+        }
+        std::fs::create_dir(directory.join("logs")).unwrap();
+        std::fs::write(directory.join("logs/a.log"), "started\n").unwrap();
+    }
+
+    #[test]
+    fn a_verdict_counts_faults_and_calls() {
+        let directory = tempfile::tempdir().unwrap();
+        write(directory.path(), &run().history());
+        let verdict = run_check(directory.path()).unwrap();
+        let counts = |counts: &[(&str, u64)]| -> BTreeMap<String, u64> {
+            counts.iter().map(|(kind, count)| ((*kind).to_owned(), *count)).collect()
+        };
+        let expected = Verdict {
+            seed: 7,
+            date: "2026-11-19".to_owned(),
+            git: "0123abc".to_owned(),
+            provider: "postgres".to_owned(),
+            seconds: 5,
+            faults: counts(&[("kill", 1), ("pause", 1)]),
+            ops: counts(&[("claim", 1), ("enqueue", 1), ("settle", 1)]),
+            failed: counts(&[("enqueue", 1)]),
+            unknown: counts(&[("claim", 2)]),
+            violations: Vec::new(),
+        };
+        assert_eq!(verdict, expected);
+    }
+
+    #[test]
+    fn the_command_writes_the_verdict_and_exits_by_it() {
+        let directory = tempfile::tempdir().unwrap();
+        write(directory.path(), &run().history());
+        let mut out = Vec::new();
+        let code = check_command(directory.path(), &mut out).unwrap();
+        assert_eq!(format!("{code:?}"), format!("{:?}", ExitCode::SUCCESS));
+        let told = "postgres, seed 7: 2 faults, 3 calls answered, 1 failed, 2 unknown, 0 violations\n";
+        assert_eq!(String::from_utf8(out).unwrap(), told);
+
+        std::fs::write(directory.path().join("logs/a.log"), format!("\n{MARKER}1\n")).unwrap();
+        let mut out = Vec::new();
+        let code = check_command(directory.path(), &mut out).unwrap();
+        assert_eq!(format!("{code:?}"), format!("{:?}", ExitCode::from(1)));
+        assert!(String::from_utf8(out).unwrap().ends_with("secrecy: a payload is in a log (a.log:2)\n"));
+        let text = std::fs::read_to_string(directory.path().join(VERDICT)).unwrap();
+        let verdict: Verdict = serde_json::from_str(&text).unwrap();
+        assert_eq!(verdict.violations[0].rule, Rule::Secrecy);
+    }
+
+    #[test]
+    fn a_run_without_its_controller_is_not_judged() {
+        let mut history = run().history();
+        history.lines.retain(|placed| placed.line.process != "controller");
+        let error = verdict(&history, &[]).unwrap_err().to_string();
+        assert!(error.contains("no line of the controller"), "{error}");
+    }
 }

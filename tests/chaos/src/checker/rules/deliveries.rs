@@ -21,7 +21,8 @@ pub(super) fn judge(evidence: &Evidence<'_>) -> Vec<Violation> {
         for claim in &story.claims {
             violations.extend(judge_limit(*queue, *id, claim));
         }
-        let mut claims: Vec<&Claimed<'_>> = story.claims.iter().collect();
+        let mut claims: Vec<&Claimed<'_>> =
+            story.claims.iter().filter(|claim| claim.operation.surely()).collect();
         claims.sort_by_key(|claim| claim.item.generation);
         for pair in claims.windows(2) {
             violations.extend(judge_next(evidence, *queue, *id, story, pair[0], pair[1]));
@@ -67,14 +68,17 @@ fn judge_next(
     one: &Claimed<'_>,
     next: &Claimed<'_>,
 ) -> Option<Violation> {
-    // A claim that a failover undid counts no more; a generation that comes twice is another rule's.
     let claims = u32::try_from(next.item.generation.checked_sub(one.item.generation)?).ok()?;
-    if claims == 0 || one.operation.may_be_lost || story.is_added_again() {
+    // A generation that comes twice is another rule's matter.
+    if claims == 0 || story.is_added_again() {
         return None;
     }
     let left = left(evidence, story, one, next.operation.returned);
-    // The claims between them were never answered, so no release can have taken their deliveries back.
-    let counts = left.counts.start().saturating_add(claims)..=left.counts.end().saturating_add(claims);
+    // The claims between them were never answered, so no release can have taken their deliveries back,
+    // unless they are claims that a failover may have undone.
+    let is_lost_between = story.claims.iter().any(|claim| !claim.operation.surely());
+    let least = if is_lost_between { 1 } else { claims };
+    let counts = left.counts.start().saturating_add(least)..=left.counts.end().saturating_add(claims);
     let attempt = next.item.attempt;
     if counts.contains(&attempt) || left.may_be_requeued && (1..=*counts.end()).contains(&attempt) {
         return None;
@@ -94,10 +98,7 @@ fn judge_row(
     last: &Claimed<'_>,
 ) -> Option<Violation> {
     let state = story.finally?;
-    if last.operation.may_be_lost
-        || story.is_added_again()
-        || state.what.generation != Some(last.item.generation)
-    {
+    if story.is_added_again() || state.what.generation != Some(last.item.generation) {
         return None;
     }
     let left = left(evidence, story, last, NEVER);

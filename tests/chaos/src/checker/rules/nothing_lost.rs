@@ -9,6 +9,7 @@ use uuid::Uuid;
 
 use super::violation;
 use crate::checker::evidence::Evidence;
+use crate::checker::operations::NEVER;
 use crate::checker::story::Story;
 use crate::history::{Answer, Call, Outcome, QueueName};
 use crate::verdict::{Rule, Violation};
@@ -20,7 +21,7 @@ pub(super) fn judge(evidence: &Evidence<'_>) -> Vec<Violation> {
         match story.status() {
             "" => {
                 let Some(add) = story.sure_add() else { continue };
-                if *queue == QueueName::Outbox && !story.terminals().is_empty() {
+                if *queue == QueueName::Outbox && evidence.may_be_purged(story, add.invoked, NEVER) {
                     purged.push((*id, story));
                 } else {
                     let text = format!("{queue:?}: an item was added and is gone at the end");

@@ -61,7 +61,8 @@ impl Judge<'_> {
                 );
                 self.report(&text, &[later.operation, end.operation]);
             }
-            let claim = story.claims.iter().find(|claim| claim.item.generation == generation);
+            let mut lasting = story.claims.iter().filter(|claim| claim.operation.surely());
+            let claim = lasting.find(|claim| claim.item.generation == generation);
             if let Some(claim) = claim
                 && owner(claim.operation.call) != owner(end.operation.call)
             {
@@ -87,8 +88,9 @@ impl Judge<'_> {
         for terminal in sure {
             let again = story.claims.iter().find(|claim| {
                 let is_later = match terminal.generation {
-                    Some(generation) => claim.item.generation > generation,
-                    None => terminal.operation.before(claim.operation),
+                    // A failover that undid the claim gives its generation again.
+                    Some(generation) if claim.operation.surely() => claim.item.generation > generation,
+                    _ => terminal.operation.before(claim.operation),
                 };
                 let from = terminal.operation.invoked;
                 is_later

@@ -1,5 +1,7 @@
 //! A history that is written by hand. Times are in milliseconds.
 
+use std::collections::HashMap;
+
 use uuid::Uuid;
 
 use crate::history::{
@@ -71,6 +73,8 @@ pub(crate) fn done(n: u128) -> MessageState {
 #[derive(Debug, Clone)]
 pub(crate) struct Book {
     lines: Vec<Placed>,
+    /// Lines so far, by process.
+    written: HashMap<String, u64>,
     calls: u64,
     conditions: Vec<Condition>,
     open: u64,
@@ -90,16 +94,19 @@ impl Book {
             loses_tail: false,
         };
         let check = Condition::Check { name: "amcheck".to_owned(), found: Vec::new() };
-        let mut book = Self { lines: Vec::new(), calls: 0, conditions: vec![check], open: 0 };
+        let mut book =
+            Self { lines: Vec::new(), written: HashMap::new(), calls: 0, conditions: vec![check], open: 0 };
         book.note(0, Event::Run(run));
         book
     }
 
     fn write(&mut self, process: &str, at_ms: u64, call: u64, event: Event) {
-        let number = 1 + self.lines.iter().filter(|placed| placed.line.process == process).count();
+        let number = self.written.entry(process.to_owned()).or_default();
+        *number += 1;
+        let place = format!("{process}:{number}");
         let kind = if process == "controller" { Kind::Controller } else { Kind::Worker };
         let line = Line { at: at_ms * 1_000_000, process: process.to_owned(), kind, call, event };
-        self.lines.push(Placed { place: format!("{process}:{number}"), line });
+        self.lines.push(Placed { place, line });
     }
 
     /// Writes a line of the controller.

@@ -1,6 +1,9 @@
 //! Histories for tests.
 
 mod book;
+mod mutations;
+mod properties;
+mod simulation;
 
 pub(crate) use book::{Book, LEASE, claim, done, enqueue, id, item, owner, sent, settle, take};
 
