@@ -7,7 +7,8 @@ use crate::run::run;
 use crate::tools::install_servers;
 
 pub(crate) const USAGE: &str = "\
-chaos --seed <n> --out <directory> [--minutes <m>] [--provider <name>] [--faults <kinds>] [--release]
+chaos --seed <n> --out <directory> [--minutes <m>] [--rate <factor>] [--provider <name>]
+      [--faults <kinds>] [--release]
     Run processes under real faults by a seeded schedule, and judge the history of every call.
     Writes verdict.json; the exit code is 1 if a rule was broken. Providers: postgres,
     pgbouncer, failover, sqlite; faults: all, none, or kinds with commas between them";

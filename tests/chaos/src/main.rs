@@ -46,6 +46,9 @@ struct RunArguments {
     /// How long faults are injected
     #[arg(long, default_value_t = 2.0)]
     minutes: f64,
+    /// How many times as many faults as usual there are
+    #[arg(long, default_value_t = 1.0)]
+    rate: f64,
     /// postgres, pgbouncer, failover, sqlite or sqlserver
     #[arg(long, default_value = "postgres")]
     provider: ProviderName,
@@ -63,11 +66,15 @@ impl RunArguments {
         if !(self.minutes > 0.0 && self.minutes <= 1_440.0) {
             bail!("--minutes must be above 0 and at most 1440, got {}", self.minutes);
         }
+        if !(self.rate >= 0.01 && self.rate <= 20.0) {
+            bail!("--rate must be from 0.01 to 20, got {}", self.rate);
+        }
         if self.provider == ProviderName::SqlServer {
             bail!("there is no harness for sqlserver: the machines that run this have no SQL Server");
         }
         let out = absolute(&self.out)?;
-        Ok(RunOptions { seed: self.seed, minutes: self.minutes, provider: self.provider, faults, out })
+        let Self { seed, minutes, rate, provider, .. } = self;
+        Ok(RunOptions { seed, minutes, rate, provider, faults, out })
     }
 }
 

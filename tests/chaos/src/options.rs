@@ -248,6 +248,8 @@ pub struct RunOptions {
     pub seed: u64,
     /// How long faults are injected.
     pub minutes: f64,
+    /// How many times as many faults as usual there are.
+    pub rate: f64,
     /// What the processes run on.
     pub provider: ProviderName,
     /// The kinds of faults.
@@ -269,8 +271,9 @@ impl RunOptions {
             kinds if kinds == self.provider.faults() => "all".to_owned(),
             kinds => kinds.iter().map(|kind| kind.as_str()).collect::<Vec<_>>().join(","),
         };
+        let rate = if self.rate == 1.0 { String::new() } else { format!(" --rate {}", self.rate) };
         format!(
-            "cargo xtask chaos --seed {} --minutes {} --provider {} --faults {faults} --out <directory>",
+            "cargo xtask chaos --seed {} --minutes {}{rate} --provider {} --faults {faults} --out <directory>",
             self.seed, self.minutes, self.provider
         )
     }

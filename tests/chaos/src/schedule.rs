@@ -26,7 +26,8 @@ pub fn plan(options: &RunOptions) -> Vec<Planned> {
         // Nothing is killed before it has begun.
         let mut at_ms = 1_000;
         loop {
-            at_ms += random.between(kind.interval_ms() / 5, kind.interval_ms() * 9 / 5);
+            let pause = random.between(kind.interval_ms() / 5, kind.interval_ms() * 9 / 5) as f64;
+            at_ms += (pause / options.rate) as u64;
             if at_ms >= options.length_ms() {
                 break;
             }
@@ -94,6 +95,7 @@ mod tests {
         RunOptions {
             seed,
             minutes: 2.0,
+            rate: 1.0,
             provider: ProviderName::Postgres,
             faults: faults.iter().copied().collect(),
             out: "out".into(),

@@ -38,6 +38,7 @@ fn mistakes_in_arguments_are_told() {
         (&["run", "--seed", "1", "--faults", "kil"], "unknown fault \"kil\""),
         (&["run", "--seed", "1", "--provider", "sqlite", "--faults", "failover"], "makes no sense on sqlite"),
         (&["run", "--seed", "1", "--minutes", "0"], "--minutes must be above 0"),
+        (&["run", "--seed", "1", "--rate", "100"], "--rate must be from 0.01 to 20"),
         (&["run", "--seed", "one"], "--seed"),
         (&["run", "--seed", "1", "--provider", "sqlserver"], "sqlserver"),
         (&["run"], "--seed"),

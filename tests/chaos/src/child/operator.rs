@@ -8,7 +8,10 @@ use mainstay::outbox::{MessageFilter, Outbox, Page, Retention};
 use mainstay::queue::Status;
 use mainstay::store::{Provider, Queue};
 
+use crate::history::{Answer, Call};
+
 use super::Child;
+use super::trouble::record;
 
 /// The topic that is paused now and then.
 const TOPIC: &str = "chaos.plain";
@@ -52,6 +55,10 @@ pub(super) async fn run(mut child: Child) -> Result<()> {
             76..82 => {
                 let name = format!("lease-{}", child.random.between(1, 3));
                 drop(leases.force_release(&name).await);
+            }
+            82..85 => {
+                let invoked = child.recorder.invoke(Call::Deploy);
+                record(invoked, &provider.schema().deploy().await, |_| Answer::Done);
             }
             _ => {
                 for queue in [Queue::Outbox, Queue::Timers, Queue::JobRuns, Queue::Inbox] {

@@ -9,7 +9,7 @@ use mainstay::store::Provider;
 use mainstay::{JoinId, Joins, MessageId, NewJoin, NewTimer, Timers, WorkItemId};
 use uuid::Uuid;
 
-use crate::history::{Answer, Call, Sent, Trouble, Within};
+use crate::history::{Answer, Call, Sent, Trouble, Within, now};
 
 use super::Child;
 use super::payload::Payload;
@@ -18,6 +18,9 @@ use super::trouble::{record, record_driver, trouble};
 
 /// Ordering keys in use.
 pub(super) const KEYS: u64 = 12;
+
+/// How long producers use the same idempotency key, in nanoseconds.
+const SAME_KEY_NS: u64 = 2_000_000_000;
 
 /// Runs until the process is to stop.
 pub(super) async fn run(mut child: Child) -> Result<()> {
@@ -94,6 +97,9 @@ fn message(child: &mut Child) -> Message {
     if child.random.percent(10) {
         let id = Uuid::new_v4();
         message = message.work_item_id(WorkItemId::from_uuid(id)).message_id(MessageId::from_uuid(id));
+    } else if child.random.percent(8) {
+        // All producers have the same key for a while.
+        message = message.idempotency_key(format!("key-{}", now() / SAME_KEY_NS));
     }
     if child.random.percent(35) {
         message = message.ordering_key(format!("key-{}", child.random.between(1, KEYS)));
