@@ -15,7 +15,17 @@ fn chaos(arguments: &[&str], out: &Path) -> Output {
 fn a_short_run_on_sqlite_has_a_clean_verdict() {
     let directory = tempfile::tempdir().unwrap();
     let out = directory.path().join("run");
-    let run = ["run", "--seed", "7", "--minutes", "0.1", "--provider", "sqlite", "--faults", "kill,kill_at_step,pause"];
+    let run = [
+        "run",
+        "--seed",
+        "7",
+        "--minutes",
+        "0.1",
+        "--provider",
+        "sqlite",
+        "--faults",
+        "kill,kill_at_step,pause",
+    ];
     let output = chaos(&run, &out);
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
@@ -23,7 +33,10 @@ fn a_short_run_on_sqlite_has_a_clean_verdict() {
     let verdict: Verdict =
         serde_json::from_str(&std::fs::read_to_string(out.join("verdict.json")).unwrap()).unwrap();
     assert_eq!(verdict.violations, []);
-    assert!(verdict.faults["kill"] > 0 && verdict.ops["claim"] > 0 && verdict.ops["complete"] > 0, "{verdict:?}");
+    assert!(
+        verdict.faults["kill"] > 0 && verdict.ops["claim"] > 0 && verdict.ops["complete"] > 0,
+        "{verdict:?}"
+    );
     // The directory of a run is not used again.
     let output = chaos(&run, &out);
     assert_eq!(output.status.code(), Some(2));

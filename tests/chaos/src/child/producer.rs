@@ -36,11 +36,27 @@ pub(super) async fn run(mut child: Child) -> Result<()> {
         let messages: Vec<Message> = (0..count).map(|_| message(&mut child)).collect();
         // What becomes of it is recorded, and what failed is not tried again.
         match child.random.between(0, 99) {
-            0..45 => drop(outbox.enqueue_many(messages).await),
+            0..40 => drop(outbox.enqueue_many(messages).await),
+            40..45 => again(&child, &outbox).await,
             45..70 => business(&child, &outbox, messages, Within::Commit).await,
             70..85 => business(&child, &outbox, messages, Within::Rollback).await,
             85..95 => schedule(&mut child, &timers).await,
             _ => join(&mut child, &provider, &outbox).await,
+        }
+    }
+}
+
+/// Enqueues a message with an id of the application's own, and again while it is not known what became of it.
+async fn again(child: &Child, outbox: &Outbox) {
+    let id = Uuid::new_v4();
+    let message = Message::new("chaos.plain", Payload::plain().text())
+        .work_item_id(WorkItemId::from_uuid(id))
+        .message_id(MessageId::from_uuid(id));
+    for _ in 0..5 {
+        match outbox.enqueue(message.clone()).await {
+            Err(error) if error.is_retryable() => drop(child.pause(200).await),
+            // Added, or known by now.
+            _ => return,
         }
     }
 }

@@ -194,8 +194,12 @@ impl Controller {
             self.end(&ending);
         }
         self.tend()?;
+        // A process whose one connection is silent has others, and must go on.
+        let hurt = |ending: &Ending| !matches!(ending.hurt, Hurt::Silenced(_));
         let endings = &self.endings;
-        sampling.look(&self.children, |slot| endings.iter().any(|ending| ending.child == slot.name));
+        sampling.look(&self.children, |slot| {
+            endings.iter().any(|ending| ending.child == slot.name && hurt(ending))
+        });
         let pause = tokio::time::sleep(TURN);
         if self.interrupted.run_until_cancelled(pause).await.is_none() {
             bail!("interrupted");
