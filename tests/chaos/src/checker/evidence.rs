@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use uuid::Uuid;
 
 use super::LogLine;
+use super::audit::Audit;
 use super::operations::Operation;
 use super::story::{Add, Claimed, End, Renewal, Story};
 use super::windows::Windows;
@@ -37,6 +38,8 @@ pub(crate) struct Evidence<'a> {
     pub blind_requeues: Vec<&'a Operation<'a>>,
     /// When rows of settled messages may have been deleted.
     purges: Windows,
+    /// What operators did, where the audit trail tells.
+    pub audit: Option<Audit>,
     /// Lines of logs with a payload's marker.
     pub leaks: &'a [LogLine],
     /// Kinds of calls, with the queue they name, of which one may have taken effect.
@@ -45,6 +48,12 @@ pub(crate) struct Evidence<'a> {
     unknown: HashSet<(&'static str, Option<QueueName>)>,
     /// Topics of messages whose ids are known before they are claimed.
     pub topics: HashSet<&'a str>,
+    /// Claims that may have taken effect without an answer that lasts.
+    unknown_claims: HashMap<QueueName, u32>,
+    /// The lowest number of deliveries after which a claim fails an item.
+    limits: HashMap<QueueName, u32>,
+    /// Received messages that a reservation may have completed, by source and id.
+    pub finished: HashSet<(&'a str, &'a str)>,
     /// The first call that may have received each message, by source and id.
     receipts: HashMap<(&'a str, &'a str), &'a Operation<'a>>,
 }
@@ -54,6 +63,7 @@ impl<'a> Evidence<'a> {
     pub(crate) fn gather(
         history: &'a History,
         operations: &'a [Operation<'a>],
+        lost_tails: &Windows,
         leaks: &'a [LogLine],
     ) -> Self {
         let mut evidence = Self {
@@ -72,16 +82,24 @@ impl<'a> Evidence<'a> {
                     .map(|it| (it.invoked, it.returned))
                     .collect(),
             ),
+            // A failover that loses calls loses their records as well.
+            audit: Audit::of(history).filter(|_| lost_tails.is_empty()),
             leaks,
             possible: HashSet::new(),
             unknown: HashSet::new(),
             topics: HashSet::new(),
+            unknown_claims: HashMap::new(),
+            limits: HashMap::new(),
+            finished: HashSet::new(),
             receipts: HashMap::new(),
         };
         for placed in &history.lines {
             evidence.note(placed);
         }
         for operation in operations.iter().filter(|operation| operation.possibly()) {
+            if let Call::Finish { source, id, .. } = operation.call {
+                evidence.finished.insert((source, id));
+            }
             if let Call::Receive { source, id, .. } = operation.call {
                 let first = evidence.receipts.entry((source, id)).or_insert(operation);
                 if operation.invoked < first.invoked {
@@ -96,6 +114,12 @@ impl<'a> Evidence<'a> {
             }
             if operation.possibly() && !operation.surely() {
                 evidence.unknown.insert(kind);
+            }
+            if let Call::Claim { queue, limit, .. } = operation.call {
+                let least = evidence.limits.entry(*queue).or_insert(*limit);
+                *least = (*limit).min(*least);
+                let is_unknown = operation.possibly() && !operation.surely();
+                *evidence.unknown_claims.entry(*queue).or_default() += u32::from(is_unknown);
             }
             evidence.tell(operation);
         }
@@ -125,11 +149,21 @@ impl<'a> Evidence<'a> {
         may_have_ended && self.purges.touch(from, to)
     }
 
-    /// Returns whether a claim that was never answered may have failed an item: it was delivered too often.
+    /// Returns whether a claim that was never answered may have failed an item that was delivered too
+    /// often. (No message of a run expires.)
     pub(crate) fn may_be_rejected_unseen(&self, queue: QueueName, story: &Story<'_>) -> bool {
-        let may_have_failed =
-            story.status() != "done" || !story.requeues.is_empty() || !self.blind_requeues.is_empty();
-        may_have_failed && self.has_unknown("claim", Some(queue))
+        // The row tells how its last life ended, not how earlier ones did.
+        let is_last = match story.finally {
+            Some(state) if state.what.status == "done" => false,
+            Some(state) => !matches!(state.what.reason.as_deref(), Some("handler" | "cancelled")),
+            None => true,
+        };
+        let has_earlier = !story.requeues.is_empty() || !self.blind_requeues.is_empty();
+        let Some(limit) = self.limits.get(&queue).filter(|_| is_last || has_earlier) else { return false };
+        // Every delivery up to the limit that is not known was a claim without an answer, and the
+        // rejection was one more.
+        let known = story.claims.iter().map(|claim| claim.item.attempt).max().unwrap_or(0);
+        self.unknown_claims.get(&queue).copied().unwrap_or(0) > limit.saturating_sub(known)
     }
 
     fn note(&mut self, placed: &'a Placed) {
@@ -182,7 +216,9 @@ impl<'a> Evidence<'a> {
                     let first = self.receipts.get(&(source.as_str(), id.as_str())).copied();
                     let first = first.unwrap_or(operation);
                     let add = Add { operation: first, sent: None, sure: operation.surely() };
-                    self.story(QueueName::Inbox, *item).adds.push(add);
+                    let story = self.story(QueueName::Inbox, *item);
+                    story.adds.push(add);
+                    story.received = Some((source, id));
                 }
             }
             Call::Claim { queue, .. } => self.claimed(operation, *queue),
@@ -215,16 +251,7 @@ impl<'a> Evidence<'a> {
             }
             Call::Cancel { ids } => self.cancelled(operation, QueueName::Outbox, ids),
             Call::CancelTimers { ids } => self.cancelled(operation, QueueName::Timers, ids),
-            Call::Requeue { ids } if operation.possibly() => {
-                let requeued = match operation.answer() {
-                    Some(Answer::Changed { changed, .. }) => changed,
-                    _ if ids.is_empty() => return self.blind_requeues.push(operation),
-                    _ => ids,
-                };
-                for id in requeued {
-                    self.story(QueueName::Outbox, *id).requeues.push(operation);
-                }
-            }
+            Call::Requeue { ids } if operation.possibly() => self.requeued(operation, ids),
             _ => {}
         }
     }
@@ -281,10 +308,26 @@ impl<'a> Evidence<'a> {
         }
     }
 
+    fn requeued(&mut self, operation: &'a Operation<'a>, ids: &[Uuid]) {
+        let requeued: Vec<Uuid> = match (operation.answer(), &self.audit) {
+            (Some(Answer::Changed { changed, .. }), _) => changed.clone(),
+            (_, Some(audit)) if ids.is_empty() => audit.requeued.iter().copied().collect(),
+            (_, Some(audit)) => ids.iter().copied().filter(|id| audit.requeued.contains(id)).collect(),
+            (_, None) if ids.is_empty() => return self.blind_requeues.push(operation),
+            (_, None) => ids.to_vec(),
+        };
+        for id in requeued {
+            self.story(QueueName::Outbox, id).requeues.push(operation);
+        }
+    }
+
     fn cancelled(&mut self, operation: &'a Operation<'a>, queue: QueueName, ids: &'a [Uuid]) {
         let changed = Changed::by(operation);
         for id in ids {
-            if let Some(sure) = changed.get(*id) {
+            let Some(sure) = changed.get(*id) else { continue };
+            // The trail has no records of timers that applications cancel.
+            let audit = self.audit.as_ref().filter(|_| queue == QueueName::Outbox);
+            if sure || audit.is_none_or(|audit| audit.cancelled.contains(id)) {
                 self.story(queue, *id).cancels.push((operation, sure));
             }
         }

@@ -17,6 +17,7 @@
 //! Short histories of a lease or of a received message are searched for an order that explains every
 //! answer (`linear`).
 
+mod audit;
 mod evidence;
 mod linear;
 mod logs;
@@ -43,7 +44,8 @@ use crate::verdict::Violation;
 ///
 /// `leaks` are the lines of the processes' logs with a payload's marker.
 pub fn check(history: &History, leaks: &[LogLine]) -> Vec<Violation> {
-    let operations = Operation::pair(history, &Windows::of(history, LOST_TAIL));
-    let evidence = Evidence::gather(history, &operations, leaks);
+    let lost_tails = Windows::of(history, LOST_TAIL);
+    let operations = Operation::pair(history, &lost_tails);
+    let evidence = Evidence::gather(history, &operations, &lost_tails, leaks);
     rules::ALL.iter().flat_map(|judge| judge(&evidence)).collect()
 }

@@ -82,6 +82,8 @@ pub(crate) struct Story<'a> {
     pub requeues: Vec<&'a Operation<'a>>,
     /// Calls that promoted it.
     pub forwards: Vec<&'a Operation<'a>>,
+    /// Where it was received from, and its id there: items of the inbox.
+    pub received: Option<(&'a str, &'a str)>,
     /// Its row at the end.
     pub finally: Option<Noted<'a, &'a MessageState>>,
 }
@@ -91,6 +93,12 @@ impl<'a> Story<'a> {
     pub(crate) fn sure_add(&self) -> Option<&'a Operation<'a>> {
         let sure = self.adds.iter().filter(|add| add.sure).map(|add| add.operation);
         sure.min_by_key(|operation| operation.returned)
+    }
+
+    /// Returns a call that proves that the item was there: it added it, or claimed it.
+    pub(crate) fn proof(&self) -> Option<&'a Operation<'a>> {
+        let claims = self.claims.iter().map(|claim| claim.operation).filter(|claim| claim.surely());
+        self.sure_add().or_else(|| claims.min_by_key(|claim| claim.returned))
     }
 
     /// Returns every call that may have ended the item.

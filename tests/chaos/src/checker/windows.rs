@@ -49,6 +49,11 @@ impl Windows {
         Self(windows)
     }
 
+    /// Returns whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Returns whether a stretch of time has an instant in common with a window.
     pub(crate) fn touch(&self, from: u64, to: u64) -> bool {
         self.next_from(from).is_some_and(|begin| begin <= to)

@@ -16,7 +16,7 @@ pub use call::{Call, Claim, Ending, MARKER, Outcome, QueueName, Sent, Within};
 pub use fault::{CLOCK_STEP, Fault, LOST_TAIL, Phase};
 pub use read::{History, Placed};
 pub use record::{Invoked, Recorder, Strike, now};
-pub use state::{Condition, MessageState, Sample};
+pub use state::{Action, Condition, MessageState, Sample};
 
 use serde::{Deserialize, Serialize};
 

@@ -50,6 +50,18 @@ pub struct MessageState {
     pub reason: Option<String>,
 }
 
+/// What an operator did to messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Action {
+    /// It failed Ready messages.
+    Cancel,
+    /// It made Failed messages Ready.
+    Requeue,
+    /// It deleted settled messages.
+    Purge,
+}
+
 /// What stands in the database at the end, or what a check found there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -114,7 +126,16 @@ pub enum Condition {
         /// Why.
         why: String,
     },
-    /// A check: `integrity_check`, `amcheck`, a log without markers.
+    /// A record of the audit trail: a call of an operator that changed messages of the outbox.
+    Audited {
+        /// What it did.
+        action: Action,
+        /// The messages; none for a purge.
+        ids: Vec<Uuid>,
+        /// How many messages.
+        count: u64,
+    },
+    /// A check of the database's own: `integrity_check`, `amcheck`.
     Check {
         /// What was checked.
         name: String,

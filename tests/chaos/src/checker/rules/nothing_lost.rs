@@ -1,6 +1,6 @@
 //! Every message whose enqueue was answered ends, or an operator's call accounts for it.
 //!
-//! A row that is gone was purged: purges tell how many rows they deleted. A row that is Done was
+//! A row that is gone was purged: the audit trail tells how many rows were. A row that is Done was
 //! acked, and one that is Failed was failed by a call; a row that ended without any such call was
 //! never handled, so its message is lost as well. Items that are still open are a matter of
 //! [`liveness`](super::liveness).
@@ -20,12 +20,13 @@ pub(super) fn judge(evidence: &Evidence<'_>) -> Vec<Violation> {
     for ((queue, id), story) in &evidence.stories {
         match story.status() {
             "" => {
-                let Some(add) = story.sure_add() else { continue };
-                if *queue == QueueName::Outbox && evidence.may_be_purged(story, add.invoked, NEVER) {
+                let Some(proof) = story.proof() else { continue };
+                if *queue == QueueName::Outbox && evidence.may_be_purged(story, proof.invoked, NEVER) {
                     purged.push((*id, story));
                 } else {
-                    let text = format!("{queue:?}: an item was added and is gone at the end");
-                    violations.push(violation(Rule::NothingLost, text, [id], add.lines.iter().copied()));
+                    let text = format!("{queue:?}: an item was there and is gone at the end");
+                    let lines = proof.lines.iter().copied();
+                    violations.push(violation(Rule::NothingLost, text, [id], lines));
                 }
             }
             "done" if !may_be_done(evidence, *queue, story) => {
@@ -41,7 +42,7 @@ pub(super) fn judge(evidence: &Evidence<'_>) -> Vec<Violation> {
         && purged.len() as u64 > most
     {
         let text = format!("{} settled messages are gone, and purges deleted {most}", purged.len());
-        let lines = purged.iter().filter_map(|(_, story)| story.sure_add()).flat_map(|add| &add.lines);
+        let lines = purged.iter().filter_map(|(_, story)| story.proof()).flat_map(|proof| &proof.lines);
         let ids = purged.iter().map(|(id, _)| id);
         violations.push(violation(Rule::NothingLost, text, ids, lines.copied()));
     }
@@ -57,6 +58,9 @@ fn unexplained(queue: QueueName, id: Uuid, story: &Story<'_>, how: &str) -> Viol
 
 /// Returns how many rows purges deleted at most. None: there is no telling.
 fn most_purged(evidence: &Evidence<'_>) -> Option<u64> {
+    if let Some(audit) = &evidence.audit {
+        return Some(audit.purged);
+    }
     let purges = evidence.operations.iter().filter(|operation| operation.possibly());
     let counts = purges.filter(|operation| matches!(operation.call, Call::Purge { .. })).map(|purge| {
         match purge.answer() {
@@ -73,7 +77,10 @@ fn may_be_done(evidence: &Evidence<'_>, queue: QueueName, story: &Story<'_>) -> 
         || match queue {
             QueueName::Outbox => false,
             // A reservation of the received message can complete it as well.
-            QueueName::Inbox => evidence.has_possible("finish", None),
+            QueueName::Inbox => match story.received {
+                Some(key) => evidence.finished.contains(&key),
+                None => evidence.has_possible("finish", None),
+            },
             QueueName::Timers | QueueName::Runs => {
                 !story.forwards.is_empty() || evidence.has_unknown("forward", Some(queue))
             }
@@ -89,8 +96,10 @@ fn may_be_failed(evidence: &Evidence<'_>, queue: QueueName, story: &Story<'_>) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::checker::testing::{Book, broken_by, claim, done, enqueue, id, item, legal, sent, settle};
-    use crate::history::{Answer, LOST_TAIL, Sent, Within};
+    use crate::checker::testing::{
+        Book, broken_by, claim, done, enqueue, found, id, item, legal, sent, settle,
+    };
+    use crate::history::{Action, Answer, Condition, LOST_TAIL, Sent, Within};
 
     fn purge(book: &mut Book, at: (u64, u64), count: u64) {
         book.ok("operator", at, Call::Purge { age_ms: 0 }, Answer::Count(count));
@@ -143,6 +152,30 @@ mod tests {
                 broken_by(Rule::NothingLost, &book.history(), &[&ids[0], &ids[1]], &lines);
             }
         }
+    }
+
+    #[test]
+    fn the_audit_trail_tells_what_a_purge_without_an_answer_did() {
+        for (purged, is_legal) in [(2, true), (1, false)] {
+            let mut book = Book::new();
+            for n in 1..=2 {
+                book.enqueue("producer", (n, n + 1), vec![sent(n.into())]);
+                book.claim("a", (10 * n, 10 * n + 1), vec![item(n.into(), 1)]);
+                book.settle("a", (10 * n + 2, 10 * n + 3), claim(n.into(), 1), Outcome::Ack);
+            }
+            book.silent("operator", 30, Call::Purge { age_ms: 0 });
+            legal(&book.history());
+            book.end(Condition::Audited { action: Action::Purge, ids: vec![], count: purged });
+            assert_eq!(found(Rule::NothingLost, &book.history()).is_empty(), is_legal);
+        }
+    }
+
+    #[test]
+    fn a_message_that_was_claimed_is_there_at_the_end() {
+        let mut book = Book::new();
+        book.silent("producer", 10, enqueue(vec![sent(1)]));
+        book.claim("a", (12, 13), vec![item(1, 1)]);
+        broken_by(Rule::NothingLost, &book.history(), &[&id(1).to_string()], &["a:1", "a:2"]);
     }
 
     #[test]
