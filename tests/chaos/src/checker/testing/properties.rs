@@ -13,11 +13,12 @@ fn tape() -> impl Strategy<Value = Vec<u16>> {
 }
 
 fn options() -> impl Strategy<Value = Options> {
-    any::<(bool, bool)>().prop_map(|(failovers, faults)| Options { failovers, faults })
+    let options = any::<(bool, bool, bool)>();
+    options.prop_map(|(failovers, faults, audited)| Options { failovers, faults, audited })
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn a_legal_history_breaks_no_rule(tape in tape(), options in options()) {
@@ -39,8 +40,8 @@ fn every_mutation_is_found_by_the_rule_that_it_breaks() {
     for (name, rule, mutate) in mutations::ALL {
         // As many histories in which the mutation is possible.
         let config = ProptestConfig {
-            cases: 60,
-            max_global_rejects: 6_000,
+            cases: 40,
+            max_global_rejects: 4_000,
             failure_persistence: None,
             ..ProptestConfig::default()
         };
@@ -49,8 +50,8 @@ fn every_mutation_is_found_by_the_rule_that_it_breaks() {
             config,
             proptest::test_runner::TestRng::deterministic_rng(proptest::test_runner::RngAlgorithm::ChaCha),
         )
-        .run(&(long, any::<bool>(), any::<usize>()), |(tape, faults, pick)| {
-            let mut history: History = simulate(&tape, Options { failovers: false, faults });
+        .run(&(long, any::<(bool, bool)>(), any::<usize>()), |(tape, (faults, audited), pick)| {
+            let mut history: History = simulate(&tape, Options { failovers: false, faults, audited });
             if mutate(&mut history, pick).is_none() {
                 return Err(TestCaseError::reject("the mutation is not possible here"));
             }

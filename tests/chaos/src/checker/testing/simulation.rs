@@ -9,8 +9,8 @@ use uuid::Uuid;
 
 use super::book::{Book, LEASE, LIMIT, enqueue, id, item, owner, sent, settle, take};
 use crate::history::{
-    Answer, Call, Claim, Condition, History, Item, LOST_TAIL, MessageState, Outcome, QueueName, Rejection,
-    Sent, Within,
+    Action, Answer, Call, Claim, Condition, History, Item, LOST_TAIL, MessageState, Outcome, QueueName,
+    Rejection, Sent, Within,
 };
 
 /// How a message stands.
@@ -60,6 +60,7 @@ struct Database {
     messages: Vec<Message>,
     lease: Lease,
     guarded: Vec<(i64, Uuid)>,
+    audit: Vec<Condition>,
 }
 
 /// A process: its calls come one after the other.
@@ -123,6 +124,8 @@ pub(crate) struct Options {
     pub failovers: bool,
     /// Calls that never get an answer, or fail.
     pub faults: bool,
+    /// Whether the controller records the audit trail.
+    pub audited: bool,
 }
 
 struct Simulation<'a> {
@@ -426,10 +429,12 @@ impl Simulation<'_> {
                 // Effects are counted with their messages here, so those stay.
                 let is_over = |message: &Message| !message.is_open() && message.effects == 0;
                 let count = self.database.messages.iter().filter(|message| is_over(message)).count();
+                let count = count as u64;
                 if is_carried_out {
                     self.database.messages.retain(|message| !is_over(message));
+                    self.audit(Action::Purge, vec![], count);
                 }
-                let answer = Answer::Count(count as u64);
+                let answer = Answer::Count(count);
                 return self.record(OPERATOR, course, Call::Purge { age_ms: 0 }, answer);
             }
         };
@@ -439,9 +444,15 @@ impl Simulation<'_> {
             if to == Status::Ready {
                 message.attempts = 0;
             }
+            let action = if to == Status::Ready { Action::Requeue } else { Action::Cancel };
+            self.audit(action, vec![id(number)], 1);
         }
         let changed = is_changed.then_some(id(number)).into_iter().collect();
         self.record(OPERATOR, course, call, Answer::Changed { changed, stale: vec![] });
+    }
+
+    fn audit(&mut self, action: Action, ids: Vec<Uuid>, count: u64) {
+        self.database.audit.push(Condition::Audited { action, ids, count });
     }
 
     fn hold_lease(&mut self) {
@@ -545,6 +556,10 @@ impl Simulation<'_> {
             if message.effects > 0 {
                 self.book.end(Condition::Effect { id: message.sent.id, rows: message.effects });
             }
+        }
+        let is_audited = self.options.audited;
+        for record in std::mem::take(&mut self.database.audit).into_iter().filter(|_| is_audited) {
+            self.book.end(record);
         }
         for (epoch, value) in &self.database.guarded {
             self.book.end(Condition::Guarded { name: "l".to_owned(), epoch: *epoch, value: *value });
