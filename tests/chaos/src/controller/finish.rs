@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use mainstay::Jobs;
+use mainstay::audit::{AuditFilter, AuditPage};
 use mainstay::inbox::{InboxFilter, InboxPage};
 use mainstay::join::{JoinFilter, JoinPage};
 use mainstay::outbox::{MessageFilter, Outbox};
@@ -14,7 +15,7 @@ use mainstay::store::{Provider, Queue};
 use uuid::Uuid;
 
 use crate::child::Recorded;
-use crate::history::{Condition, Event, MessageState, QueueName};
+use crate::history::{Action, Condition, Event, MessageState, QueueName};
 
 use super::sample::Sampling;
 use super::{Controller, works};
@@ -62,6 +63,7 @@ impl Controller {
         self.recorder.note(Event::Settled { open });
         self.stop(works).await?;
         self.messages(provider.as_ref()).await?;
+        self.audited(provider.as_ref()).await?;
         self.rows().await?;
         self.ledgers(provider.as_ref()).await?;
         self.checks().await
@@ -169,6 +171,33 @@ impl Controller {
             }
         }
         Ok(())
+    }
+
+    /// Records what the audit trail tells of the outbox.
+    async fn audited(&self, provider: &dyn Provider) -> Result<()> {
+        let (audit, filter) = (provider.audit(), AuditFilter::all().name("outbox."));
+        let mut page = AuditPage { limit: 1_000, ..AuditPage::default() };
+        loop {
+            let found = audit.list(&filter, page).await?;
+            let Some(last) = found.last() else { return Ok(()) };
+            page.before = Some(last.id);
+            for record in found {
+                let action = match record.name.as_str() {
+                    "outbox.cancel" => Action::Cancel,
+                    "outbox.requeue" => Action::Requeue,
+                    "outbox.purge" => Action::Purge,
+                    _ => continue,
+                };
+                let count = record.data.as_ref().and_then(|data| data.get("count")?.as_u64());
+                let ids = record.anchors.iter().filter(|anchor| anchor.kind == "outbox");
+                let ids = ids.map(|anchor| anchor.value.parse()).collect::<Result<Vec<Uuid>, _>>();
+                self.end_with(Condition::Audited {
+                    action,
+                    ids: ids.context("an anchor without an id")?,
+                    count: count.context("an audit record without a count")?,
+                });
+            }
+        }
     }
 
     /// Records the rows of the application's own tables.
