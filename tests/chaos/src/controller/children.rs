@@ -186,10 +186,12 @@ impl Children {
         }
     }
 
-    /// Places with a process, by index.
-    pub(super) fn alive(&self, kinds: impl Fn(Kind) -> bool) -> Vec<usize> {
-        let slots = self.slots.iter().enumerate();
-        slots.filter(|(_, slot)| slot.process.is_some() && kinds(slot.kind)).map(|(index, _)| index).collect()
+    /// Places with a process, by index. They begin with the one that a number picks: the same place for the same number, if it
+    /// has a process.
+    pub(super) fn alive(&self, pick: u64) -> Vec<usize> {
+        let first = pick.checked_rem(self.slots.len() as u64).unwrap_or(0) as usize;
+        let indices = (first..self.slots.len()).chain(0..first);
+        indices.filter(|index| self.slots[*index].process.is_some()).collect()
     }
 }
 
@@ -207,6 +209,8 @@ impl Slot {
         // A child whose database is down ends with an error, and is started again. A panic or another signal is a fault of ours.
         let wrong = match (status.code(), status.signal()) {
             (Some(101), _) => Some("panicked".to_owned()),
+            // It was told to stop before it could listen.
+            (_, Some(signal)) if self.over && signal == Signal::TERM.as_raw() => None,
             (_, Some(signal)) if signal != Signal::KILL.as_raw() => Some(format!("died of signal {signal}")),
             (_, Some(_)) if !struck && !self.killed => Some("was killed by somebody else".to_owned()),
             _ => None,

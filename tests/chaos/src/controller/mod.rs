@@ -227,17 +227,15 @@ impl Controller {
 
     /// Begins a fault.
     fn begin(&mut self, planned: &Planned, lane: &Lane) {
-        let alive = self.children.alive(|_| true);
-        let Some(first) = planned.pick.checked_rem(alive.len() as u64) else { return };
-        let first = first as usize;
+        let alive = self.children.alive(planned.pick);
         let victims: Vec<usize> = match planned.kind {
             FaultKind::Kill
             | FaultKind::Pause
             | FaultKind::ConnectionCut
             | FaultKind::ConnectionCutAnswer
             | FaultKind::ConnectionDelay
-            | FaultKind::ConnectionHalfOpen => vec![alive[first]],
-            FaultKind::KillMany => alive.iter().copied().skip(first % 2).step_by(2).collect(),
+            | FaultKind::ConnectionHalfOpen => alive.into_iter().take(1).collect(),
+            FaultKind::KillMany => alive.into_iter().step_by(2).collect(),
             _ => {
                 self.faults += 1;
                 lane.send(planned);
@@ -254,7 +252,7 @@ impl Controller {
         let slot = &mut self.children.slots[index];
         let (process, child) = (slot.process(), slot.name.clone());
         let link = self.scene.link(&child);
-        let connection = link.and_then(|link| link.pick(planned.pick / 7));
+        let connection = link.and_then(|link| link.pick(planned.pick >> 32));
         let mut hurt = None;
         match (planned.kind, link, connection) {
             (FaultKind::Kill | FaultKind::KillMany, ..) => slot.signal(Signal::KILL),

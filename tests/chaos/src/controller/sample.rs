@@ -83,7 +83,7 @@ impl Sampling {
             return;
         }
         self.looked = Instant::now();
-        let slots = children.alive(|_| true).into_iter().map(|index| &children.slots[index]);
+        let slots = children.alive(0).into_iter().map(|index| &children.slots[index]);
         let mut cast = Cast::default();
         for slot in slots {
             cast.processes.push(slot.process());
