@@ -233,6 +233,9 @@ impl<'a> Evidence<'a> {
                 };
                 self.story(*queue, claim.id).ends.push(end);
             }
+            Call::Handle { queue, claim, .. } => {
+                self.story(*queue, claim.id).handled.push((operation, claim.generation));
+            }
             Call::Renew { queue, claims, lease_ms, .. } => {
                 let changed = Changed::by(operation);
                 for claim in claims.iter().filter(|claim| changed.get(claim.id) == Some(true)) {

@@ -80,6 +80,8 @@ pub(crate) struct Story<'a> {
     pub cancels: Vec<(&'a Operation<'a>, bool)>,
     /// Calls that may have requeued it by its id.
     pub requeues: Vec<&'a Operation<'a>>,
+    /// Calls of its handler, with the generation of the claim.
+    pub handled: Vec<(&'a Operation<'a>, i64)>,
     /// Calls that promoted it.
     pub forwards: Vec<&'a Operation<'a>>,
     /// Where it was received from, and its id there: items of the inbox.

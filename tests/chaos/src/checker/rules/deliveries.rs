@@ -3,6 +3,8 @@
 //! Each claim counts one delivery more than the claim before it. A release takes its delivery back, a
 //! requeue starts again at none. The item of a claim tells which delivery it is, so each claim is
 //! compared with the one before it, and the row at the end with the last.
+//!
+//! A worker may claim a message beyond the limit and fail it, but its handler never gets it.
 
 use std::ops::RangeInclusive;
 
@@ -21,6 +23,7 @@ pub(super) fn judge(evidence: &Evidence<'_>) -> Vec<Violation> {
         for claim in &story.claims {
             violations.extend(judge_limit(*queue, *id, claim));
         }
+        violations.extend(judge_handled(evidence, *queue, *id, story));
         let mut claims: Vec<&Claimed<'_>> =
             story.claims.iter().filter(|claim| claim.operation.surely()).collect();
         claims.sort_by_key(|claim| claim.item.generation);
@@ -40,6 +43,25 @@ fn judge_limit(queue: QueueName, id: Uuid, claim: &Claimed<'_>) -> Option<Violat
     let text = format!("{queue:?}: delivery {attempt}, the limit is {limit}");
     let is_wrong = attempt == 0 || attempt > *limit;
     is_wrong.then(|| violation(Rule::Deliveries, text, [id], claim.operation.lines.iter().copied()))
+}
+
+/// Finds a call of a handler whose delivery is beyond the limit of the run.
+fn judge_handled(
+    evidence: &Evidence<'_>,
+    queue: QueueName,
+    id: Uuid,
+    story: &Story<'_>,
+) -> Option<Violation> {
+    let limit = evidence.run?.what.delivery_limit;
+    let (handled, claim) = story.handled.iter().find_map(|(operation, generation)| {
+        let claim = story.claims.iter().find(|claim| {
+            claim.item.generation == *generation && claim.operation.process == operation.process
+        })?;
+        (claim.item.attempt > limit).then_some((operation, claim))
+    })?;
+    let text = format!("{queue:?}: a handler got delivery {}, the limit is {limit}", claim.item.attempt);
+    let lines = claim.operation.lines.iter().chain(&handled.lines).copied();
+    Some(violation(Rule::Deliveries, text, [id], lines))
 }
 
 /// What a claim left of the count of deliveries, once it had ended.
@@ -206,6 +228,29 @@ mod tests {
         book.settle("a", (6_002, 6_003), claim(1, 4), Outcome::Ack);
         book.row(MessageState { attempts: 4, generation: Some(4), ..done(1) });
         miscounted(&book.history(), &["a:7", "a:8"]);
+    }
+
+    #[test]
+    fn a_handler_gets_no_delivery_beyond_the_limit() {
+        let claimed = |outcome, handle: bool| {
+            let Call::Claim { queue, owner, lease_ms, .. } = take("a") else { unreachable!() };
+            let call = Call::Claim { queue, owner, lease_ms, limit: 1_000_000 };
+            let mut book = Book::new();
+            book.enqueue("producer", (10, 11), vec![sent(1)]);
+            let items = vec![delivery(4, 4)];
+            book.ok("a", (12, 13), call, Answer::Claimed { items, rejected: vec![] });
+            if handle {
+                book.silent("a", 14, Call::Handle { queue, owner, claim: claim(1, 4) });
+            }
+            book.settle("a", (16, 17), claim(1, 4), outcome);
+            let status = if outcome == Outcome::Ack { "done" } else { "failed" };
+            let attempts = if outcome == Outcome::Ack { 4 } else { 3 };
+            let generation = Some(4);
+            book.row(MessageState { status: status.to_owned(), attempts, generation, ..done(1) });
+            book.history()
+        };
+        legal(&claimed(Outcome::Reject, false));
+        miscounted(&claimed(Outcome::Ack, true), &["a:1", "a:2", "a:3"]);
     }
 
     #[test]
