@@ -11,6 +11,19 @@ pub(crate) struct Numbered<'a> {
     pub number: i64,
 }
 
+/// Tells whether a number that a call was given stays given.
+pub(crate) type Lasts = fn(&Operation<'_>) -> bool;
+
+/// A failover that undoes the call gives its number again.
+pub(crate) fn unless_lost(operation: &Operation<'_>) -> bool {
+    operation.surely()
+}
+
+/// Not even a failover that undoes the call gives its number again.
+pub(crate) fn always(operation: &Operation<'_>) -> bool {
+    operation.answer().is_some()
+}
+
 /// Finds the highest number that had been given by a time.
 #[derive(Debug)]
 pub(crate) struct HighWater<'a> {
@@ -21,7 +34,11 @@ pub(crate) struct HighWater<'a> {
 impl<'a> HighWater<'a> {
     /// Leaves out the numbers that a failover can have undone.
     pub(crate) fn new(numbers: impl IntoIterator<Item = Numbered<'a>>) -> Self {
-        let mut lasting: Vec<Numbered<'a>> = numbers.into_iter().filter(|it| it.operation.surely()).collect();
+        Self::of(numbers, unless_lost)
+    }
+
+    fn of(numbers: impl IntoIterator<Item = Numbered<'a>>, lasts: Lasts) -> Self {
+        let mut lasting: Vec<Numbered<'a>> = numbers.into_iter().filter(|it| lasts(it.operation)).collect();
         lasting.sort_by_key(|it| it.operation.returned);
         let mut highest: Vec<(u64, Numbered<'a>)> = Vec::with_capacity(lasting.len());
         for it in lasting {
@@ -54,19 +71,17 @@ impl<'a> Conflict<'a> {
 }
 
 /// Finds numbers that were given twice.
-///
-/// A failover that undoes a call gives its number again.
-pub(crate) fn repeated<'a>(numbers: &[Numbered<'a>]) -> Vec<Conflict<'a>> {
+pub(crate) fn repeated<'a>(numbers: &[Numbered<'a>], lasts: Lasts) -> Vec<Conflict<'a>> {
     let mut sorted = numbers.to_vec();
     sorted.sort_by_key(|it| (it.number, it.operation.invoked));
     let pairs = sorted.windows(2).filter(|pair| pair[0].number == pair[1].number);
     let conflicts = pairs.map(|pair| Conflict { first: pair[0], second: pair[1] });
-    conflicts.filter(|conflict| !conflict.first.operation.may_be_lost).collect()
+    conflicts.filter(|conflict| lasts(conflict.first.operation)).collect()
 }
 
 /// Finds numbers that are lower than one that was answered before their call was made.
-pub(crate) fn backwards<'a>(numbers: &[Numbered<'a>]) -> Vec<Conflict<'a>> {
-    let high_water = HighWater::new(numbers.iter().copied());
+pub(crate) fn backwards<'a>(numbers: &[Numbered<'a>], lasts: Lasts) -> Vec<Conflict<'a>> {
+    let high_water = HighWater::of(numbers.iter().copied(), lasts);
     let lower = |second: &Numbered<'a>| {
         let first = high_water.before(second.operation.invoked)?;
         (first.number > second.number).then_some(Conflict { first, second: *second })

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use super::violation;
 use crate::checker::evidence::Evidence;
 use crate::checker::story::Story;
-use crate::checker::versions::{Numbered, backwards, repeated};
+use crate::checker::versions::{Numbered, backwards, repeated, unless_lost};
 use crate::history::{Answer, Call, QueueName};
 use crate::verdict::{Rule, Violation};
 
@@ -30,11 +30,11 @@ pub(super) fn judge(evidence: &Evidence<'_>) -> Vec<Violation> {
 }
 
 fn judge_generations(what: &str, id: &str, numbers: &[Numbered<'_>]) -> Vec<Violation> {
-    let twice = repeated(numbers).into_iter().map(|conflict| {
+    let twice = repeated(numbers, unless_lost).into_iter().map(|conflict| {
         let text = format!("{what}: generation {} was handed out twice", conflict.first.number);
         violation(Rule::OneClaim, text, [id], conflict.lines())
     });
-    let back = backwards(numbers).into_iter().map(|conflict| {
+    let back = backwards(numbers, unless_lost).into_iter().map(|conflict| {
         let (first, second) = (conflict.first.number, conflict.second.number);
         let text = format!("{what}: generation {second} was handed out after {first}");
         violation(Rule::OneClaim, text, [id], conflict.lines())

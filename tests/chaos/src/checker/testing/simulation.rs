@@ -54,6 +54,20 @@ struct Lease {
     token: i64,
 }
 
+impl Lease {
+    /// Grants it. No number is lower than those of an earlier timeline of the server.
+    fn grant(&mut self, process: usize, now: u64, timeline: i64, is_new: bool) -> Answer {
+        let least = timeline * 1_000_000 + 1;
+        if is_new {
+            self.epoch = least.max(self.epoch + 1);
+        }
+        self.token = least.max(self.token + 1);
+        self.holder = Some((process, now + LEASE));
+        let until = (now + LEASE * 9 / 10) * 1_000_000;
+        Answer::Granted { epoch: self.epoch, token: self.token, until }
+    }
+}
+
 /// What the database holds. Messages are in the order of their sequence numbers.
 #[derive(Debug, Clone, Default)]
 struct Database {
@@ -135,6 +149,8 @@ struct Simulation<'a> {
     now: u64,
     next: u128,
     database: Database,
+    /// How many failovers there were.
+    timeline: i64,
     processes: Vec<Process>,
     /// Settles whose connection broke, and that are carried out later.
     late: Vec<(u64, Uuid, Claim, Outcome)>,
@@ -153,6 +169,7 @@ pub(crate) fn simulate(tape: &[u16], options: Options) -> History {
         now: 20,
         next: 1,
         database: Database::default(),
+        timeline: 0,
         processes: names.map(process).to_vec(),
         late: Vec::new(),
         failover: None,
@@ -467,10 +484,7 @@ impl Simulation<'_> {
         let Some(epoch) = self.processes[process].epoch.filter(|_| action > 0) else {
             let mut answer = Answer::Held { owner: None };
             if is_carried_out && is_free {
-                lease.epoch += 1;
-                lease.token += 1;
-                lease.holder = Some((process, now + LEASE));
-                answer = granted(lease, now);
+                answer = lease.grant(process, now, self.timeline, true);
                 let epoch = lease.epoch;
                 if course == Course::Answered {
                     self.processes[process].epoch = Some(epoch);
@@ -484,9 +498,7 @@ impl Simulation<'_> {
             1 => {
                 let mut answer = Answer::Held { owner: None };
                 if is_carried_out && is_held {
-                    lease.token += 1;
-                    lease.holder = Some((process, now + LEASE));
-                    answer = granted(lease, now);
+                    answer = lease.grant(process, now, self.timeline, false);
                 }
                 self.record(process, course, Call::Prolong { name, epoch, lease_ms: LEASE }, answer);
             }
@@ -514,6 +526,7 @@ impl Simulation<'_> {
             None => self.failover = Some((self.now, self.database.clone())),
             Some((since, replica)) => {
                 self.database = replica;
+                self.timeline += 1;
                 self.pass(1);
                 self.book.fault(LOST_TAIL, (since, self.now));
                 self.pass(1);
@@ -571,8 +584,4 @@ impl Simulation<'_> {
 fn changed(id: Uuid, is_changed: bool) -> Answer {
     let (changed, stale) = if is_changed { (vec![id], vec![]) } else { (vec![], vec![id]) };
     Answer::Changed { changed, stale }
-}
-
-fn granted(lease: &Lease, now: u64) -> Answer {
-    Answer::Granted { epoch: lease.epoch, token: lease.token, until: (now + LEASE * 9 / 10) * 1_000_000 }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use super::violation;
 use crate::checker::evidence::Evidence;
 use crate::checker::operations::Operation;
-use crate::checker::versions::{Numbered, backwards};
+use crate::checker::versions::{Numbered, backwards, unless_lost};
 use crate::history::Answer;
 use crate::verdict::{Rule, Violation};
 
@@ -28,7 +28,7 @@ pub(super) fn judge(evidence: &Evidence<'_>) -> Vec<Violation> {
                 violations.push(violation(Rule::Exclusion, text, [format!("bucket {bucket}")], lines));
             }
         }
-        for conflict in backwards(numbers) {
+        for conflict in backwards(numbers, unless_lost) {
             let text = format!(
                 "a node owned bucket {bucket} under epoch {} after another had it under epoch {}",
                 conflict.second.number, conflict.first.number
