@@ -16,6 +16,17 @@
 //!
 //! Short histories of a lease or of a received message are searched for an order that explains every
 //! answer (`linear`).
+//!
+//! # What a clean verdict does not show
+//!
+//! - An overlap shorter than the time that an answer takes: a hold is certain only from its answer on.
+//! - A wrong effect of a call without an answer, where the effect it may have had explains the rest. The
+//!   audit trail narrows this down for operators' calls (`audit`).
+//! - Anything within the window of a failover that loses its tail, except that generations, epochs and
+//!   fencing tokens of what survived still grow.
+//!
+//! The tests simulate a small queue to make legal histories, break these in many ways, and expect that
+//! the right rule notices (`testing`).
 
 mod audit;
 mod evidence;
