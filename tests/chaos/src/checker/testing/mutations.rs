@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use uuid::Uuid;
 
+use crate::checker::linear::MOST_CALLS;
 use crate::history::{
     Answer, Call, Claim, Condition, Event, History, Item, Line, MARKER, Outcome, Placed, Within,
 };
@@ -13,7 +14,7 @@ use crate::verdict::Rule;
 pub(crate) type Mutation = fn(&mut History, usize) -> Option<()>;
 
 /// All mutations, with the rule that each breaks.
-pub(crate) const ALL: [(&str, Rule, Mutation); 17] = [
+pub(crate) const ALL: [(&str, Rule, Mutation); 19] = [
     ("drop a row", Rule::NothingLost, drop_row),
     ("drop the acks of a message", Rule::NothingLost, drop_acks),
     ("roll back an enqueue", Rule::NothingInvented, roll_back),
@@ -23,6 +24,8 @@ pub(crate) const ALL: [(&str, Rule, Mutation); 17] = [
     ("end a claim twice", Rule::OneEnd, duplicate_end),
     ("accept a stale settle", Rule::OneEnd, accept_stale),
     ("claim what was acked", Rule::OneEnd, claim_acked),
+    ("reserve what is completed", Rule::OneEnd, reserve_completed),
+    ("refuse a message that is free", Rule::Exclusion, refuse_free),
     ("drop an effect", Rule::Effects, drop_effect),
     ("double an effect", Rule::Effects, double_effect),
     ("claim what is in progress", Rule::Exclusion, claim_in_progress),
@@ -429,6 +432,41 @@ fn write_late(history: &mut History, pick: usize) -> Option<()> {
     let late = at(history, next.answer) + 1;
     let call = Call::GuardedWrite { name: "l".to_owned(), epoch, value };
     insert(history, late, late + 1, call, Answer::Done);
+    Some(())
+}
+
+fn reserve_completed(history: &mut History, pick: usize) -> Option<()> {
+    let calls = answered(history).into_iter();
+    let finished = calls.filter_map(|call| match call.call {
+        Call::Finish { source, id, .. } => Some((source, id)),
+        _ => None,
+    });
+    let (source, id) = take(finished, pick)?;
+    let last = history.lines.last()?.line.at;
+    let call = Call::Begin { source, id, lease_ms: 1_000 };
+    insert(history, last, last, call, Answer::Begun { generation: Some(1_000) });
+    Some(())
+}
+
+/// Refuses the first reservation of a message, before which no call can have reserved it.
+fn refuse_free(history: &mut History, pick: usize) -> Option<()> {
+    let mut calls: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+    for (index, placed) in history.lines.iter().enumerate() {
+        if let Event::Invoke(call) = &placed.line.event
+            && let Call::Begin { id, .. } | Call::Finish { id, .. } = &**call
+        {
+            calls.entry(id.clone()).or_default().push(index);
+        }
+    }
+    let answered = answered(history);
+    let places = calls.values().filter(|invocations| invocations.len() <= MOST_CALLS).filter_map(|it| {
+        let first = answered.iter().find(|call| call.invoke == it[0])?;
+        let is_alone = it.get(1).is_none_or(|second| at(history, *second) > at(history, first.answer));
+        let is_granted = matches!(first.what, Answer::Begun { generation: Some(_) });
+        (is_alone && is_granted).then_some(first.answer)
+    });
+    let answer = take(places, pick)?;
+    history.lines[answer].line.event = Event::Ok(Box::new(Answer::Begun { generation: None }));
     Some(())
 }
 

@@ -5,9 +5,15 @@
 //! effect came, did not come, or comes much later. All decisions are read from a tape of numbers, so
 //! that a shorter tape is a simpler history.
 
+mod holding;
+
+use std::collections::BTreeMap;
+
 use uuid::Uuid;
 
-use super::book::{Book, LEASE, LIMIT, enqueue, id, item, owner, sent, settle, take};
+use crate::checker::testing::book::{Book, LEASE, LIMIT, enqueue, id, item, owner, sent, settle, take};
+use holding::{Lease, Reservation};
+
 use crate::history::{
     Action, Answer, Call, Claim, Condition, History, Item, LOST_TAIL, MessageState, Outcome, QueueName,
     Rejection, Sent, Within,
@@ -47,27 +53,6 @@ impl Message {
     }
 }
 
-#[derive(Debug, Clone, Default)]
-struct Lease {
-    holder: Option<(usize, u64)>,
-    epoch: i64,
-    token: i64,
-}
-
-impl Lease {
-    /// Grants it. No number is lower than those of an earlier timeline of the server.
-    fn grant(&mut self, process: usize, now: u64, timeline: i64, is_new: bool) -> Answer {
-        let least = timeline * 1_000_000 + 1;
-        if is_new {
-            self.epoch = least.max(self.epoch + 1);
-        }
-        self.token = least.max(self.token + 1);
-        self.holder = Some((process, now + LEASE));
-        let until = (now + LEASE * 9 / 10) * 1_000_000;
-        Answer::Granted { epoch: self.epoch, token: self.token, until }
-    }
-}
-
 /// What the database holds. Messages are in the order of their sequence numbers.
 #[derive(Debug, Clone, Default)]
 struct Database {
@@ -75,6 +60,8 @@ struct Database {
     lease: Lease,
     guarded: Vec<(i64, Uuid)>,
     audit: Vec<Condition>,
+    /// Received messages, by their ids.
+    received: BTreeMap<u64, Reservation>,
 }
 
 /// A process: its calls come one after the other.
@@ -85,6 +72,8 @@ struct Process {
     free_at: u64,
     held: Vec<Claim>,
     epoch: Option<i64>,
+    /// A received message and the generation of its reservation.
+    reserved: Option<(u64, i64)>,
 }
 
 impl Process {
@@ -161,7 +150,8 @@ struct Simulation<'a> {
 /// Simulates what a tape says, and then lets all work end.
 pub(crate) fn simulate(tape: &[u16], options: Options) -> History {
     let names = ["producer", "a", "b", "c", "operator", "h1", "h2"];
-    let process = |name| Process { name, life: 1, free_at: 10, held: Vec::new(), epoch: None };
+    let process =
+        |name| Process { name, life: 1, free_at: 10, held: Vec::new(), epoch: None, reserved: None };
     let mut simulation = Simulation {
         tape: Tape(tape.iter()),
         options,
@@ -185,7 +175,7 @@ impl Simulation<'_> {
     fn step(&mut self) {
         let time = 1 + self.tape.below(40);
         self.pass(time);
-        match self.tape.below(20) {
+        match self.tape.below(22) {
             0..=3 => self.enqueue(),
             4..=8 => self.claim(),
             9..=12 => self.settle(),
@@ -194,6 +184,7 @@ impl Simulation<'_> {
             15 => self.operate(),
             16 | 17 => self.hold_lease(),
             18 if self.options.failovers => self.fail_over(),
+            19 | 20 => self.reserve(),
             _ => {
                 let halves = 1 + self.tape.below(2);
                 self.pass(LEASE * halves / 2);
@@ -233,6 +224,7 @@ impl Simulation<'_> {
                 process.life += 1;
                 process.held.clear();
                 process.epoch = None;
+                process.reserved = None;
             }
         }
         process.free_at = to + 1;
@@ -472,54 +464,6 @@ impl Simulation<'_> {
         self.database.audit.push(Condition::Audited { action, ids, count });
     }
 
-    fn hold_lease(&mut self) {
-        let process = 5 + self.tape.below(2) as usize;
-        self.free(process);
-        let course = self.course();
-        let is_carried_out = matches!(course, Course::Answered | Course::Died);
-        let (now, name) = (self.now, "l".to_owned());
-        let lease = &mut self.database.lease;
-        let is_free = lease.holder.is_none_or(|(_, until)| until <= now);
-        let action = self.tape.below(4);
-        let Some(epoch) = self.processes[process].epoch.filter(|_| action > 0) else {
-            let mut answer = Answer::Held { owner: None };
-            if is_carried_out && is_free {
-                answer = lease.grant(process, now, self.timeline, true);
-                let epoch = lease.epoch;
-                if course == Course::Answered {
-                    self.processes[process].epoch = Some(epoch);
-                }
-            }
-            let owner = self.processes[process].name();
-            return self.record(process, course, Call::Acquire { name, owner, lease_ms: LEASE }, answer);
-        };
-        let is_held = !is_free && lease.epoch == epoch;
-        match action {
-            1 => {
-                let mut answer = Answer::Held { owner: None };
-                if is_carried_out && is_held {
-                    answer = lease.grant(process, now, self.timeline, false);
-                }
-                self.record(process, course, Call::Prolong { name, epoch, lease_ms: LEASE }, answer);
-            }
-            2 => {
-                if is_carried_out && is_held {
-                    lease.holder = None;
-                }
-                self.processes[process].epoch = None;
-                self.record(process, course, Call::GiveUp { name, epoch }, Answer::Flag(is_held));
-            }
-            _ => {
-                let value = Uuid::from_u128(1_000_000 + u128::from(now));
-                let course = if is_carried_out && !is_held { Course::Failed } else { course };
-                if is_carried_out && is_held {
-                    self.database.guarded.push((epoch, value));
-                }
-                self.record(process, course, Call::GuardedWrite { name, epoch, value }, Answer::Done);
-            }
-        }
-    }
-
     /// Stops the replica, or lets it take over: all since then is lost.
     fn fail_over(&mut self) {
         match self.failover.take() {
@@ -573,6 +517,9 @@ impl Simulation<'_> {
         let is_audited = self.options.audited;
         for record in std::mem::take(&mut self.database.audit).into_iter().filter(|_| is_audited) {
             self.book.end(record);
+        }
+        for (id, reservation) in &self.database.received {
+            self.book.end(reservation.condition(*id));
         }
         for (epoch, value) in &self.database.guarded {
             self.book.end(Condition::Guarded { name: "l".to_owned(), epoch: *epoch, value: *value });
