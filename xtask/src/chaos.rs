@@ -30,7 +30,7 @@ pub(crate) fn main(arguments: &[String]) -> Result<(), Failure> {
 }
 
 /// Builds the program.
-fn build(release: bool, interrupt: &Interrupt) -> Result<(), Failure> {
+pub(crate) fn build(release: bool, interrupt: &Interrupt) -> Result<(), Failure> {
     let mut build = cargo();
     build.args(["build", "--quiet", "--package", "mainstay-chaos"]);
     if release {
@@ -39,7 +39,8 @@ fn build(release: bool, interrupt: &Interrupt) -> Result<(), Failure> {
     run(&mut build, interrupt)
 }
 
-fn program(release: bool) -> Result<Command, Failure> {
+/// The program.
+pub(crate) fn program(release: bool) -> Result<Command, Failure> {
     let profile = if release { "release" } else { "debug" };
     Ok(Command::new(target()?.join(profile).join("mainstay-chaos")))
 }

@@ -11,6 +11,7 @@ mod conformance;
 mod failure;
 mod interrupt;
 mod postgres;
+mod reliability;
 mod run;
 mod test;
 mod tools;
@@ -28,6 +29,7 @@ const COMMANDS: &[Command] = &[
     ("postgres", postgres::USAGE, postgres::main),
     ("conformance", conformance::USAGE, conformance::main),
     ("chaos", chaos::USAGE, chaos::main),
+    ("reliability", reliability::USAGE, reliability::main),
     ("ci", ci::USAGE, ci::main),
     ("bench", bench::USAGE, bench::main),
 ];

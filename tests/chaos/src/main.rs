@@ -13,6 +13,7 @@ use mainstay_chaos::checker::{VERDICT, exit_code, run_check, write_verdict};
 use mainstay_chaos::child::{self, ChildArguments};
 use mainstay_chaos::controller;
 use mainstay_chaos::options::{ProviderName, RunOptions, parse_faults};
+use mainstay_chaos::page;
 
 #[derive(Parser)]
 #[command(
@@ -31,6 +32,17 @@ enum Command {
     /// Judge the histories of a run once more
     Check {
         /// The directory of the run
+        directory: PathBuf,
+    },
+    /// Make the page of published verdicts
+    Page {
+        /// Compare the page with the verdicts
+        #[arg(long)]
+        check: bool,
+        /// Write the page
+        #[arg(long, conflicts_with = "check")]
+        write: bool,
+        /// The directory of the page, with the verdicts in `reliability`
         directory: PathBuf,
     },
     /// A child process of a run
@@ -102,6 +114,8 @@ fn main() -> ExitCode {
         Command::Child(arguments) => child::main(arguments).map(|()| ExitCode::SUCCESS),
         Command::Run(arguments) => arguments.options().and_then(|options| run(&options)),
         Command::Check { directory } => judge(&directory),
+        Command::Page { write: true, directory, .. } => page::write(&directory).map(|()| ExitCode::SUCCESS),
+        Command::Page { directory, .. } => page::check(&directory).map(|()| ExitCode::SUCCESS),
     };
     result.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");
