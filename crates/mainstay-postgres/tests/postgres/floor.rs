@@ -7,7 +7,7 @@ use mainstay_tests::{TestDatabase, eventually};
 use tokio_postgres::{Client, Row, SimpleQueryMessage};
 use uuid::Uuid;
 
-use crate::support::{DEADLINE, database};
+use crate::support::{DEADLINE, database, somebody_waits};
 
 /// Open items that a claim would not look at. There must never be one.
 const BELOW: &str = "select count(*) from (select * from infra.outbox_floor order by n desc limit 1) f
@@ -340,6 +340,33 @@ async fn a_renewal_waits_for_nobody() {
     other.batch_execute("commit").await.unwrap();
     let rows = session.client.query(renew, &[&session.owner, &ids]).await.unwrap();
     assert_eq!(renewed(&rows), HashMap::from([(ids[1], true)]));
+}
+
+/// A renewal that its caller gave up can go on in the server, and execute after the next one.
+#[tokio::test]
+async fn a_renewal_that_is_held_up_never_shortens_a_lease() {
+    let database = database().await;
+    let (session, held_up) = (Session::open(&database).await, database.client().await);
+    session.run("select infra.outbox_enqueue('t', '')").await;
+    let ids = session.claim("1000", 1).await;
+    let owner = session.owner;
+    session.run("select pg_advisory_lock(1)").await;
+    // Begins now, and renews once the lock is free.
+    let late = format!(
+        "with lock as materialized (select pg_advisory_lock(1)::text as free)
+         select infra.outbox_renew('{owner}', array['{}'::uuid], null, 1000 + length(lock.free)) from lock",
+        ids[0]
+    );
+    let late = tokio::spawn(async move { held_up.query(&late, &[]).await.unwrap().len() });
+    eventually(DEADLINE, "the first renewal waits", async || somebody_waits(&session.client).await).await;
+    let renew = "select infra.outbox_renew($1, $2, null, 1000)";
+    assert_eq!(session.client.query(renew, &[&owner, &ids]).await.unwrap().len(), 1);
+    let remember = "create temporary table promised as select locked_until from infra.outbox";
+    session.run(remember).await;
+    session.run("select pg_advisory_unlock(1)").await;
+    assert_eq!(late.await.unwrap(), 1);
+    let shortened = "select o.locked_until < p.locked_until from infra.outbox o, promised p";
+    assert!(!session.client.query_one(shortened, &[]).await.unwrap().get::<_, bool>(0));
 }
 
 /// A claim that parks what waits behind a running item looks at that item, and no more.
