@@ -42,7 +42,12 @@ pub(crate) fn start_servers(interrupt: &Interrupt) -> Result<SharedServers, Fail
 
 /// Brings the programs the tests need.
 pub(crate) fn install_servers(interrupt: &Interrupt) -> Result<(), Failure> {
-    install(&missing(&Programs::here()), interrupt)?;
+    let mut packages = missing(&Programs::here());
+    // Records what the simulation of power losses replays.
+    if !succeeds(Command::new("strace").arg("-V")) {
+        packages.push("strace");
+    }
+    install(&packages, interrupt)?;
     if find_faketime().is_none()
         && let Err(failure) = install(&["faketime"], interrupt)
     {

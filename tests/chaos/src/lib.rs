@@ -10,6 +10,7 @@ pub mod controller;
 pub mod history;
 pub mod options;
 pub mod page;
+pub mod power;
 mod random;
 pub mod schedule;
 pub mod verdict;

@@ -18,6 +18,13 @@ impl Random {
         random
     }
 
+    /// A generator for the `number`-th of several things with one seed.
+    pub(crate) fn of(seed: u64, number: u64) -> Self {
+        let mut random = Self(seed ^ number.wrapping_mul(0xd134_2543_de82_ef95));
+        random.next();
+        random
+    }
+
     /// The next number.
     pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -30,6 +37,23 @@ impl Random {
     /// A number from `low` to `high`, both included.
     pub(crate) fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.next() % (high - low + 1)
+    }
+
+    /// A number below `bound`; 0 where that is 0.
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
+        (self.next() % (bound.max(1) as u64)) as usize
+    }
+
+    /// Mixes up the order.
+    pub(crate) fn shuffle<T>(&mut self, items: &mut [T]) {
+        for last in (1..items.len()).rev() {
+            items.swap(last, self.below(last + 1));
+        }
+    }
+
+    /// True in one of `of` cases.
+    pub(crate) fn once_in(&mut self, of: usize) -> bool {
+        self.below(of) == 0
     }
 
     /// True in so many of a hundred cases.

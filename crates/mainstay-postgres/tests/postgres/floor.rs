@@ -334,7 +334,8 @@ async fn a_renewal_waits_for_nobody() {
     session.run("set lock_timeout = '1 ms'").await;
     let renew = "select * from infra.outbox_renew($1, $2, null, 5000)";
     let rows = session.client.query(renew, &[&session.owner, &ids]).await.unwrap();
-    let renewed = |rows: &[Row]| rows.iter().map(|row| (row.get(0), row.get(1))).collect::<HashMap<Uuid, bool>>();
+    let renewed =
+        |rows: &[Row]| rows.iter().map(|row| (row.get(0), row.get(1))).collect::<HashMap<Uuid, bool>>();
     let held = HashMap::from([(ids[0], false), (ids[1], true)]);
     assert_eq!(renewed(&rows), held, "the one being acknowledged is held, for as long as it was");
     other.batch_execute("commit").await.unwrap();
