@@ -9,11 +9,10 @@ mod holding;
 
 use std::collections::BTreeMap;
 
+use holding::{Lease, Reservation};
 use uuid::Uuid;
 
 use crate::checker::testing::book::{Book, LEASE, LIMIT, enqueue, id, item, owner, sent, settle, take};
-use holding::{Lease, Reservation};
-
 use crate::history::{
     Action, Answer, Call, Claim, Condition, History, Item, LOST_TAIL, MessageState, Outcome, QueueName,
     Rejection, Sent, Within,
