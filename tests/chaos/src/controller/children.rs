@@ -17,7 +17,7 @@ use crate::schedule::{Step, step};
 const AGAIN: Duration = Duration::from_millis(100);
 
 /// How long a process may take to start, on a slow machine too.
-const STARTING: Duration = Duration::from_secs(3);
+const STARTING: Duration = Duration::from_secs(5);
 
 /// A place for a child, with the process that fills it.
 pub(super) struct Slot {

@@ -87,6 +87,10 @@ impl Worker {
                 break;
             }
             self.state.busy.store(true, Ordering::SeqCst);
+            if self.scene.provider.is_postgres() {
+                // It may still recover from the fault before.
+                self.until_ready().await?;
+            }
             let number = self.recorder.number();
             let done = self.inject(&planned, number).await;
             done.with_context(|| format!("the fault {} could not be injected", planned.kind))?;
