@@ -9,12 +9,17 @@ use crate::tools::install_servers;
 pub(crate) const USAGE: &str = "\
 chaos --seed <n> --out <directory> [--minutes <m>] [--rate <factor>] [--provider <name>]
       [--faults <kinds>] [--release]
+chaos --slice
     Run processes under real faults by a seeded schedule, and judge the history of every call.
     Writes verdict.json; the exit code is 1 if a rule was broken. Providers: postgres,
-    pgbouncer, failover, sqlite; faults: all, none, or kinds with commas between them";
+    pgbouncer, failover, sqlite; faults: all, none, or kinds with commas between them.
+    --slice runs what `cargo xtask ci` runs: four minutes, with the commit as the seed";
 
 pub(crate) fn main(arguments: &[String]) -> Result<(), Failure> {
     let interrupt = Interrupt::watch()?;
+    if arguments == ["--slice"] {
+        return slice(&interrupt);
+    }
     let is_release = |argument: &&String| *argument == "--release";
     let release = arguments.iter().any(|argument| is_release(&argument));
     let rest: Vec<&String> = arguments.iter().filter(|argument| !is_release(argument)).collect();
