@@ -9,10 +9,13 @@ use crate::tools::install_servers;
 pub(crate) const USAGE: &str = "\
 chaos --seed <n> --out <directory> [--minutes <m>] [--rate <factor>] [--provider <name>]
       [--faults <kinds>] [--release]
+chaos power --seed <n> --out <directory> [--states <n>] [--release]
 chaos --slice
     Run processes under real faults by a seeded schedule, and judge the history of every call.
     Writes verdict.json; the exit code is 1 if a rule was broken. Providers: postgres,
     pgbouncer, failover, sqlite; faults: all, none, or kinds with commas between them.
+    `power` records a process on SQLite, and checks what its file holds after each of so many
+    simulated power losses.
     --slice runs what `cargo xtask ci` runs: four minutes, with the commit as the seed";
 
 pub(crate) fn main(arguments: &[String]) -> Result<(), Failure> {
@@ -30,8 +33,10 @@ pub(crate) fn main(arguments: &[String]) -> Result<(), Failure> {
     }
     build(release, &interrupt)?;
     let mut command = program(release)?;
-    command.arg("run").args(rest);
-    run(&mut command, &interrupt)
+    if rest.first().is_none_or(|argument| *argument != "power") {
+        command.arg("run");
+    }
+    run(command.args(rest), &interrupt)
 }
 
 /// Builds the program.
@@ -57,18 +62,27 @@ pub(crate) fn slice(interrupt: &Interrupt) -> Result<(), Failure> {
     let seed = commit_seed();
     for (provider, minutes) in [("postgres", "2"), ("pgbouncer", "1"), ("sqlite", "1")] {
         let out = target()?.join("chaos").join(provider);
-        match std::fs::remove_dir_all(&out) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(Failure::new(format!("cannot remove {}: {error}", out.display())));
-            }
-            _ => {}
-        }
+        forget(&out)?;
         let mut command = program(false)?;
         command.args(["run", "--seed", &seed.to_string(), "--minutes", minutes, "--provider", provider]);
         command.arg("--out").arg(&out);
         run(&mut command, interrupt)?;
     }
-    Ok(())
+    let out = target()?.join("chaos").join("power");
+    forget(&out)?;
+    let mut command = program(false)?;
+    command.args(["power", "--seed", &seed.to_string(), "--states", "1000", "--out"]).arg(&out);
+    run(&mut command, interrupt)
+}
+
+/// Removes what an earlier run has left.
+fn forget(out: &std::path::Path) -> Result<(), Failure> {
+    match std::fs::remove_dir_all(out) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(Failure::new(format!("cannot remove {}: {error}", out.display())))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The first digits of the commit's hash; zero outside a repository.

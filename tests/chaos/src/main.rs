@@ -14,6 +14,8 @@ use mainstay_chaos::child::{self, ChildArguments};
 use mainstay_chaos::controller;
 use mainstay_chaos::options::{ProviderName, RunOptions, parse_faults};
 use mainstay_chaos::page;
+use mainstay_chaos::power;
+use mainstay_chaos::verdict::{Verdict, today};
 
 #[derive(Parser)]
 #[command(
@@ -44,6 +46,18 @@ enum Command {
         write: bool,
         /// The directory of the page, with the verdicts in `reliability`
         directory: PathBuf,
+    },
+    /// Simulate power losses of a SQLite database, and give a verdict
+    Power {
+        /// Decides the calls that are recorded, and the states of the disk
+        #[arg(long)]
+        seed: u64,
+        /// Power losses to simulate
+        #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+        states: u64,
+        /// A new or empty directory for the recording, the states with a violation and verdict.json
+        #[arg(long)]
+        out: PathBuf,
     },
     /// A child process of a run
     #[command(hide = true)]
@@ -110,17 +124,28 @@ const SHOWN: usize = 20;
 const IDS: usize = 4;
 
 fn main() -> ExitCode {
-    let result = match Arguments::parse().command {
-        Command::Child(arguments) => child::main(arguments).map(|()| ExitCode::SUCCESS),
-        Command::Run(arguments) => arguments.options().and_then(|options| run(&options)),
-        Command::Check { directory } => judge(&directory),
-        Command::Page { write: true, directory, .. } => page::write(&directory).map(|()| ExitCode::SUCCESS),
-        Command::Page { directory, .. } => page::check(&directory).map(|()| ExitCode::SUCCESS),
+    let result = match power::write_if_asked() {
+        Some(written) => written.map(|()| ExitCode::SUCCESS),
+        None => obey(Arguments::parse().command),
     };
     result.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");
         ExitCode::from(NO_VERDICT)
     })
+}
+
+fn obey(command: Command) -> Result<ExitCode> {
+    match command {
+        Command::Child(arguments) => child::main(arguments).map(|()| ExitCode::SUCCESS),
+        Command::Run(arguments) => arguments.options().and_then(|options| run(&options)),
+        Command::Check { directory } => judge(&directory),
+        Command::Page { write: true, directory, .. } => page::write(&directory).map(|()| ExitCode::SUCCESS),
+        Command::Page { directory, .. } => page::check(&directory).map(|()| ExitCode::SUCCESS),
+        Command::Power { seed, states, out } => {
+            let out = absolute(&out)?;
+            tell(&power::run(seed, states, &out)?.verdict(today(), commit()), &out)
+        }
+    }
 }
 
 /// Runs, and says what the checker found.
@@ -134,8 +159,12 @@ fn run(options: &RunOptions) -> Result<ExitCode> {
 
 /// Judges the histories in a directory. The exit code is 1 on a violation.
 fn judge(directory: &Path) -> Result<ExitCode> {
-    let verdict = run_check(directory)?;
-    write_verdict(directory, &verdict)?;
+    tell(&run_check(directory)?, directory)
+}
+
+/// Writes a verdict and prints what it says.
+fn tell(verdict: &Verdict, directory: &Path) -> Result<ExitCode> {
+    write_verdict(directory, verdict)?;
     let sum = |counts: &BTreeMap<String, u64>| counts.values().sum::<u64>();
     println!(
         "seed {} on {}: {} faults, {} answered calls, {} failed, {} unknown, {} violations in {} s",
@@ -154,7 +183,7 @@ fn judge(directory: &Path) -> Result<ExitCode> {
         println!("{:?}: {}\n  ids: {ids}\n  lines: {lines}", violation.rule, violation.text);
     }
     println!("the verdict is in {}", directory.join(VERDICT).display());
-    Ok(exit_code(&verdict))
+    Ok(exit_code(verdict))
 }
 
 /// The commit that was built.

@@ -38,6 +38,11 @@ impl Verdict {
     }
 }
 
+/// The day, in UTC, as a verdict has it.
+pub fn today() -> String {
+    jiff::Timestamp::now().strftime("%Y-%m-%d").to_string()
+}
+
 /// A rule that was broken.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Violation {

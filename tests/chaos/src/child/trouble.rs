@@ -28,6 +28,7 @@ pub(crate) fn had_no_effect(error: &Error) -> bool {
         error.kind(),
         ErrorKind::InvalidArgument
             | ErrorKind::NotFound
+            | ErrorKind::AlreadyExists
             | ErrorKind::Mismatch
             | ErrorKind::Denied
             | ErrorKind::ClaimLost

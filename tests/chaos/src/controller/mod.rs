@@ -23,6 +23,7 @@ use crate::child::POOL;
 use crate::history::{Event, Fault, Kind, Phase, Recorder, Run};
 use crate::options::{FaultKind, ProviderName, RunOptions};
 use crate::schedule::{Planned, plan};
+use crate::verdict::today;
 
 use children::{Children, Slot};
 use lane::Lane;
@@ -114,7 +115,7 @@ pub async fn run(mut options: RunOptions, git: String) -> Result<()> {
     scene.database().set_up().await.context("cannot set the database up")?;
     recorder.note(Event::Run(Run {
         seed: options.seed,
-        date: jiff::Timestamp::now().strftime("%Y-%m-%d").to_string(),
+        date: today(),
         git,
         provider: options.provider.as_str().to_owned(),
         lease_ms: LEASE.as_millis() as u64,

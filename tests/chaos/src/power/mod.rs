@@ -14,6 +14,7 @@ mod promise;
 mod trace;
 mod writer;
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -25,7 +26,7 @@ use rusqlite::Connection;
 use rusqlite::config::DbConfig;
 use serde::{Deserialize, Serialize};
 
-use crate::verdict::{Rule, Violation};
+use crate::verdict::{Rule, Verdict, Violation};
 
 use crate::random::Random;
 pub use disk::Syncs;
@@ -69,6 +70,21 @@ pub struct PowerReport {
 }
 
 impl PowerReport {
+    /// The verdict on a simulation that was made on `date` with the program of the commit `git`.
+    pub fn verdict(self, date: String, git: String) -> Verdict {
+        Verdict {
+            seed: self.seed,
+            date,
+            git,
+            provider: "sqlite".to_owned(),
+            seconds: (self.recording_seconds + self.seconds).ceil() as u64,
+            faults: BTreeMap::from([("power_loss".to_owned(), self.states)]),
+            ops: BTreeMap::from([("recorded".to_owned(), self.calls)]),
+            violations: self.violations,
+            ..Verdict::default()
+        }
+    }
+
     /// States a minute.
     pub fn states_per_minute(&self) -> f64 {
         self.states as f64 * 60.0 / self.seconds.max(1e-9)
