@@ -148,7 +148,7 @@ async fn the_proxy_silences_one_connection() {
     proxy.silence("INTO a VALUES");
     // What was sent before does not count.
     assert_eq!(number(&second, "SELECT 1::bigint").await, 1);
-    let silenced = tokio::spawn(async move { first.execute(insert, &[]).await });
+    let silenced = tokio::spawn(async move { first.batch_execute(insert).await });
     eventually(DEADLINE, "the statement is done", async || {
         number(&direct, "SELECT count(*) FROM a").await == 2
     })
@@ -156,10 +156,7 @@ async fn the_proxy_silences_one_connection() {
     assert_eq!(proxy.silenced(), 1);
     assert_eq!(second.execute(insert, &[]).await.unwrap(), 1);
     assert!(!silenced.is_finished());
-
-    // A client that gives up is gone on both sides.
     silenced.abort();
-    eventually(DEADLINE, "the connection is gone", async || proxy.connections() == 1).await;
 }
 
 #[tokio::test]
