@@ -748,6 +748,12 @@ create table infra.outbox_paused (
     constraint outbox_paused_size CHECK ((((length(topic) >= 1) AND (length(topic) <= 255)) AND ((length(paused_by) >= 1) AND (length(paused_by) <= 255)) AND ((length(reason) >= 1) AND (length(reason) <= 255)))),
 );
 
+create view infra.outbox_schema (
+    version integer,
+    oldest_program integer,
+    applied_at timestamp with time zone,
+);
+
 create table infra.outbox_waiter (
     consumer uuid not null,
     until timestamp with time zone not null,
@@ -906,7 +912,7 @@ create function infra.audit_purge(older_than_seconds double precision,
         max_rows integer DEFAULT 1000,
         actor text DEFAULT NULL::text)
     returns integer language plpgsql volatile
-    set mainstay.purges_audit=on;
+    set mainstay.purges_audit=on set lock_timeout=4s;
 
 create function infra.audit_write(name text,
         actor text DEFAULT NULL::text,
@@ -1030,6 +1036,24 @@ create function infra.inbox_add(work_item_ids uuid[],
     returns void language plpgsql volatile
     set jit=off set plan_cache_mode=force_generic_plan;
 
+create function infra.inbox_add_once(own_ids uuid[],
+        work_item_ids uuid[],
+        message_ids uuid[],
+        topics text[],
+        payloads text[],
+        correlation_ids text[] DEFAULT NULL::text[],
+        headers text[] DEFAULT NULL::text[],
+        due_ats timestamp with time zone[] DEFAULT NULL::timestamp with time zone[],
+        due_in_seconds double precision[] DEFAULT NULL::double precision[],
+        ordering_keys text[] DEFAULT NULL::text[],
+        holds boolean[] DEFAULT NULL::boolean[],
+        priorities smallint[] DEFAULT NULL::smallint[],
+        expires_ats timestamp with time zone[] DEFAULT NULL::timestamp with time zone[],
+        expires_in_seconds double precision[] DEFAULT NULL::double precision[],
+        idempotency_keys text[] DEFAULT NULL::text[],
+        fresh boolean[] DEFAULT NULL::boolean[])
+    returns void language plpgsql volatile;
+
 create function infra.inbox_add_one(work_item_id uuid,
         message_id uuid,
         topic text,
@@ -1071,7 +1095,8 @@ create function infra.inbox_begin(source text,
     set jit=off set enable_seqscan=off;
 
 create function infra.inbox_busy(consumer uuid)
-    returns void language plpgsql volatile;
+    returns void language plpgsql volatile
+    set lock_timeout=4s;
 
 create function infra.inbox_cancel(ids uuid[],
         actor text DEFAULT NULL::text)
@@ -1111,7 +1136,7 @@ create function infra.inbox_end(owner uuid,
         keep_payload boolean,
         places tid[])
     returns uuid[] language plpgsql volatile
-    set jit=off set enable_seqscan=off set enable_indexscan=off set enable_indexonlyscan=off set enable_hashjoin=off set enable_mergejoin=off set enable_bitmapscan=on set enable_tidscan=on set plan_cache_mode=force_generic_plan;
+    set jit=off set enable_seqscan=off set enable_indexscan=off set enable_indexonlyscan=off set enable_hashjoin=off set enable_mergejoin=off set enable_bitmapscan=on set enable_tidscan=on set plan_cache_mode=force_generic_plan set lock_timeout=4s;
 
 create function infra.inbox_enqueue(source text,
         message_id text,
@@ -1176,7 +1201,7 @@ create function infra.inbox_forget(done_older_than_seconds double precision,
         max_rows integer DEFAULT 1000,
         actor text DEFAULT NULL::text)
     returns integer language plpgsql volatile
-    set jit=off set enable_seqscan=off set enable_hashjoin=off set enable_mergejoin=off;
+    set jit=off set enable_seqscan=off set enable_hashjoin=off set enable_mergejoin=off set lock_timeout=4s;
 
 create function infra.inbox_grasp(work_item_id uuid)
     returns boolean language plpgsql volatile
@@ -1229,7 +1254,8 @@ create function infra.inbox_idle(consumer uuid,
         seconds double precision,
         only_topics text[] DEFAULT NULL::text[],
         except_topics text[] DEFAULT NULL::text[])
-    returns double precision language plpgsql volatile;
+    returns double precision language plpgsql volatile
+    set lock_timeout=4s;
 
 create function infra.inbox_ledger_stats(OUT seen bigint,
         OUT processing bigint,
@@ -1306,7 +1332,7 @@ create function infra.inbox_purge(done_older_than_seconds double precision,
         max_rows integer DEFAULT 1000,
         actor text DEFAULT NULL::text)
     returns integer language plpgsql volatile
-    set jit=off set enable_seqscan=off set enable_bitmapscan=off set enable_sort=off set plan_cache_mode=force_generic_plan;
+    set jit=off set enable_seqscan=off set enable_bitmapscan=off set enable_sort=off set plan_cache_mode=force_generic_plan set lock_timeout=4s;
 
 create function infra.inbox_raise_floor(seen bigint,
         had_no_xid boolean,
@@ -1317,7 +1343,12 @@ create function infra.inbox_raise_floor(seen bigint,
 
 create function infra.inbox_reap_expired(max_rows integer DEFAULT 1000)
     returns integer language plpgsql volatile
-    set jit=off;
+    set jit=off set lock_timeout=4s;
+
+create function infra.inbox_refuse_known(ids uuid[],
+        settled_only boolean)
+    returns void language plpgsql volatile
+    set jit=off set enable_seqscan=off set enable_indexscan=off set enable_indexonlyscan=off set enable_hashjoin=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan;
 
 create function infra.inbox_release(owner uuid,
         ids uuid[],
@@ -1333,8 +1364,8 @@ create function infra.inbox_renew(owner uuid,
         ids uuid[],
         generations bigint[] DEFAULT NULL::bigint[],
         lease_seconds double precision DEFAULT 30)
-    returns SETOF uuid language plpgsql volatile
-    set jit=off set enable_seqscan=off set enable_indexscan=off set enable_indexonlyscan=off set enable_hashjoin=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan;
+    returns TABLE(id uuid, extended boolean) language plpgsql volatile
+    set jit=off set enable_seqscan=off set enable_indexscan=off set enable_indexonlyscan=off set enable_hashjoin=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan set lock_timeout=4s;
 
 create function infra.inbox_requeue(ids uuid[],
         actor text DEFAULT NULL::text)
@@ -1404,7 +1435,7 @@ create function infra.inbox_take(owner uuid,
         from_due timestamp with time zone DEFAULT NULL::timestamp with time zone,
         from_seq bigint DEFAULT NULL::bigint)
     returns TABLE(verdict smallint, reason text, id uuid, message_id uuid, topic text, payload text, correlation_id text, attempt integer, generation bigint, created_at timestamp with time zone, due_at timestamp with time zone, expires_at timestamp with time zone, ordering_key text, priority smallint, headers jsonb, locked_until timestamp with time zone, claimed_at timestamp with time zone, last_error text, requested_due_at timestamp with time zone, place tid, seq bigint) language plpgsql volatile
-    set jit=off set enable_indexscan=on set enable_indexonlyscan=on set enable_seqscan=off set enable_bitmapscan=off set enable_sort=off set plan_cache_mode=force_generic_plan;
+    set jit=off set enable_indexscan=on set enable_indexonlyscan=on set enable_seqscan=off set enable_bitmapscan=off set enable_sort=off set plan_cache_mode=force_generic_plan set lock_timeout=4s;
 
 create function infra.inbox_uuid7()
     returns uuid language sql volatile;
@@ -1448,6 +1479,24 @@ create function infra.job_runs_add(work_item_ids uuid[],
     returns void language plpgsql volatile
     set jit=off set plan_cache_mode=force_generic_plan;
 
+create function infra.job_runs_add_once(own_ids uuid[],
+        work_item_ids uuid[],
+        message_ids uuid[],
+        topics text[],
+        payloads text[],
+        correlation_ids text[] DEFAULT NULL::text[],
+        headers text[] DEFAULT NULL::text[],
+        due_ats timestamp with time zone[] DEFAULT NULL::timestamp with time zone[],
+        due_in_seconds double precision[] DEFAULT NULL::double precision[],
+        ordering_keys text[] DEFAULT NULL::text[],
+        holds boolean[] DEFAULT NULL::boolean[],
+        priorities smallint[] DEFAULT NULL::smallint[],
+        expires_ats timestamp with time zone[] DEFAULT NULL::timestamp with time zone[],
+        expires_in_seconds double precision[] DEFAULT NULL::double precision[],
+        idempotency_keys text[] DEFAULT NULL::text[],
+        fresh boolean[] DEFAULT NULL::boolean[])
+    returns void language plpgsql volatile;
+
 create function infra.job_runs_add_one(work_item_id uuid,
         message_id uuid,
         topic text,
@@ -1468,7 +1517,8 @@ create function infra.job_runs_advance(ordering_keys text[])
     set jit=off set enable_indexscan=on set enable_indexonlyscan=on set enable_seqscan=off set enable_bitmapscan=off set enable_sort=off set plan_cache_mode=force_generic_plan;
 
 create function infra.job_runs_busy(consumer uuid)
-    returns void language plpgsql volatile;
+    returns void language plpgsql volatile
+    set lock_timeout=4s;
 
 create function infra.job_runs_cancel(ids uuid[],
         actor text DEFAULT NULL::text)
@@ -1498,7 +1548,7 @@ create function infra.job_runs_end(owner uuid,
         keep_payload boolean,
         places tid[])
     returns uuid[] language plpgsql volatile
-    set jit=off set enable_seqscan=off set enable_indexscan=off set enable_indexonlyscan=off set enable_hashjoin=off set enable_mergejoin=off set enable_bitmapscan=on set enable_tidscan=on set plan_cache_mode=force_generic_plan;
+    set jit=off set enable_seqscan=off set enable_indexscan=off set enable_indexonlyscan=off set enable_hashjoin=off set enable_mergejoin=off set enable_bitmapscan=on set enable_tidscan=on set plan_cache_mode=force_generic_plan set lock_timeout=4s;
 
 create function infra.job_runs_fail(owner uuid,
         ids uuid[],
@@ -1514,7 +1564,7 @@ create function infra.job_runs_forward(owner uuid,
         batch integer DEFAULT 100,
         keep_payload boolean DEFAULT true)
     returns SETOF uuid language plpgsql volatile
-    set jit=off set enable_seqscan=off set enable_indexscan=off set enable_indexonlyscan=off set enable_bitmapscan=on set enable_tidscan=on set plan_cache_mode=force_generic_plan;
+    set jit=off set enable_seqscan=off set enable_indexscan=off set enable_indexonlyscan=off set enable_bitmapscan=on set enable_tidscan=on set plan_cache_mode=force_generic_plan set lock_timeout=4s;
 
 create function infra.job_runs_horizon()
     returns bigint language sql volatile;
@@ -1526,7 +1576,8 @@ create function infra.job_runs_idle(consumer uuid,
         seconds double precision,
         only_topics text[] DEFAULT NULL::text[],
         except_topics text[] DEFAULT NULL::text[])
-    returns double precision language plpgsql volatile;
+    returns double precision language plpgsql volatile
+    set lock_timeout=4s;
 
 create function infra.job_runs_list_paused()
     returns TABLE(topic text, paused_at timestamp with time zone, paused_by text, reason text) language sql stable;
@@ -1553,7 +1604,7 @@ create function infra.job_runs_purge(done_older_than_seconds double precision,
         max_rows integer DEFAULT 1000,
         actor text DEFAULT NULL::text)
     returns integer language plpgsql volatile
-    set jit=off set enable_seqscan=off set enable_bitmapscan=off set enable_sort=off set plan_cache_mode=force_generic_plan;
+    set jit=off set enable_seqscan=off set enable_bitmapscan=off set enable_sort=off set plan_cache_mode=force_generic_plan set lock_timeout=4s;
 
 create function infra.job_runs_raise_floor(seen bigint,
         had_no_xid boolean,
@@ -1564,7 +1615,12 @@ create function infra.job_runs_raise_floor(seen bigint,
 
 create function infra.job_runs_reap_expired(max_rows integer DEFAULT 1000)
     returns integer language plpgsql volatile
-    set jit=off;
+    set jit=off set lock_timeout=4s;
+
+create function infra.job_runs_refuse_known(ids uuid[],
+        settled_only boolean)
+    returns void language plpgsql volatile
+    set jit=off set enable_seqscan=off set enable_indexscan=off set enable_indexonlyscan=off set enable_hashjoin=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan;
 
 create function infra.job_runs_release(owner uuid,
         ids uuid[],
@@ -1580,8 +1636,8 @@ create function infra.job_runs_renew(owner uuid,
         ids uuid[],
         generations bigint[] DEFAULT NULL::bigint[],
         lease_seconds double precision DEFAULT 30)
-    returns SETOF uuid language plpgsql volatile
-    set jit=off set enable_seqscan=off set enable_indexscan=off set enable_indexonlyscan=off set enable_hashjoin=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan;
+    returns TABLE(id uuid, extended boolean) language plpgsql volatile
+    set jit=off set enable_seqscan=off set enable_indexscan=off set enable_indexonlyscan=off set enable_hashjoin=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan set lock_timeout=4s;
 
 create function infra.job_runs_requeue(ids uuid[],
         actor text DEFAULT NULL::text)
@@ -1640,7 +1696,7 @@ create function infra.job_runs_take(owner uuid,
         from_due timestamp with time zone DEFAULT NULL::timestamp with time zone,
         from_seq bigint DEFAULT NULL::bigint)
     returns TABLE(verdict smallint, reason text, id uuid, message_id uuid, topic text, payload text, correlation_id text, attempt integer, generation bigint, created_at timestamp with time zone, due_at timestamp with time zone, expires_at timestamp with time zone, ordering_key text, priority smallint, headers jsonb, locked_until timestamp with time zone, claimed_at timestamp with time zone, last_error text, requested_due_at timestamp with time zone, place tid, seq bigint) language plpgsql volatile
-    set jit=off set enable_indexscan=on set enable_indexonlyscan=on set enable_seqscan=off set enable_bitmapscan=off set enable_sort=off set plan_cache_mode=force_generic_plan;
+    set jit=off set enable_indexscan=on set enable_indexonlyscan=on set enable_seqscan=off set enable_bitmapscan=off set enable_sort=off set plan_cache_mode=force_generic_plan set lock_timeout=4s;
 
 create function infra.job_runs_uuid7()
     returns uuid language sql volatile;
@@ -1655,11 +1711,12 @@ create function infra.jobs_advance(name text,
         last_at timestamp with time zone DEFAULT NULL::timestamp with time zone,
         nominals timestamp with time zone[] DEFAULT NULL::timestamp with time zone[],
         dues timestamp with time zone[] DEFAULT NULL::timestamp with time zone[])
-    returns TABLE(made uuid[], skipped timestamp with time zone[]) language plpgsql volatile;
+    returns TABLE(made uuid[], skipped timestamp with time zone[]) language plpgsql volatile
+    set lock_timeout=4s;
 
 create function infra.jobs_collect(ids uuid[])
     returns TABLE(id uuid, job text, outcome smallint, ran_seconds double precision) language plpgsql volatile
-    set jit=off set enable_seqscan=off set enable_hashjoin=off set enable_mergejoin=off;
+    set jit=off set enable_seqscan=off set enable_hashjoin=off set enable_mergejoin=off set lock_timeout=4s;
 
 create function infra.jobs_create_or_update(name text,
         topic text,
@@ -1688,7 +1745,8 @@ create function infra.jobs_disable(name text,
 create function infra.jobs_dispatch(owner uuid,
         batch integer DEFAULT 100,
         keep_payload boolean DEFAULT true)
-    returns TABLE(id uuid, job text, late_seconds double precision) language plpgsql volatile;
+    returns TABLE(id uuid, job text, late_seconds double precision) language plpgsql volatile
+    set lock_timeout=4s;
 
 create function infra.jobs_due_jobs(after_at timestamp with time zone DEFAULT NULL::timestamp with time zone,
         after_name text DEFAULT NULL::text,
@@ -1727,7 +1785,8 @@ create function infra.jobs_purge(older_than_seconds double precision,
         failed_older_than_seconds double precision DEFAULT NULL::double precision,
         max_rows integer DEFAULT 1000,
         actor text DEFAULT NULL::text)
-    returns integer language plpgsql volatile;
+    returns integer language plpgsql volatile
+    set lock_timeout=4s;
 
 create function infra.jobs_record_output(id uuid,
         output text)
@@ -1755,7 +1814,8 @@ create function infra.jobs_register(name text,
 create function infra.jobs_reject(name text,
         version bigint,
         problem text)
-    returns boolean language plpgsql volatile;
+    returns boolean language plpgsql volatile
+    set lock_timeout=4s;
 
 create function infra.jobs_set_enabled(name text,
         enabled boolean,
@@ -1814,7 +1874,8 @@ create function infra.joins_ended(done uuid[],
     set jit=off set enable_seqscan=off set enable_hashjoin=off set enable_mergejoin=off set enable_indexscan=on set enable_bitmapscan=on set plan_cache_mode=force_generic_plan;
 
 create function infra.joins_expire(max_joins integer DEFAULT 100)
-    returns SETOF uuid language plpgsql volatile;
+    returns SETOF uuid language plpgsql volatile
+    set lock_timeout=4s;
 
 create function infra.joins_finish(join_id uuid,
         new_status smallint,
@@ -1826,11 +1887,15 @@ create function infra.joins_lapse(join_id uuid,
         moment timestamp with time zone)
     returns smallint language plpgsql volatile;
 
+create function infra.joins_pin(items uuid[])
+    returns void language plpgsql volatile
+    set jit=off set enable_seqscan=off set enable_hashjoin=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan;
+
 create function infra.joins_purge(older_than_seconds double precision,
         max_rows integer DEFAULT 1000,
         actor text DEFAULT NULL::text)
     returns integer language plpgsql volatile
-    set jit=off set enable_seqscan=off;
+    set jit=off set enable_seqscan=off set lock_timeout=4s;
 
 create function infra.joins_report(join_id uuid,
         work_item_id uuid,
@@ -1897,6 +1962,9 @@ create function infra.lease_acquire_many(names text[],
 create function infra.lease_active()
     returns bigint language sql stable;
 
+create function infra.lease_first_number()
+    returns bigint language plpgsql volatile;
+
 create function infra.lease_force_release(name text,
         actor text DEFAULT NULL::text)
     returns text language plpgsql volatile;
@@ -1924,12 +1992,14 @@ create function infra.lease_list_by_prefix(prefix text,
 create function infra.lease_release(name text,
         owner text,
         epoch bigint)
-    returns boolean language plpgsql volatile;
+    returns boolean language plpgsql volatile
+    set lock_timeout=4s;
 
 create function infra.lease_release_many(names text[],
         owners text[],
         epochs bigint[])
-    returns TABLE(name text, epoch bigint) language plpgsql volatile;
+    returns TABLE(name text, epoch bigint) language plpgsql volatile
+    set lock_timeout=4s;
 
 create function infra.lease_renew(name text,
         owner text,
@@ -1939,13 +2009,15 @@ create function infra.lease_renew(name text,
         OUT fencing_token bigint,
         OUT expires_at timestamp with time zone,
         OUT server_time timestamp with time zone)
-    returns record language plpgsql volatile;
+    returns record language plpgsql volatile
+    set lock_timeout=4s;
 
 create function infra.lease_renew_many(names text[],
         owners text[],
         epochs bigint[],
         duration_seconds double precision DEFAULT 30)
-    returns TABLE(name text, epoch bigint, fencing_token bigint, expires_at timestamp with time zone, server_time timestamp with time zone) language plpgsql volatile;
+    returns TABLE(name text, epoch bigint, fencing_token bigint, expires_at timestamp with time zone, server_time timestamp with time zone) language plpgsql volatile
+    set lock_timeout=4s;
 
 create function infra.operations_end(id uuid,
         outcome text DEFAULT 'succeeded'::text,
@@ -1958,7 +2030,8 @@ create function infra.operations_final()
 create function infra.operations_mark_stalled(silent_for_seconds double precision,
         max_rows integer DEFAULT 100,
         actor text DEFAULT NULL::text)
-    returns SETOF uuid language plpgsql volatile;
+    returns SETOF uuid language plpgsql volatile
+    set lock_timeout=4s;
 
 create function infra.operations_note(id uuid,
         kind text,
@@ -1977,7 +2050,8 @@ create function infra.operations_progress(id uuid,
 create function infra.operations_purge(older_than_seconds double precision,
         max_rows integer DEFAULT 1000,
         actor text DEFAULT NULL::text)
-    returns integer language plpgsql volatile;
+    returns integer language plpgsql volatile
+    set lock_timeout=4s;
 
 create function infra.operations_start(name text,
         actor text DEFAULT NULL::text,
@@ -2020,6 +2094,24 @@ create function infra.outbox_add(work_item_ids uuid[],
     returns void language plpgsql volatile
     set jit=off set plan_cache_mode=force_generic_plan;
 
+create function infra.outbox_add_once(own_ids uuid[],
+        work_item_ids uuid[],
+        message_ids uuid[],
+        topics text[],
+        payloads text[],
+        correlation_ids text[] DEFAULT NULL::text[],
+        headers text[] DEFAULT NULL::text[],
+        due_ats timestamp with time zone[] DEFAULT NULL::timestamp with time zone[],
+        due_in_seconds double precision[] DEFAULT NULL::double precision[],
+        ordering_keys text[] DEFAULT NULL::text[],
+        holds boolean[] DEFAULT NULL::boolean[],
+        priorities smallint[] DEFAULT NULL::smallint[],
+        expires_ats timestamp with time zone[] DEFAULT NULL::timestamp with time zone[],
+        expires_in_seconds double precision[] DEFAULT NULL::double precision[],
+        idempotency_keys text[] DEFAULT NULL::text[],
+        fresh boolean[] DEFAULT NULL::boolean[])
+    returns void language plpgsql volatile;
+
 create function infra.outbox_add_one(work_item_id uuid,
         message_id uuid,
         topic text,
@@ -2040,7 +2132,8 @@ create function infra.outbox_advance(ordering_keys text[])
     set jit=off set enable_indexscan=on set enable_indexonlyscan=on set enable_seqscan=off set enable_bitmapscan=off set enable_sort=off set plan_cache_mode=force_generic_plan;
 
 create function infra.outbox_busy(consumer uuid)
-    returns void language plpgsql volatile;
+    returns void language plpgsql volatile
+    set lock_timeout=4s;
 
 create function infra.outbox_cancel(ids uuid[],
         actor text DEFAULT NULL::text)
@@ -2070,7 +2163,7 @@ create function infra.outbox_end(owner uuid,
         keep_payload boolean,
         places tid[])
     returns uuid[] language plpgsql volatile
-    set jit=off set enable_seqscan=off set enable_indexscan=off set enable_indexonlyscan=off set enable_hashjoin=off set enable_mergejoin=off set enable_bitmapscan=on set enable_tidscan=on set plan_cache_mode=force_generic_plan;
+    set jit=off set enable_seqscan=off set enable_indexscan=off set enable_indexonlyscan=off set enable_hashjoin=off set enable_mergejoin=off set enable_bitmapscan=on set enable_tidscan=on set plan_cache_mode=force_generic_plan set lock_timeout=4s;
 
 create function infra.outbox_enqueue(topic text,
         payload text,
@@ -2101,7 +2194,8 @@ create function infra.outbox_enqueue_many(work_item_ids uuid[],
         headers text[] DEFAULT NULL::text[],
         holds boolean[] DEFAULT NULL::boolean[],
         due_in_seconds double precision[] DEFAULT NULL::double precision[],
-        expires_in_seconds double precision[] DEFAULT NULL::double precision[])
+        expires_in_seconds double precision[] DEFAULT NULL::double precision[],
+        new_ids boolean[] DEFAULT NULL::boolean[])
     returns TABLE(ordinal integer, work_item_id uuid, message_id uuid, added boolean) language plpgsql volatile
     set jit=off set enable_seqscan=off set enable_indexscan=off set enable_indexonlyscan=off set enable_hashjoin=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan;
 
@@ -2121,7 +2215,8 @@ create function infra.outbox_idle(consumer uuid,
         seconds double precision,
         only_topics text[] DEFAULT NULL::text[],
         except_topics text[] DEFAULT NULL::text[])
-    returns double precision language plpgsql volatile;
+    returns double precision language plpgsql volatile
+    set lock_timeout=4s;
 
 create function infra.outbox_list_paused()
     returns TABLE(topic text, paused_at timestamp with time zone, paused_by text, reason text) language sql stable;
@@ -2148,7 +2243,7 @@ create function infra.outbox_purge(done_older_than_seconds double precision,
         max_rows integer DEFAULT 1000,
         actor text DEFAULT NULL::text)
     returns integer language plpgsql volatile
-    set jit=off set enable_seqscan=off set enable_bitmapscan=off set enable_sort=off set plan_cache_mode=force_generic_plan;
+    set jit=off set enable_seqscan=off set enable_bitmapscan=off set enable_sort=off set plan_cache_mode=force_generic_plan set lock_timeout=4s;
 
 create function infra.outbox_raise_floor(seen bigint,
         had_no_xid boolean,
@@ -2159,7 +2254,7 @@ create function infra.outbox_raise_floor(seen bigint,
 
 create function infra.outbox_reap_expired(max_rows integer DEFAULT 1000)
     returns integer language plpgsql volatile
-    set jit=off;
+    set jit=off set lock_timeout=4s;
 
 create function infra.outbox_refuse(topic text,
         payload text,
@@ -2173,6 +2268,11 @@ create function infra.outbox_refuse(topic text,
         due_in_seconds double precision,
         expires_in_seconds double precision)
     returns void language plpgsql volatile;
+
+create function infra.outbox_refuse_known(ids uuid[],
+        settled_only boolean)
+    returns void language plpgsql volatile
+    set jit=off set enable_seqscan=off set enable_indexscan=off set enable_indexonlyscan=off set enable_hashjoin=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan;
 
 create function infra.outbox_release(owner uuid,
         ids uuid[],
@@ -2188,8 +2288,8 @@ create function infra.outbox_renew(owner uuid,
         ids uuid[],
         generations bigint[] DEFAULT NULL::bigint[],
         lease_seconds double precision DEFAULT 30)
-    returns SETOF uuid language plpgsql volatile
-    set jit=off set enable_seqscan=off set enable_indexscan=off set enable_indexonlyscan=off set enable_hashjoin=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan;
+    returns TABLE(id uuid, extended boolean) language plpgsql volatile
+    set jit=off set enable_seqscan=off set enable_indexscan=off set enable_indexonlyscan=off set enable_hashjoin=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan set lock_timeout=4s;
 
 create function infra.outbox_requeue(ids uuid[],
         actor text DEFAULT NULL::text)
@@ -2248,7 +2348,7 @@ create function infra.outbox_take(owner uuid,
         from_due timestamp with time zone DEFAULT NULL::timestamp with time zone,
         from_seq bigint DEFAULT NULL::bigint)
     returns TABLE(verdict smallint, reason text, id uuid, message_id uuid, topic text, payload text, correlation_id text, attempt integer, generation bigint, created_at timestamp with time zone, due_at timestamp with time zone, expires_at timestamp with time zone, ordering_key text, priority smallint, headers jsonb, locked_until timestamp with time zone, claimed_at timestamp with time zone, last_error text, requested_due_at timestamp with time zone, place tid, seq bigint) language plpgsql volatile
-    set jit=off set enable_indexscan=on set enable_indexonlyscan=on set enable_seqscan=off set enable_bitmapscan=off set enable_sort=off set plan_cache_mode=force_generic_plan;
+    set jit=off set enable_indexscan=on set enable_indexonlyscan=on set enable_seqscan=off set enable_bitmapscan=off set enable_sort=off set plan_cache_mode=force_generic_plan set lock_timeout=4s;
 
 create function infra.outbox_uuid7()
     returns uuid language sql volatile;
@@ -2286,6 +2386,24 @@ create function infra.timers_add(work_item_ids uuid[],
     returns void language plpgsql volatile
     set jit=off set plan_cache_mode=force_generic_plan;
 
+create function infra.timers_add_once(own_ids uuid[],
+        work_item_ids uuid[],
+        message_ids uuid[],
+        topics text[],
+        payloads text[],
+        correlation_ids text[] DEFAULT NULL::text[],
+        headers text[] DEFAULT NULL::text[],
+        due_ats timestamp with time zone[] DEFAULT NULL::timestamp with time zone[],
+        due_in_seconds double precision[] DEFAULT NULL::double precision[],
+        ordering_keys text[] DEFAULT NULL::text[],
+        holds boolean[] DEFAULT NULL::boolean[],
+        priorities smallint[] DEFAULT NULL::smallint[],
+        expires_ats timestamp with time zone[] DEFAULT NULL::timestamp with time zone[],
+        expires_in_seconds double precision[] DEFAULT NULL::double precision[],
+        idempotency_keys text[] DEFAULT NULL::text[],
+        fresh boolean[] DEFAULT NULL::boolean[])
+    returns void language plpgsql volatile;
+
 create function infra.timers_add_one(work_item_id uuid,
         message_id uuid,
         topic text,
@@ -2306,7 +2424,8 @@ create function infra.timers_advance(ordering_keys text[])
     set jit=off set enable_indexscan=on set enable_indexonlyscan=on set enable_seqscan=off set enable_bitmapscan=off set enable_sort=off set plan_cache_mode=force_generic_plan;
 
 create function infra.timers_busy(consumer uuid)
-    returns void language plpgsql volatile;
+    returns void language plpgsql volatile
+    set lock_timeout=4s;
 
 create function infra.timers_cancel(ids uuid[],
         actor text DEFAULT NULL::text)
@@ -2336,7 +2455,7 @@ create function infra.timers_end(owner uuid,
         keep_payload boolean,
         places tid[])
     returns uuid[] language plpgsql volatile
-    set jit=off set enable_seqscan=off set enable_indexscan=off set enable_indexonlyscan=off set enable_hashjoin=off set enable_mergejoin=off set enable_bitmapscan=on set enable_tidscan=on set plan_cache_mode=force_generic_plan;
+    set jit=off set enable_seqscan=off set enable_indexscan=off set enable_indexonlyscan=off set enable_hashjoin=off set enable_mergejoin=off set enable_bitmapscan=on set enable_tidscan=on set plan_cache_mode=force_generic_plan set lock_timeout=4s;
 
 create function infra.timers_enqueue(topic text,
         payload text,
@@ -2367,7 +2486,8 @@ create function infra.timers_enqueue_many(work_item_ids uuid[],
         headers text[] DEFAULT NULL::text[],
         holds boolean[] DEFAULT NULL::boolean[],
         due_in_seconds double precision[] DEFAULT NULL::double precision[],
-        expires_in_seconds double precision[] DEFAULT NULL::double precision[])
+        expires_in_seconds double precision[] DEFAULT NULL::double precision[],
+        new_ids boolean[] DEFAULT NULL::boolean[])
     returns TABLE(ordinal integer, work_item_id uuid, message_id uuid, added boolean) language plpgsql volatile
     set jit=off set enable_seqscan=off set enable_indexscan=off set enable_indexonlyscan=off set enable_hashjoin=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan;
 
@@ -2385,7 +2505,7 @@ create function infra.timers_forward(owner uuid,
         batch integer DEFAULT 100,
         keep_payload boolean DEFAULT true)
     returns SETOF uuid language plpgsql volatile
-    set jit=off set enable_seqscan=off set enable_indexscan=off set enable_indexonlyscan=off set enable_bitmapscan=on set enable_tidscan=on set plan_cache_mode=force_generic_plan;
+    set jit=off set enable_seqscan=off set enable_indexscan=off set enable_indexonlyscan=off set enable_bitmapscan=on set enable_tidscan=on set plan_cache_mode=force_generic_plan set lock_timeout=4s;
 
 create function infra.timers_horizon()
     returns bigint language sql volatile;
@@ -2397,7 +2517,8 @@ create function infra.timers_idle(consumer uuid,
         seconds double precision,
         only_topics text[] DEFAULT NULL::text[],
         except_topics text[] DEFAULT NULL::text[])
-    returns double precision language plpgsql volatile;
+    returns double precision language plpgsql volatile
+    set lock_timeout=4s;
 
 create function infra.timers_list_paused()
     returns TABLE(topic text, paused_at timestamp with time zone, paused_by text, reason text) language sql stable;
@@ -2427,7 +2548,7 @@ create function infra.timers_purge(done_older_than_seconds double precision,
         max_rows integer DEFAULT 1000,
         actor text DEFAULT NULL::text)
     returns integer language plpgsql volatile
-    set jit=off set enable_seqscan=off set enable_bitmapscan=off set enable_sort=off set plan_cache_mode=force_generic_plan;
+    set jit=off set enable_seqscan=off set enable_bitmapscan=off set enable_sort=off set plan_cache_mode=force_generic_plan set lock_timeout=4s;
 
 create function infra.timers_raise_floor(seen bigint,
         had_no_xid boolean,
@@ -2438,7 +2559,7 @@ create function infra.timers_raise_floor(seen bigint,
 
 create function infra.timers_reap_expired(max_rows integer DEFAULT 1000)
     returns integer language plpgsql volatile
-    set jit=off;
+    set jit=off set lock_timeout=4s;
 
 create function infra.timers_refuse(topic text,
         payload text,
@@ -2452,6 +2573,11 @@ create function infra.timers_refuse(topic text,
         due_in_seconds double precision,
         expires_in_seconds double precision)
     returns void language plpgsql volatile;
+
+create function infra.timers_refuse_known(ids uuid[],
+        settled_only boolean)
+    returns void language plpgsql volatile
+    set jit=off set enable_seqscan=off set enable_indexscan=off set enable_indexonlyscan=off set enable_hashjoin=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan;
 
 create function infra.timers_release(owner uuid,
         ids uuid[],
@@ -2467,8 +2593,8 @@ create function infra.timers_renew(owner uuid,
         ids uuid[],
         generations bigint[] DEFAULT NULL::bigint[],
         lease_seconds double precision DEFAULT 30)
-    returns SETOF uuid language plpgsql volatile
-    set jit=off set enable_seqscan=off set enable_indexscan=off set enable_indexonlyscan=off set enable_hashjoin=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan;
+    returns TABLE(id uuid, extended boolean) language plpgsql volatile
+    set jit=off set enable_seqscan=off set enable_indexscan=off set enable_indexonlyscan=off set enable_hashjoin=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan set lock_timeout=4s;
 
 create function infra.timers_requeue(ids uuid[],
         actor text DEFAULT NULL::text)
@@ -2549,7 +2675,7 @@ create function infra.timers_take(owner uuid,
         from_due timestamp with time zone DEFAULT NULL::timestamp with time zone,
         from_seq bigint DEFAULT NULL::bigint)
     returns TABLE(verdict smallint, reason text, id uuid, message_id uuid, topic text, payload text, correlation_id text, attempt integer, generation bigint, created_at timestamp with time zone, due_at timestamp with time zone, expires_at timestamp with time zone, ordering_key text, priority smallint, headers jsonb, locked_until timestamp with time zone, claimed_at timestamp with time zone, last_error text, requested_due_at timestamp with time zone, place tid, seq bigint) language plpgsql volatile
-    set jit=off set enable_indexscan=on set enable_indexonlyscan=on set enable_seqscan=off set enable_bitmapscan=off set enable_sort=off set plan_cache_mode=force_generic_plan;
+    set jit=off set enable_indexscan=on set enable_indexonlyscan=on set enable_seqscan=off set enable_bitmapscan=off set enable_sort=off set plan_cache_mode=force_generic_plan set lock_timeout=4s;
 
 create function infra.timers_uuid7()
     returns uuid language sql volatile;

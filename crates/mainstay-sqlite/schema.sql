@@ -899,11 +899,12 @@ BEGIN
 END;
 
 CREATE TABLE "infra_mainstay_migration" (
-    outbox     TEXT    NOT NULL COLLATE NOCASE,
-    version    INTEGER NOT NULL,
-    name       TEXT    NOT NULL,
-    checksum   TEXT    NOT NULL,
-    applied_at INTEGER NOT NULL,
+    outbox         TEXT    NOT NULL COLLATE NOCASE,
+    version        INTEGER NOT NULL,
+    name           TEXT    NOT NULL,
+    checksum       TEXT    NOT NULL,
+    oldest_program INTEGER NOT NULL,
+    applied_at     INTEGER NOT NULL,
     PRIMARY KEY (outbox, version)
 );
 
@@ -1175,6 +1176,13 @@ BEGIN
 END;
 
 CREATE INDEX "infra_outbox_running" ON "infra_outbox" (ordering_key, locked_until) WHERE ordering_key IS NOT NULL AND status = 1;
+
+CREATE VIEW "infra_outbox_schema" AS
+SELECT max(m.version)        AS version,
+       max(m.oldest_program) AS oldest_program,
+       max(m.applied_at)     AS applied_at
+  FROM "infra_mainstay_migration" m
+ WHERE m.outbox = 'outbox';
 
 CREATE TABLE "infra_timers" (
     seq              INTEGER PRIMARY KEY AUTOINCREMENT,

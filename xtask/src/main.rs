@@ -10,6 +10,7 @@ mod ci;
 mod conformance;
 mod failure;
 mod interrupt;
+mod pinned;
 mod postgres;
 mod reliability;
 mod run;

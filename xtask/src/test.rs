@@ -2,6 +2,7 @@ use crate::cargo::cargo;
 use crate::conformance;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
+use crate::pinned::pinned_worker;
 use crate::run::run;
 use crate::tools::start_servers;
 
@@ -25,6 +26,8 @@ pub(crate) fn test(request: &Request, interrupt: &Interrupt) -> Result<(), Failu
     if is_full_run {
         conformance::forget_results()?;
     }
+    // Built before the servers start: a build that fails then leaves nothing to stop.
+    let pinned = if request.covers("mainstay-e2e") { pinned_worker(interrupt)? } else { None };
     // Dropped, and with that stopped, on every way out.
     let servers = start_servers(interrupt)?;
     let mut command = cargo();
@@ -41,6 +44,7 @@ pub(crate) fn test(request: &Request, interrupt: &Interrupt) -> Result<(), Failu
     command.arg("--all-features").args(&request.for_cargo);
     command.arg("--").args(&request.filters).args(&request.for_tests);
     command.envs(servers.environment()).env("TMPDIR", servers.scratch());
+    command.envs(pinned.map(|worker| ("MAINSTAY_TEST_PINNED_WORKER", worker)));
     run(&mut command, interrupt)?;
     // A part of the tests says nothing of the whole contract.
     if is_full_run { conformance::report("--check", interrupt) } else { Ok(()) }
@@ -56,6 +60,11 @@ pub(crate) struct Request {
 }
 
 impl Request {
+    /// Whether it may run a test of this package.
+    fn covers(&self, package: &str) -> bool {
+        self.packages.is_empty() || self.packages.iter().any(|named| named == package)
+    }
+
     fn parse(arguments: &[String]) -> Result<Self, Failure> {
         let mut request = Self::default();
         let mut arguments = arguments.iter();

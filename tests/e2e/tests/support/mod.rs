@@ -2,6 +2,7 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part")]
 
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -54,20 +55,35 @@ enum Keep {
 
 impl Database {
     pub async fn sqlite() -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let url = format!("sqlite:{}", directory.path().join("test.db").display());
-        Self { url, keep: Keep::Directory(directory) }.ready().await
+        Self::empty_sqlite().ready().await
     }
 
     pub async fn postgres() -> Self {
-        let database = TestDatabase::create(None).await;
-        Self { url: database.url(), keep: Keep::Postgres(database) }.ready().await
+        Self::empty_postgres().await.ready().await
     }
 
     /// The same through PgBouncer in transaction mode.
     pub async fn pgbouncer() -> Self {
+        Self::empty_pgbouncer().await.ready().await
+    }
+
+    /// A SQLite file without the schema.
+    pub fn empty_sqlite() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let url = format!("sqlite:{}", directory.path().join("test.db").display());
+        Self { url, keep: Keep::Directory(directory) }
+    }
+
+    /// A PostgreSQL database without the schema.
+    pub async fn empty_postgres() -> Self {
         let database = TestDatabase::create(None).await;
-        Self { url: database.bouncer_url(), keep: Keep::Postgres(database) }.ready().await
+        Self { url: database.url(), keep: Keep::Postgres(database) }
+    }
+
+    /// The same through PgBouncer in transaction mode.
+    pub async fn empty_pgbouncer() -> Self {
+        let database = TestDatabase::create(None).await;
+        Self { url: database.bouncer_url(), keep: Keep::Postgres(database) }
     }
 
     async fn ready(self) -> Self {
@@ -132,7 +148,17 @@ impl Worker {
 
     /// Starts one without waiting; what it says is still to be read.
     pub fn spawn(database: &Database, arguments: &[&str], environment: &[(&str, &str)]) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_worker"))
+        Self::spawn_program(Path::new(env!("CARGO_BIN_EXE_worker")), database, arguments, environment)
+    }
+
+    /// Starts the worker of another build without waiting.
+    pub fn spawn_program(
+        program: &Path,
+        database: &Database,
+        arguments: &[&str],
+        environment: &[(&str, &str)],
+    ) -> Self {
+        let mut child = Command::new(program)
             .arg(database.url())
             .args(arguments)
             .envs(environment.iter().copied())
@@ -161,6 +187,11 @@ impl Worker {
         };
         let found = tokio::time::timeout(Duration::from_secs(60), found).await;
         assert_eq!(found, Ok(true), "the worker did not print {wanted:?}");
+    }
+
+    /// Waits until the process has ended, and returns whether it succeeded.
+    pub async fn succeeded(mut self) -> bool {
+        self.child.wait().await.unwrap().success()
     }
 
     /// Waits until the process has died.
