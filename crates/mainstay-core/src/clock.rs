@@ -5,8 +5,8 @@
 //! on by itself, or is set when the machine resumes. So each reading here compares the two, and a jump of the wall clock ahead of the
 //! monotonic one counts as time that has passed.
 //!
-//! Nothing can tell a suspension from a wall clock that somebody sets forward. Then leases count as lost too early, by at most that jump,
-//! which is safe: what a holder gives up too early, nobody else has yet. A wall clock that is set back changes nothing.
+//! Nothing can tell a suspension from a wall clock that is set forward. Then leases count as lost too early, by at most that jump,
+//! which is safe: no other holder has what a holder gives up too early. A wall clock that is set back changes nothing.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant as Raw, SystemTime};

@@ -1,6 +1,6 @@
 -- Numbers of leases that no earlier history of this database has given.
 
--- A failover can lose the last transactions of the server before, and with them numbers of leases that were given to somebody. A promoted
+-- A failover can lose the last transactions of the server before, and with them numbers of leases that holders already have. A promoted
 -- server begins a new timeline, and so does a recovery to a point in time. So the number of the timeline is the high part of every
 -- number: at most 20 bits, above 32 bits that count. That stays below 2^53, up to which JSON is exact.
 create or replace function "{{schema}}"."{{lease}}_first_number"() returns bigint

@@ -6,7 +6,7 @@
 //! can wait for another transaction, and no other caller is to wait with it.
 //!
 //! Statements run in tasks of their own and never in a caller's future: a caller who stops polling would stop all others.
-//! One that nobody waits for any more is given up, and a call that has not been sent yet goes as soon as its caller does.
+//! One without a waiting caller is given up, and a call that has not been sent yet goes as soon as its caller does.
 //!
 //! When the database refuses a statement that several share because of what is in it, nothing of it was written, and each
 //! goes again alone: one that can't succeed harms no other. Whatever else goes wrong, all are told.

@@ -97,7 +97,7 @@ impl Process {
     }
 }
 
-/// A lease counts as lost at once, whoever asks, and its work is cancelled. No smaller step of the clock ends it.
+/// A lease counts as lost at once for every caller, and its work is canceled. No smaller step of the clock ends it.
 async fn a_suspended_holder_loses_its_lease(database: Database) {
     let leases = Leases::new(mainstay_e2e::open(database.url()).await.unwrap().leases());
     let wall = Wall::new();
@@ -112,10 +112,10 @@ async fn a_suspended_holder_loses_its_lease(database: Database) {
     assert_eq!(holder.tell("check").await, "lost");
     assert_eq!(holder.tell("begin").await, "refused", "it does not even ask");
     assert_eq!(holder.tell("wait").await, "cancelled");
-    // The database still keeps it for the holder. Nobody else was given it, which is the safe side.
+    // The database still keeps it for the holder. No other holder has it, which is the safe side.
     assert!(leases.get("one").await.unwrap().unwrap().held);
 
-    // Nobody asks: it is noticed by itself, long before the lease would be renewed.
+    // No caller asks: the holder notices by itself, long before the lease would be renewed.
     let mut holder = Process::start(env!("CARGO_BIN_EXE_holder"), &[database.url(), "two"], &wall);
     assert_eq!(holder.line().await, "holding 1");
     assert_eq!(holder.tell("check").await, "fine");

@@ -119,7 +119,7 @@ async fn obx_077_a_database_found_at_run_time_is_deployed(fx: &dyn Fixture) {
     assert!(matches!(bare.provider.schema().status().await.unwrap(), SchemaStatus::Missing { .. }));
     directory.set(Ok([tenants.entries(), vec![bare.entry.clone()]].concat()));
     assert_eq!(fleet.refresh().await.unwrap().added, ["b"]);
-    // Nobody has asked anything of it.
+    // No call has reached it.
     until_status(&fleet, "b", "it is deployed and rests", |status| {
         status.known && status.failures == 0 && status.state == StoreState::Cold
     })

@@ -125,7 +125,7 @@ impl FanoutService {
                 Ok(()) => {}
                 Err(error) if error.kind() == ErrorKind::Closed => return,
                 Err(error) if is_unanswered(&error) => {
-                    // The lease is renewed over other connections, so nobody else could work. Others may reach what this one does not.
+                    // The lease is renewed over other connections, so no other coordinator could work. Others may reach what this one does not.
                     *held = None;
                     telemetry::fanout_failed(self.identifier(), &self.key, &error, GIVE_WAY);
                     sleep(GIVE_WAY).await;

@@ -1,7 +1,7 @@
 //! The databases of the fleet, and how a refresh changes them.
 //!
 //! What discovery says anew is compared with what is there: new ones are added, missing ones stopped gracefully and let go, changed ones
-//! replaced, and the rest is left alone, clients and all. One entry that can't be used is noted and keeps nobody else out. If the database
+//! replaced, and the rest is left alone, clients and all. One entry that can't be used is recorded and keeps no other entry out. If the database
 //! of that entry is running, it keeps running by its previous entry, and every refresh tries the changed one again.
 
 use std::collections::{BTreeMap, BTreeSet};

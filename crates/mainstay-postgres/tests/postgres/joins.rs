@@ -127,7 +127,7 @@ async fn attaching_items_while_they_are_settled_is_no_deadlock() {
     let ids: Vec<WorkItemId> = claims.iter().map(ClaimHandle::id).collect();
     assert_eq!(ids.len(), MANY);
     let join = joins.start(NewJoin::new(MANY as u32)).await.unwrap();
-    // Somebody has one in the middle until both are under way.
+    // Another transaction holds one in the middle until both are under way.
     let holder = fixture.database.client().await;
     let middle = ids[MANY / 2];
     let hold = format!("begin; select from infra.outbox where id = '{middle}' for update");

@@ -1,7 +1,7 @@
 //! A handler's transaction: the writer's thread runs that handler's closures and nothing else, until it ends.
 //!
 //! It ends with a commit, a rollback, the drop of its [`Loan`] (which rolls back at once), or its time limit. The thread
-//! waits for nobody longer than that, so a handler that hangs holds the others up for a bounded time only. A statement that
+//! waits no longer than that for any caller, so a handler that hangs holds the others up for a bounded time only. A statement that
 //! runs at the limit is interrupted. Only a closure that blocks outside of SQLite can go on beyond it; the transaction is
 //! rolled back when it returns.
 

@@ -98,7 +98,7 @@ impl Child {
     }
 }
 
-/// Runs a child process until it is told to stop by a SIGTERM.
+/// Runs a child process until a SIGTERM stops it.
 pub fn main(arguments: ChildArguments) -> Result<()> {
     // Nothing is left behind when the controller dies.
     set_parent_process_death_signal(Some(Signal::KILL)).context("cannot follow the controller")?;

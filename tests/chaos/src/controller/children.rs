@@ -212,7 +212,7 @@ impl Slot {
             // It was told to stop before it could listen.
             (_, Some(signal)) if self.over && signal == Signal::TERM.as_raw() => None,
             (_, Some(signal)) if signal != Signal::KILL.as_raw() => Some(format!("died of signal {signal}")),
-            (_, Some(_)) if !struck && !self.killed => Some("was killed by somebody else".to_owned()),
+            (_, Some(_)) if !struck && !self.killed => Some("was killed by another process".to_owned()),
             _ => None,
         };
         Ok(Some(Ended { process: self.process(), struck, wrong }))

@@ -162,7 +162,7 @@ impl Sampler {
             _ => self.client.insert(self.scene.database().client().await?),
         };
         let backends = match self.pooled {
-            // Connections of a pooler are nobody's.
+            // The pooler's own connections belong to no child.
             true => None,
             false => {
                 let count = "select count(*) from pg_stat_activity where application_name = any($1)";

@@ -56,7 +56,7 @@ pub enum Within {
     Alone,
     /// The caller's transaction, which is then committed.
     Commit,
-    /// The caller's transaction, which is then rolled back: nobody may ever see the message.
+    /// The caller's transaction, which is then rolled back: no worker may ever see the message.
     Rollback,
 }
 

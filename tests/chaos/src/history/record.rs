@@ -77,7 +77,7 @@ impl Recorder {
 
     /// Records an event under a number.
     ///
-    /// A process whose history cannot be written ends at once: a call that nobody knows of would be judged wrongly.
+    /// A process whose history cannot be written ends at once: the checker would misjudge a call that is not recorded.
     pub fn write(&self, number: u64, event: Event) {
         let line = Line { at: now(), process: self.process.clone(), kind: self.kind, call: number, event };
         let written = serde_json::to_string(&line).map_err(std::io::Error::from).and_then(|mut text| {

@@ -20,7 +20,7 @@ pub struct Committed {
     pub verdict: Verdict,
 }
 
-/// What is done for each kind of fault.
+/// What happens at each kind of fault.
 const FAULTS: [(&str, &str); 21] = [
     ("kill", "SIGKILL of a process at a random instant"),
     ("kill_at_step", "SIGKILL of a process right after a certain step of its work"),
@@ -118,7 +118,7 @@ fn faults(page: &mut String, verdicts: &[&Committed]) {
     let known = |kind: &str| FAULTS.iter().position(|(known, _)| *known == kind);
     let mut kinds: Vec<&str> = kinds.into_iter().map(String::as_str).collect();
     kinds.sort_by_key(|kind| (known(kind).unwrap_or(FAULTS.len()), *kind));
-    let mut head = vec!["Fault", "What is done"];
+    let mut head = vec!["Fault", "What happens"];
     head.extend(providers.iter().map(|(_, provider)| *provider));
     head.push("Total");
     let rows = kinds.into_iter().map(|kind| {

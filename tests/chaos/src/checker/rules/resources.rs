@@ -27,7 +27,7 @@ pub(super) fn judge(evidence: &Evidence<'_>) -> Vec<Violation> {
     violations
 }
 
-/// Finds stretches of samples above a bound. Each is told once, with its highest sample.
+/// Finds stretches of samples above a bound. Reports each once, with its highest sample.
 fn exceeded(
     evidence: &Evidence<'_>,
     what: &str,
