@@ -5,6 +5,7 @@ use crate::cargo::cargo;
 use crate::chaos;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
+use crate::reliability;
 use crate::run::run;
 use crate::test::{Request, test};
 
@@ -33,6 +34,7 @@ pub(crate) fn main(arguments: &[String]) -> Result<(), Failure> {
         run(command)
     })?;
     timed("tests", || test(&Request::default(), &interrupt))?;
+    timed("reliability page", || reliability::page("--check", &interrupt))?;
     timed("chaos", || chaos::slice(&interrupt))
 }
 

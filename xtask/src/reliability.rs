@@ -14,9 +14,13 @@ pub(crate) fn main(arguments: &[String]) -> Result<(), Failure> {
         ["--write"] => "--write",
         _ => return Err(Failure::usage("expected --check or --write".to_owned())),
     };
-    let interrupt = Interrupt::watch()?;
-    build(false, &interrupt)?;
+    page(mode, &Interrupt::watch()?)
+}
+
+/// Compares the page with the verdicts (`--check`), or writes it from them (`--write`).
+pub(crate) fn page(mode: &str, interrupt: &Interrupt) -> Result<(), Failure> {
+    build(false, interrupt)?;
     let mut command = program(false)?;
     command.args(["page", mode, concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/reference")]);
-    run(&mut command, &interrupt)
+    run(&mut command, interrupt)
 }
