@@ -86,7 +86,13 @@ fn invented(
 /// Finds a claim that was answered before any call that can have added its item was made.
 fn too_early(queue: QueueName, id: Uuid, story: &Story<'_>) -> Option<Violation> {
     let first = story.adds.iter().map(|add| add.operation).min_by_key(|operation| operation.invoked)?;
-    let early = story.claims.iter().find(|claim| claim.operation.before(first))?;
+    // A lost tail can take the promotion of an item along, and the claims of its message: the item is then promoted again.
+    // The first promotion tells no ids if it was not answered.
+    let is_promoted = matches!(first.call, Call::Forward { .. });
+    let early = story
+        .claims
+        .iter()
+        .find(|claim| claim.operation.before(first) && !(is_promoted && claim.operation.may_be_lost))?;
     let lines = [first, early.operation].into_iter().flat_map(|operation: &Operation<'_>| &operation.lines);
     let text = format!("{queue:?}: an item was claimed before it was added");
     Some(violation(Rule::NothingInvented, text, [id], lines.copied()))
@@ -112,7 +118,7 @@ mod tests {
     use crate::checker::testing::{
         Book, broken, broken_by, claim, done, enqueue, found, id, item, legal, sent, settle, take,
     };
-    use crate::history::{Answer, Item, Outcome, Within};
+    use crate::history::{Answer, Item, LOST_TAIL, Outcome, Within};
 
     #[test]
     fn a_rolled_back_message_is_never_claimed() {
@@ -134,6 +140,20 @@ mod tests {
         book.row(done(1));
         let lines = ["producer:1", "producer:2", "controller:5"];
         broken_by(Rule::NothingInvented, &book.history(), &[&id(1).to_string()], &lines);
+    }
+
+    #[test]
+    fn a_lost_tail_may_take_a_promotion_along_and_the_claim_of_its_message() {
+        let owner = uuid::Uuid::nil();
+        let mut book = Book::new();
+        book.silent("scheduler", 10, Call::Forward { queue: QueueName::Runs, owner });
+        book.claim("a", (20, 21), vec![item(1, 1)]);
+        let promoted = Answer::Changed { changed: vec![id(1)], stale: Vec::new() };
+        book.ok("scheduler", (50, 51), Call::Forward { queue: QueueName::Runs, owner }, promoted);
+        let early = found(Rule::NothingInvented, &book.history());
+        assert_eq!(early.len(), 1, "{early:#?}");
+        book.fault(LOST_TAIL, (15, 40));
+        assert_eq!(found(Rule::NothingInvented, &book.history()), []);
     }
 
     #[test]
