@@ -197,7 +197,7 @@ impl Connections {
             Error::new(ErrorKind::Internal, "postgres.connect", "the pool can't be built").with_source(error)
         })?;
         let transactions = Arc::new(Semaphore::new((size - size.div_ceil(4)).max(1)));
-        let closer = Arc::new(Closer::new(pool.clone(), cancel, limits));
+        let closer = Arc::new(Closer::new(pool.clone(), cancel, limits, Arc::clone(&store)));
         Ok(Self { pool, closer, transactions, isolate: Arc::default(), prepared, store, allowance })
     }
 

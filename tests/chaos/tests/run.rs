@@ -29,7 +29,7 @@ fn a_short_run_on_sqlite_has_a_clean_verdict() {
     let output = chaos(&run, &out);
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
-    assert!(said.contains("cargo xtask chaos --seed 7 --minutes 0.2 --provider sqlite"), "{said}");
+    assert!(said.contains("cargo xtask chaos --seed 7 --minutes 0.1 --provider sqlite"), "{said}");
     let verdict: Verdict =
         serde_json::from_str(&std::fs::read_to_string(out.join("verdict.json")).unwrap()).unwrap();
     assert_eq!(verdict.violations, []);

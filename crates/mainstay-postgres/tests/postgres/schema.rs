@@ -239,7 +239,7 @@ async fn tables_without_their_ledger_are_told_and_left_alone() {
     let tables = "drop table infra.outbox, infra.outbox_history, infra.outbox_idempotency, infra.outbox_hold, infra.outbox_waiter cascade";
     for (gone, left) in [
         ("delete from infra.mainstay_migration", "\"outbox_history\""),
-        ("drop table infra.mainstay_migration", "\"outbox_history\""),
+        ("drop table infra.mainstay_migration cascade", "\"outbox_history\""),
         // The domains alone would be in the way too.
         (tables, "\"outbox_label\""),
     ] {
