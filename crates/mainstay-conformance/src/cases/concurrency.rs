@@ -1,6 +1,6 @@
 //! 6.12: many workers on one table.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Duration;
 
 use futures_util::future::{join, join_all};
@@ -64,8 +64,8 @@ pub(super) async fn obx_082_settles_in_opposite_orders_do_not_deadlock(fx: &dyn 
         let (renewed, also) = (renewed.unwrap(), also.unwrap());
         assert_eq!((renewed.stale, also.stale), (vec![], vec![]), "every claim is held");
         // One may pass over what the other is renewing.
-        let extended = [renewed.changed, also.changed].concat();
-        assert_eq!(set(&extended).len(), 100, "each claim is extended");
+        let extended: HashSet<_> = renewed.changed.into_iter().chain(also.changed).collect();
+        assert_eq!(extended.len(), 100, "each claim is extended");
         let (acked, failed) = join(world.outbox.ack(owner, &forth), second.fail(owner, &back, None)).await;
         let (acked, failed) = (acked.unwrap(), failed.unwrap());
         let changed = [acked.changed, failed.changed].concat();

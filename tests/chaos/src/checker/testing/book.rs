@@ -83,11 +83,16 @@ pub(crate) struct Book {
 impl Book {
     /// Begins with the run's own line, and ends well unless told otherwise.
     pub(crate) fn new() -> Self {
+        Self::on("postgres")
+    }
+
+    /// The book of a run on this provider.
+    pub(crate) fn on(provider: &str) -> Self {
         let run = Run {
             seed: 7,
             date: "2026-11-19".to_owned(),
             git: "0123abc".to_owned(),
-            provider: "postgres".to_owned(),
+            provider: provider.to_owned(),
             lease_ms: LEASE,
             delivery_limit: LIMIT,
             connections: 10,
