@@ -25,6 +25,8 @@ pub(crate) struct Cancel {
     pub(crate) servers: Arc<[Server]>,
     pub(crate) tls: MakeRustlsConnect,
     pub(crate) timeout: Duration,
+    /// Names the database in logs.
+    pub(crate) store: Arc<str>,
 }
 
 impl Cancel {
@@ -38,6 +40,7 @@ impl Cancel {
                 Err(_) => format!("no answer within {:?}", self.timeout),
             };
             tracing::debug!(
+                store = %self.store,
                 host = server.host,
                 port = server.port,
                 error = failed,

@@ -34,8 +34,6 @@ pub(crate) struct Closer {
     pool: Pool,
     cancel: Cancel,
     limits: PoolLimits,
-    /// Names the database in logs.
-    store: Arc<str>,
     tasks: TaskTracker,
 }
 
@@ -48,8 +46,8 @@ pub(crate) struct Abandoned {
 }
 
 impl Closer {
-    pub(crate) fn new(pool: Pool, cancel: Cancel, limits: PoolLimits, store: Arc<str>) -> Self {
-        Self { pool, cancel, limits, store, tasks: TaskTracker::new() }
+    pub(crate) fn new(pool: Pool, cancel: Cancel, limits: PoolLimits) -> Self {
+        Self { pool, cancel, limits, tasks: TaskTracker::new() }
     }
 
     pub(crate) fn limits(&self) -> &PoolLimits {
@@ -99,7 +97,7 @@ impl Closer {
         }
         // It says nothing at all. What came between it and the server most likely came between others, too.
         drop(self.pool.retain(|_, _| false));
-        tracing::debug!(store = %self.store, "a connection without an answer was closed");
+        tracing::debug!(store = %self.cancel.store, "a connection without an answer was closed");
     }
 }
 

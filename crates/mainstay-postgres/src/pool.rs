@@ -91,7 +91,12 @@ impl Connector {
 
     /// What cancels statements on the connections.
     fn cancel(&self) -> Cancel {
-        Cancel { servers: Arc::clone(&self.addresses), tls: self.tls.clone(), timeout: self.timeout }
+        Cancel {
+            servers: Arc::clone(&self.addresses),
+            tls: self.tls.clone(),
+            timeout: self.timeout,
+            store: Arc::clone(&self.store),
+        }
     }
 
     /// Counts a connection for as long as the answer lives.
@@ -197,7 +202,7 @@ impl Connections {
             Error::new(ErrorKind::Internal, "postgres.connect", "the pool can't be built").with_source(error)
         })?;
         let transactions = Arc::new(Semaphore::new((size - size.div_ceil(4)).max(1)));
-        let closer = Arc::new(Closer::new(pool.clone(), cancel, limits, Arc::clone(&store)));
+        let closer = Arc::new(Closer::new(pool.clone(), cancel, limits));
         Ok(Self { pool, closer, transactions, isolate: Arc::default(), prepared, store, allowance })
     }
 
