@@ -45,18 +45,23 @@ BEGIN
             EXEC "{{schema}}"."{{queue}}_OnceLock" @Key;
             SET @Key = (SELECT MIN("Key") FROM @New WHERE "Key" > @Key);
         END
+        DECLARE @NewKeys TABLE ("Key" NVARCHAR(510) COLLATE Latin1_General_BIN2 NOT NULL);
+        INSERT INTO @NewKeys ("Key")
+        SELECT DISTINCT n."Key" FROM @New n
+         WHERE n."Key" IS NOT NULL
+           AND NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}_idempotency" i WITH (UPDLOCK, ROWLOCK, FORCESEEK) WHERE i."IdempotencyKey" = n."Key");
         -- The first of a repeated key stands for all.
         INSERT INTO "{{schema}}"."{{queue}}_idempotency" ("IdempotencyKey", "Id", "MessageId", "CreatedAt")
         SELECT n."Key", n."Id", n."MessageId", SYSUTCDATETIME()
           FROM @New n
-         WHERE n."Key" IS NOT NULL
+         WHERE n."Key" IN (SELECT f."Key" FROM @NewKeys f)
            AND n."N" = (SELECT MIN(f."N") FROM @New f WHERE f."Key" = n."Key")
-           AND NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}_idempotency" i WITH (UPDLOCK, ROWLOCK, FORCESEEK) WHERE i."IdempotencyKey" = n."Key")
          ORDER BY n."Key";
         UPDATE n SET "Added" = 0
           FROM @New n
          WHERE n."Key" IS NOT NULL
-           AND NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}_idempotency" i WITH (FORCESEEK) WHERE i."IdempotencyKey" = n."Key" AND i."Id" = n."Id");
+           -- Not by the id: a caller that tries again brings the same one.
+           AND (NOT EXISTS (SELECT 1 FROM @NewKeys f WHERE f."Key" = n."Key") OR n."N" <> (SELECT MIN(f."N") FROM @New f WHERE f."Key" = n."Key"));
         UPDATE n SET "MessageId" = i."MessageId", "Id" = i."Id"
           FROM @New n JOIN "{{schema}}"."{{queue}}_idempotency" i WITH (FORCESEEK) ON i."IdempotencyKey" = n."Key"
          WHERE n."Added" = 0;
