@@ -48,14 +48,14 @@ pub(crate) fn install_servers(interrupt: &Interrupt) -> Result<(), Failure> {
         packages.push("strace");
     }
     install(&packages, interrupt)?;
-    if find_faketime().is_none()
-        && let Err(failure) = install(&["faketime"], interrupt)
-    {
-        interrupt.check()?;
-        let message = failure.message.unwrap_or_default();
-        eprintln!("warning: going on without faketime. {message}");
+    // What needs them is left out without them, and says so.
+    let has_ip = succeeds(Command::new("ip").arg("-Version"));
+    for (found, package) in [(find_faketime().is_some(), "faketime"), (has_ip, "iproute2")] {
+        if !found && let Err(failure) = install(&[package], interrupt) {
+            interrupt.check()?;
+            eprintln!("warning: going on without {package}. {}", failure.message.unwrap_or_default());
+        }
     }
-
     interrupt.check()
 }
 

@@ -6,8 +6,10 @@
 
 pub mod checker;
 pub mod child;
+pub mod clock;
 pub mod controller;
 pub mod history;
+pub mod network;
 pub mod options;
 pub mod page;
 pub mod power;

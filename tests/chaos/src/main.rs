@@ -11,6 +11,7 @@ use anyhow::{Context as _, Result, bail};
 use clap::{Parser, Subcommand};
 use mainstay_chaos::checker::{VERDICT, exit_code, run_check, write_verdict};
 use mainstay_chaos::child::{self, ChildArguments};
+use mainstay_chaos::clock;
 use mainstay_chaos::controller;
 use mainstay_chaos::options::{ProviderName, RunOptions, parse_faults};
 use mainstay_chaos::page;
@@ -137,7 +138,7 @@ fn main() -> ExitCode {
 fn obey(command: Command) -> Result<ExitCode> {
     match command {
         Command::Child(arguments) => child::main(arguments).map(|()| ExitCode::SUCCESS),
-        Command::Run(arguments) => arguments.options().and_then(|options| run(&options)),
+        Command::Run(arguments) => arguments.options().and_then(run),
         Command::Check { directory } => judge(&directory),
         Command::Page { write: true, directory, .. } => page::write(&directory).map(|()| ExitCode::SUCCESS),
         Command::Page { directory, .. } => page::check(&directory).map(|()| ExitCode::SUCCESS),
@@ -149,9 +150,11 @@ fn obey(command: Command) -> Result<ExitCode> {
 }
 
 /// Runs, and says what the checker found.
-fn run(options: &RunOptions) -> Result<ExitCode> {
+fn run(mut options: RunOptions) -> Result<ExitCode> {
+    clock::share(&mut options)?;
+    let network = controller::enter_network(&mut options);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(controller::run(options.clone(), commit()))?;
+    runtime.block_on(controller::run(options.clone(), commit(), network))?;
     let code = judge(&options.out)?;
     println!("the same schedule again: {}", options.command());
     Ok(code)

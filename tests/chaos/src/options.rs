@@ -1,5 +1,8 @@
 //! What a run is asked to do.
 
+// What is left out is for the person who started the run.
+#![allow(clippy::print_stdout)]
+
 use std::collections::BTreeSet;
 use std::fmt;
 use std::path::PathBuf;
@@ -98,6 +101,12 @@ pub enum FaultKind {
     ConnectionDelay,
     /// A connection stays open, and answers no longer arrive.
     ConnectionHalfOpen,
+    /// All packets between a child's host and the servers are lost.
+    Partition,
+    /// The packets from a child's host to the servers are lost.
+    LostRequests,
+    /// The packets from the servers to a child's host are lost.
+    LostAnswers,
     /// PgBouncer is killed and started again.
     PoolerKill,
     /// PgBouncer is stopped for a while.
@@ -106,7 +115,7 @@ pub enum FaultKind {
     TableLock,
     /// The disk of the database is full for a while.
     DiskFull,
-    /// The server's clock is set forward or back.
+    /// The database's clock is set forward or back.
     ClockStep,
     /// The primary dies, and a replica that has everything takes over.
     Failover,
@@ -116,7 +125,7 @@ pub enum FaultKind {
 
 impl FaultKind {
     /// All of them.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 23] = [
         Self::Kill,
         Self::KillAtStep,
         Self::KillMany,
@@ -130,6 +139,9 @@ impl FaultKind {
         Self::ConnectionCutAnswer,
         Self::ConnectionDelay,
         Self::ConnectionHalfOpen,
+        Self::Partition,
+        Self::LostRequests,
+        Self::LostAnswers,
         Self::PoolerKill,
         Self::PoolerPause,
         Self::TableLock,
@@ -155,6 +167,9 @@ impl FaultKind {
             Self::ConnectionCutAnswer => "connection_cut_answer",
             Self::ConnectionDelay => "connection_delay",
             Self::ConnectionHalfOpen => "connection_half_open",
+            Self::Partition => "partition",
+            Self::LostRequests => "lost_requests",
+            Self::LostAnswers => "lost_answers",
             Self::PoolerKill => "pooler_kill",
             Self::PoolerPause => "pooler_pause",
             Self::TableLock => "table_lock",
@@ -180,9 +195,11 @@ impl FaultKind {
             | Self::ConnectionCutAnswer
             | Self::ConnectionDelay
             | Self::ConnectionHalfOpen => provider != ProviderName::Sqlite,
+            // A run without servers of its own cannot move them to another host.
+            Self::Partition | Self::LostRequests | Self::LostAnswers => provider.is_postgres(),
             Self::PoolerKill | Self::PoolerPause => provider == ProviderName::Pgbouncer,
             Self::DiskFull => matches!(provider, ProviderName::Postgres | ProviderName::Sqlite),
-            Self::ClockStep => provider == ProviderName::Postgres,
+            Self::ClockStep => matches!(provider, ProviderName::Postgres | ProviderName::Sqlite),
             Self::Failover | Self::FailoverLostTail => provider == ProviderName::Failover,
         }
     }
@@ -196,6 +213,7 @@ impl FaultKind {
             Self::ConnectionCut | Self::ConnectionCutAnswer => 800,
             Self::ConnectionDelay => 4_000,
             Self::ConnectionHalfOpen => 8_000,
+            Self::Partition | Self::LostRequests | Self::LostAnswers => 9_000,
             Self::BackendKill => 20_000,
             Self::BackendTerminate => 1_500,
             Self::BackendPause => 6_000,
@@ -210,9 +228,23 @@ impl FaultKind {
     }
 }
 
+impl FaultKind {
+    /// Whether it takes hosts of their own for the children.
+    pub const fn is_of_network(self) -> bool {
+        matches!(self, Self::Partition | Self::LostRequests | Self::LostAnswers)
+    }
+}
+
 impl fmt::Display for FaultKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
+    }
+}
+
+/// Leaves out a kind of faults, and says why.
+pub fn leave_out(options: &mut RunOptions, kind: FaultKind, why: &str) {
+    if options.faults.remove(&kind) {
+        println!("{kind} is left out: {why}");
     }
 }
 
@@ -290,7 +322,7 @@ mod tests {
         let read = parse_faults("pause, kill", ProviderName::Sqlite).unwrap();
         assert_eq!(read.into_iter().collect::<Vec<_>>(), [FaultKind::Kill, FaultKind::Pause]);
         assert!(parse_faults("none", ProviderName::Sqlite).unwrap().is_empty());
-        assert_eq!(parse_faults("all", ProviderName::Postgres).unwrap().len(), 16);
+        assert_eq!(parse_faults("all", ProviderName::Postgres).unwrap().len(), 19);
     }
 
     #[test]

@@ -30,6 +30,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::history::{Event, Kind, Recorder, Strike};
+use crate::network;
 use crate::random::Random;
 
 /// The arguments of a child process.
@@ -56,6 +57,9 @@ pub struct ChildArguments {
     /// Deliveries before a message fails.
     #[arg(long)]
     delivery_limit: u32,
+    /// The network namespace of its host.
+    #[arg(long)]
+    network: Option<String>,
     /// It kills itself at a line with this in it.
     #[arg(long)]
     strike: Option<String>,
@@ -102,6 +106,10 @@ impl Child {
 pub fn main(arguments: ChildArguments) -> Result<()> {
     // Nothing is left behind when the controller dies.
     set_parent_process_death_signal(Some(Signal::KILL)).context("cannot follow the controller")?;
+    if let Some(network) = &arguments.network {
+        // Before there is another thread.
+        network::enter(network)?;
+    }
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
         .with_ansi(false)

@@ -10,8 +10,11 @@ use anyhow::{Context as _, Result};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::history::Kind;
+use crate::network::Network;
 use crate::options::RunOptions;
 use crate::schedule::{Step, step};
+
+use super::{DELIVERY_LIMIT, LEASE};
 
 /// How long a child that died is left dead.
 const AGAIN: Duration = Duration::from_millis(100);
@@ -24,8 +27,10 @@ pub(super) struct Slot {
     /// `worker-1`.
     pub(super) name: String,
     pub(super) kind: Kind,
+    /// Its place among all.
+    pub(super) place: usize,
     /// Which of the processes that had this place it is, from 1.
-    life: u64,
+    pub(super) life: u64,
     process: Option<Process>,
     step: Option<Step>,
     again_at: Instant,
@@ -85,18 +90,13 @@ pub(super) struct Children {
     pub(super) slots: Vec<Slot>,
     options: RunOptions,
     program: PathBuf,
-    lease: Duration,
-    delivery_limit: u32,
+    /// The network namespace of each place, if they have some.
+    namespaces: Vec<String>,
 }
 
 impl Children {
     /// No child yet.
-    pub(super) fn new(
-        plan: &[(Kind, u32)],
-        options: &RunOptions,
-        lease: Duration,
-        limit: u32,
-    ) -> Result<Self> {
+    pub(super) fn new(plan: &[(Kind, u32)], options: &RunOptions, network: Option<&Network>) -> Result<Self> {
         let mut slots = Vec::new();
         for (kind, count) in plan {
             // A plain text in kebab case.
@@ -105,6 +105,7 @@ impl Children {
                 slots.push(Slot {
                     name: format!("{name}-{number}"),
                     kind: *kind,
+                    place: slots.len(),
                     life: 0,
                     process: None,
                     step: None,
@@ -117,7 +118,9 @@ impl Children {
             }
         }
         let program = std::env::current_exe().context("this program is nowhere")?;
-        Ok(Self { slots, options: options.clone(), program, lease, delivery_limit: limit })
+        let namespaces =
+            network.map(|network| (0..slots.len()).map(|place| network.namespace(place)).collect());
+        Ok(Self { slots, options: options.clone(), program, namespaces: namespaces.unwrap_or_default() })
     }
 
     /// Starts all that are dead and are to live, with the database's URL for each. Returns what has ended.
@@ -148,8 +151,11 @@ impl Children {
         command.arg("--directory").arg(&self.options.out);
         command.args(["--database", &url(slot)]);
         command.args(["--seed", &self.options.seed.to_string()]);
-        command.args(["--lease-ms", &self.lease.as_millis().to_string()]);
-        command.args(["--delivery-limit", &self.delivery_limit.to_string()]);
+        command.args(["--lease-ms", &LEASE.as_millis().to_string()]);
+        command.args(["--delivery-limit", &DELIVERY_LIMIT.to_string()]);
+        if let Some(namespace) = self.namespaces.get(index) {
+            command.args(["--network", namespace]);
+        }
         if let Some(step) = &slot.step {
             command.args(["--strike", step.pattern, "--nth", &step.nth.to_string()]);
         }

@@ -234,10 +234,7 @@ impl Worker {
     fn step_clock(&mut self, planned: &Planned) -> Result<()> {
         let clock = self.scene.servers.clock.as_ref().context("no clock")?;
         self.offset += STEPS[(planned.pick % STEPS.len() as u64) as usize];
-        // A clock that is read in the middle of a write would be another one.
-        let next = clock.with_extension("next");
-        std::fs::write(&next, format!("{:+}", self.offset))?;
-        std::fs::rename(&next, clock).context("cannot set the clock")
+        clock.set(self.offset).context("cannot set the clock")
     }
 
     /// Kills the primary and promotes the replica, which then gets a replica of its own.

@@ -3,7 +3,7 @@
 //! `FaultProxy` of the tests hurts all connections alike. Here each has a fate of its own: cut in the middle of an answer,
 //! silent while it stays open, late.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
@@ -61,9 +61,9 @@ impl Connection {
 }
 
 impl Link {
-    /// Starts a proxy for a `host:port`.
-    pub(super) async fn start(target: &str) -> Result<Self> {
-        let listener = TcpListener::bind("127.0.0.1:0").await.context("no free loopback port")?;
+    /// Starts a proxy at an address for a `host:port`.
+    pub(super) async fn start(at: IpAddr, target: &str) -> Result<Self> {
+        let listener = TcpListener::bind((at, 0)).await.context("no free port")?;
         let address = listener.local_addr().context("the address listened on")?;
         let shared = Arc::new(Shared {
             target: Mutex::new(target.to_owned()),
@@ -86,11 +86,13 @@ impl Link {
         self.cut();
     }
 
-    /// Cuts all connections.
-    pub(super) fn cut(&self) {
-        for connection in self.connections() {
+    /// Cuts all connections. Returns how many there were.
+    pub(super) fn cut(&self) -> usize {
+        let connections = self.connections();
+        for connection in &connections {
             connection.cut();
         }
+        connections.len()
     }
 
     /// Lets answers arrive late from now on.

@@ -21,7 +21,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::child::POOL;
 use crate::history::{Event, Fault, Kind, Phase, Recorder, Run};
-use crate::options::{FaultKind, ProviderName, RunOptions};
+use crate::network::{Direction, Network};
+use crate::options::{FaultKind, ProviderName, RunOptions, leave_out};
 use crate::schedule::{Planned, plan};
 use crate::verdict::today;
 
@@ -88,6 +89,22 @@ enum Hurt {
     Delayed,
     /// Answers on a connection get lost.
     Silenced(Arc<Connection>),
+    /// Packets between its host and the servers get lost.
+    Lost(&'static [Direction]),
+}
+
+/// Whether packets of a child get lost already.
+fn is_cut_off(endings: &[Ending], child: &str) -> bool {
+    endings.iter().any(|ending| ending.child == child && matches!(ending.hurt, Hurt::Lost(_)))
+}
+
+/// Which packets a fault of the network drops.
+fn directions(kind: FaultKind) -> &'static [Direction] {
+    match kind {
+        FaultKind::LostRequests => &[Direction::Requests],
+        FaultKind::LostAnswers => &[Direction::Answers],
+        _ => &[Direction::Requests, Direction::Answers],
+    }
 }
 
 /// A run under way.
@@ -103,15 +120,33 @@ struct Controller {
     faults: u64,
 }
 
+/// Makes a network for a run whose faults need one, and moves this thread to it. Leaves these faults out where that fails.
+///
+/// Call it while the process has only one thread.
+pub fn enter_network(options: &mut RunOptions) -> Option<Network> {
+    let mut faults = options.faults.iter().filter(|kind| kind.is_of_network());
+    faults.next()?;
+    let children: u32 = cast(options.provider).iter().map(|(_, count)| count).sum();
+    match Network::enter(children as usize) {
+        Ok(network) => Some(network),
+        Err(error) => {
+            for kind in FaultKind::ALL.into_iter().filter(|kind| kind.is_of_network()) {
+                leave_out(options, kind, &format!("{error:#}"));
+            }
+            None
+        }
+    }
+}
+
 /// Runs all of it. The histories are in the directory then.
-pub async fn run(mut options: RunOptions, git: String) -> Result<()> {
+pub async fn run(mut options: RunOptions, git: String, network: Option<Network>) -> Result<()> {
     let interrupted = CancellationToken::new();
     watch_interrupts(&interrupted)?;
     std::fs::create_dir_all(options.out.join("logs")).context("cannot create the directory of the logs")?;
     let recorder = Arc::new(Recorder::open(&options.out, "controller", Kind::Controller, None)?);
-    let children = Children::new(&cast(options.provider), &options, LEASE, DELIVERY_LIMIT)?;
+    let children = Children::new(&cast(options.provider), &options, network.as_ref())?;
     let names: Vec<String> = children.slots.iter().map(|slot| slot.name.clone()).collect();
-    let scene = Arc::new(Scene::start(&mut options, &names).await?);
+    let scene = Arc::new(Scene::start(&mut options, &names, network).await?);
     scene.database().set_up().await.context("cannot set the database up")?;
     recorder.note(Event::Run(Run {
         seed: options.seed,
@@ -172,7 +207,7 @@ impl Controller {
             }
             let now_ms = begun.elapsed().as_millis() as u64;
             while let Some(fault) = planned.next_if(|fault| fault.at_ms <= now_ms) {
-                self.begin(&fault, &lane);
+                self.begin(&fault, &lane)?;
             }
             if shown.elapsed() >= PROGRESS {
                 shown = Instant::now();
@@ -182,7 +217,7 @@ impl Controller {
         }
         // Whatever still lasts ends here.
         for ending in std::mem::take(&mut self.endings) {
-            self.end(&ending);
+            self.end(&ending)?;
         }
         self.children.resume_all();
         lane.end().await
@@ -192,7 +227,7 @@ impl Controller {
     async fn turn(&mut self, sampling: &mut Sampling) -> Result<()> {
         let due = self.endings.extract_if(.., |ending| ending.at <= Instant::now()).collect::<Vec<_>>();
         for ending in due {
-            self.end(&ending);
+            self.end(&ending)?;
         }
         self.tend()?;
         // A process whose one connection is silent has others, and must go on.
@@ -210,7 +245,7 @@ impl Controller {
 
     fn tend(&mut self) -> Result<()> {
         let scene = Arc::clone(&self.scene);
-        let url = move |slot: &Slot| scene.url_for(&slot.name, &slot.process());
+        let url = move |slot: &Slot| scene.url_for(&slot.name, slot.life);
         for ended in self.children.tend(url)? {
             if ended.struck {
                 self.note(self.recorder.number(), FaultKind::KillAtStep, &ended.process, Phase::Begin);
@@ -227,45 +262,57 @@ impl Controller {
     }
 
     /// Begins a fault.
-    fn begin(&mut self, planned: &Planned, lane: &Lane) {
+    fn begin(&mut self, planned: &Planned, lane: &Lane) -> Result<()> {
         let alive = self.children.alive(planned.pick);
-        let victims: Vec<usize> = match planned.kind {
+        match planned.kind {
             FaultKind::Kill
             | FaultKind::Pause
             | FaultKind::ConnectionCut
             | FaultKind::ConnectionCutAnswer
             | FaultKind::ConnectionDelay
-            | FaultKind::ConnectionHalfOpen => alive.into_iter().take(1).collect(),
-            FaultKind::KillMany => alive.into_iter().step_by(2).collect(),
+            | FaultKind::ConnectionHalfOpen
+            | FaultKind::Partition
+            | FaultKind::LostRequests
+            | FaultKind::LostAnswers => {
+                for index in alive {
+                    if self.hit(index, planned)? {
+                        break;
+                    }
+                }
+            }
+            FaultKind::KillMany => {
+                for index in alive.into_iter().step_by(2) {
+                    self.hit(index, planned)?;
+                }
+            }
             _ => {
                 self.faults += 1;
                 lane.send(planned);
-                Vec::new()
             }
-        };
-        for index in victims {
-            self.hit(index, planned);
         }
+        Ok(())
     }
 
-    /// Begins a fault of a child.
-    fn hit(&mut self, index: usize, planned: &Planned) {
+    /// Begins a fault of a child. Whether the child could be hit: it may have no connection just now, or be hurt that way already.
+    fn hit(&mut self, index: usize, planned: &Planned) -> Result<bool> {
         let slot = &mut self.children.slots[index];
-        let (process, child) = (slot.process(), slot.name.clone());
+        let (process, child, place) = (slot.process(), slot.name.clone(), slot.place);
         let link = self.scene.link(&child);
         let connection = link.and_then(|link| link.pick(planned.pick >> 32));
         let mut hurt = None;
         match (planned.kind, link, connection) {
             (FaultKind::Kill | FaultKind::KillMany, ..) => slot.signal(Signal::KILL),
-            (FaultKind::Pause, ..) => {
+            (FaultKind::Pause, ..) if !slot.paused => {
                 slot.signal(Signal::STOP);
                 hurt = Some(Hurt::Paused);
             }
-            (FaultKind::ConnectionCut, Some(link), _) => link.cut(),
+            (FaultKind::ConnectionCut, Some(link), Some(_)) => {
+                link.cut();
+            }
             (FaultKind::ConnectionCutAnswer, _, Some(connection)) => {
                 connection.cut_after(planned.pick % 400);
             }
-            (FaultKind::ConnectionDelay, Some(link), _) => {
+            (FaultKind::ConnectionDelay, Some(link), Some(_)) => {
                 link.delay(Duration::from_millis(planned.pick % 300 + 10));
                 hurt = Some(Hurt::Delayed);
             }
@@ -273,8 +320,12 @@ impl Controller {
                 connection.silence();
                 hurt = Some(Hurt::Silenced(connection));
             }
-            // It has no connection just now.
-            _ => return,
+            (kind, ..) if kind.is_of_network() && !is_cut_off(&self.endings, &child) => {
+                let directions = directions(kind);
+                self.lose(place, directions, true)?;
+                hurt = Some(Hurt::Lost(directions));
+            }
+            _ => return Ok(false),
         }
         let number = self.recorder.number();
         self.note(number, planned.kind, &process, Phase::Begin);
@@ -283,10 +334,17 @@ impl Controller {
             let at = Instant::now() + LEASE.mul_f64(planned.length as f64 / 1_000.0);
             self.endings.push(Ending { at, child, process, number, kind: planned.kind, hurt });
         }
+        Ok(true)
+    }
+
+    /// Drops packets between the host of a child and the servers, or lets them pass again.
+    fn lose(&self, place: usize, directions: &[Direction], lost: bool) -> Result<()> {
+        let Some(network) = self.scene.network() else { return Ok(()) };
+        directions.iter().try_for_each(|direction| network.drop_packets(place, *direction, lost))
     }
 
     /// Ends a fault of a child.
-    fn end(&mut self, ending: &Ending) {
+    fn end(&mut self, ending: &Ending) -> Result<()> {
         match &ending.hurt {
             Hurt::Paused => {
                 let slot = self.children.slots.iter_mut().find(|slot| slot.name == ending.child);
@@ -302,8 +360,15 @@ impl Controller {
             }
             // Routers forget connections in the end, and tell both sides.
             Hurt::Silenced(connection) => connection.cut(),
+            Hurt::Lost(directions) => {
+                let slot = self.children.slots.iter().find(|slot| slot.name == ending.child);
+                if let Some(slot) = slot {
+                    self.lose(slot.place, directions, false)?;
+                }
+            }
         }
         self.note(ending.number, ending.kind, &ending.process, Phase::End);
+        Ok(())
     }
 
     /// Stops these kinds, and kills those that take too long.

@@ -1,17 +1,20 @@
 //! The servers of a run, and the way that each child takes to them.
 
 use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::sync::{PoisonError, RwLock};
 
 use anyhow::{Result, bail};
-use mainstay_servers::find_faketime;
 use mainstay_tests::{ClusterOptions, OwnCluster, OwnPooler, PostgresUrl};
 use tempfile::TempDir;
 use tokio::sync::Mutex;
 
 use crate::child::Database;
-use crate::options::{FaultKind, ProviderName, RunOptions};
+use crate::clock::Clock;
+use crate::network::Network;
+use crate::options::{FaultKind, ProviderName, RunOptions, leave_out};
 
 use super::disk::Disk;
 use super::link::Link;
@@ -26,6 +29,8 @@ pub(super) struct Scene {
     entrance: RwLock<String>,
     /// Each child has a way of its own.
     links: BTreeMap<String, Link>,
+    /// The hosts of the servers and the children, if they have some of their own.
+    network: Option<Network>,
 }
 
 /// What there is of servers.
@@ -35,8 +40,8 @@ pub(super) struct Servers {
     /// What follows the primary.
     pub(super) replica: Mutex<Option<OwnCluster>>,
     pub(super) pooler: Option<OwnPooler>,
-    /// What the server takes its clock's offset from.
-    pub(super) clock: Option<PathBuf>,
+    /// The clock of the database.
+    pub(super) clock: Option<Clock>,
     /// The small disk that the data are on. Before the directory, which is removed after it.
     pub(super) disk: Option<Disk>,
     directory: TempDir,
@@ -54,7 +59,11 @@ pub(super) fn cluster_options(provider: ProviderName) -> ClusterOptions {
 
 impl Scene {
     /// Starts the servers, and a link for each child. Takes those faults out of the options that this machine does not allow.
-    pub(super) async fn start(options: &mut RunOptions, children: &[String]) -> Result<Self> {
+    pub(super) async fn start(
+        options: &mut RunOptions,
+        children: &[String],
+        network: Option<Network>,
+    ) -> Result<Self> {
         let provider = options.provider;
         let directory = tempfile::Builder::new().prefix("mainstay-chaos-").tempdir()?;
         let mut servers = Servers {
@@ -67,13 +76,14 @@ impl Scene {
         };
         let (direct, entrance) = match provider {
             ProviderName::Postgres | ProviderName::Pgbouncer | ProviderName::Failover => {
-                servers.start_postgres(options).await?
+                servers.start_postgres(options, network.is_some()).await?
             }
             ProviderName::Sqlite => {
+                servers.clock = Clock::of_this_process();
                 if options.faults.contains(&FaultKind::DiskFull) {
                     match Disk::mount(servers.directory.path()) {
                         Ok(disk) => servers.disk = Some(disk),
-                        Err(error) => skip(options, FaultKind::DiskFull, &format!("{error:#}")),
+                        Err(error) => leave_out(options, FaultKind::DiskFull, &format!("{error:#}")),
                     }
                 }
                 let url = format!("sqlite:{}", servers.directory.path().join("chaos.db").display());
@@ -87,10 +97,12 @@ impl Scene {
             direct: RwLock::new(direct),
             entrance: RwLock::new(entrance),
             links: BTreeMap::new(),
+            network,
         };
         if provider.is_postgres() {
+            let at = scene.address();
             for child in children {
-                let link = Link::start(&PostgresUrl::parse(&scene.entrance()).address()).await?;
+                let link = Link::start(at, &PostgresUrl::parse(&scene.entrance()).address()).await?;
                 scene.links.insert(child.clone(), link);
             }
         }
@@ -135,16 +147,28 @@ impl Scene {
         (self.provider == ProviderName::Sqlite).then_some(path)
     }
 
-    /// The URL for a child. Its connections bear the name of the process.
-    pub(super) fn url_for(&self, child: &str, process: &str) -> String {
-        match self.links.get(child) {
-            Some(link) => PostgresUrl::parse(&self.entrance())
-                .with_host(&link.address().ip().to_string())
-                .with_port(link.address().port())
-                .with_parameter("application_name", process)
-                .to_string(),
-            None => self.direct_url(),
-        }
+    /// The URL for a child in one of its lives. Its connections bear the name of the process.
+    pub(super) fn url_for(&self, child: &str, life: u64) -> String {
+        let Some(link) = self.links.get(child) else { return self.direct_url() };
+        let url = PostgresUrl::parse(&self.entrance());
+        // Without a proxy between, every second life has the lost packets to itself.
+        let url = match self.network {
+            Some(_) if self.provider == ProviderName::Postgres && life % 2 == 1 => {
+                url.with_host(&Network::SERVER.to_string())
+            }
+            _ => url.with_host(&link.address().ip().to_string()).with_port(link.address().port()),
+        };
+        url.with_parameter("application_name", &format!("{child}.{life}")).to_string()
+    }
+
+    /// The network, if the children have hosts of their own.
+    pub(super) fn network(&self) -> Option<&Network> {
+        self.network.as_ref()
+    }
+
+    /// Where children reach links.
+    fn address(&self) -> IpAddr {
+        if self.network.is_some() { Network::SERVER.into() } else { Ipv4Addr::LOCALHOST.into() }
     }
 
     /// The way of a child.
@@ -158,12 +182,6 @@ impl Scene {
     }
 }
 
-/// Leaves out a kind of faults.
-fn skip(options: &mut RunOptions, kind: FaultKind, why: &str) {
-    println!("{kind} is left out: {why}");
-    options.faults.remove(&kind);
-}
-
 /// Payloads and statements pass links in plain text.
 fn without_tls(url: &str) -> String {
     PostgresUrl::parse(url).with_parameter("sslmode", "disable").to_string()
@@ -171,30 +189,36 @@ fn without_tls(url: &str) -> String {
 
 impl Servers {
     /// Returns the URLs past poolers, and for the children.
-    async fn start_postgres(&mut self, options: &mut RunOptions) -> Result<(String, String)> {
+    async fn start_postgres(
+        &mut self,
+        options: &mut RunOptions,
+        has_network: bool,
+    ) -> Result<(String, String)> {
         let mut settings = cluster_options(options.provider);
+        if has_network {
+            settings = settings.setting("listen_addresses", &format!("127.0.0.1,{}", Network::SERVER));
+        }
         if options.faults.contains(&FaultKind::ClockStep) {
-            match find_faketime() {
-                Some(library) => {
-                    let clock = self.directory.path().join("clock");
-                    std::fs::write(&clock, "+0")?;
+            match Clock::create(self.directory.path())? {
+                Some(clock) => {
                     open_to_all(self.directory.path())?;
-                    settings = settings
-                        .env("LD_PRELOAD", &library.display().to_string())
-                        .env("FAKETIME_TIMESTAMP_FILE", &clock.display().to_string())
-                        .env("FAKETIME_DONT_FAKE_MONOTONIC", "1")
-                        .env("FAKETIME_NO_CACHE", "1");
+                    for (name, value) in clock.environment() {
+                        settings = settings.env(name, &value);
+                    }
                     self.clock = Some(clock);
                 }
-                None => skip(options, FaultKind::ClockStep, "there is no libfaketime"),
+                None => leave_out(options, FaultKind::ClockStep, "there is no libfaketime"),
             }
         }
         let cluster = OwnCluster::create_with(settings).await;
+        if has_network {
+            admit_children(&cluster).await?;
+        }
         if options.faults.contains(&FaultKind::DiskFull) {
             cluster.stop().await;
             match Disk::under(&cluster.directory().await.join("data")) {
                 Ok(disk) => self.disk = Some(disk),
-                Err(error) => skip(options, FaultKind::DiskFull, &format!("{error:#}")),
+                Err(error) => leave_out(options, FaultKind::DiskFull, &format!("{error:#}")),
             }
             cluster.start().await;
         }
@@ -211,6 +235,15 @@ impl Servers {
         self.cluster = Some(Mutex::new(cluster));
         Ok((direct, entrance))
     }
+}
+
+/// Lets the children's hosts in.
+async fn admit_children(cluster: &OwnCluster) -> Result<()> {
+    let path = cluster.directory().await.join("data/pg_hba.conf");
+    let mut file = std::fs::File::options().append(true).open(path)?;
+    writeln!(file, "host all all {} scram-sha-256", Network::ADDRESSES)?;
+    cluster.client().await.batch_execute("select pg_reload_conf()").await?;
+    Ok(())
 }
 
 /// Whether a commit waits until the replica has it.

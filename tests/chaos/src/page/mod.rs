@@ -21,7 +21,7 @@ pub struct Committed {
 }
 
 /// What happens at each kind of fault.
-const FAULTS: [(&str, &str); 21] = [
+const FAULTS: [(&str, &str); 24] = [
     ("kill", "SIGKILL of a process at a random instant"),
     ("kill_at_step", "SIGKILL of a process right after a certain step of its work"),
     ("kill_many", "SIGKILL of several processes at once"),
@@ -35,11 +35,14 @@ const FAULTS: [(&str, &str); 21] = [
     ("connection_cut_answer", "a connection cut in the middle of an answer"),
     ("connection_delay", "connections that deliver late"),
     ("connection_half_open", "a connection that stays open and answers no more"),
+    ("partition", "all packets between a process and the servers lost, in a network namespace"),
+    ("lost_requests", "all packets from a process to the servers lost"),
+    ("lost_answers", "all packets from the servers to a process lost"),
     ("pooler_kill", "SIGKILL of PgBouncer"),
     ("pooler_pause", "SIGSTOP of PgBouncer"),
     ("table_lock", "the table of open messages locked"),
     ("disk_full", "a full disk"),
-    ("clock_step", "the database server's clock stepped forward or back"),
+    ("clock_step", "the database's clock stepped forward or back"),
     ("failover", "promotion of a replica that has everything"),
     ("failover_lost_tail", "promotion of a replica that lacks the last transactions"),
     ("power_loss", "a state in which a power loss can leave the files"),
