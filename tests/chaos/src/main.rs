@@ -97,7 +97,7 @@ impl RunArguments {
             bail!("--rate must be from 0.01 to 20, got {}", self.rate);
         }
         if self.provider == ProviderName::SqlServer {
-            bail!("there is no harness for sqlserver: the machines that run this have no SQL Server");
+            controller::require_sql_server()?;
         }
         let out = absolute(&self.out)?;
         let Self { seed, minutes, rate, provider, .. } = self;

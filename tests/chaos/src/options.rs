@@ -23,7 +23,7 @@ pub enum ProviderName {
     Failover,
     /// A SQLite file.
     Sqlite,
-    /// A SQL Server.
+    /// A SQL Server that the environment names.
     SqlServer,
 }
 
@@ -41,6 +41,11 @@ impl ProviderName {
             Self::Sqlite => "sqlite",
             Self::SqlServer => "sqlserver",
         }
+    }
+
+    /// Whether the processes speak to a server.
+    pub const fn has_server(self) -> bool {
+        !matches!(self, Self::Sqlite)
     }
 
     /// Whether the processes speak to a PostgreSQL server.
@@ -89,7 +94,7 @@ pub enum FaultKind {
     ServerStop,
     /// One backend is killed, and the server restarts all others.
     BackendKill,
-    /// One session is ended by `pg_terminate_backend`.
+    /// One session is ended by `pg_terminate_backend`, or by `KILL` on SQL Server.
     BackendTerminate,
     /// One backend is stopped for a while.
     BackendPause,
@@ -184,18 +189,17 @@ impl FaultKind {
     pub fn applies_to(self, provider: ProviderName) -> bool {
         match self {
             Self::Kill | Self::KillAtStep | Self::KillMany | Self::Pause | Self::TableLock => true,
-            Self::ServerCrash
-            | Self::ServerStop
-            | Self::BackendKill
-            | Self::BackendTerminate
-            | Self::BackendPause => {
+            Self::ServerCrash | Self::ServerStop | Self::BackendKill | Self::BackendPause => {
                 matches!(provider, ProviderName::Postgres | ProviderName::Pgbouncer)
+            }
+            Self::BackendTerminate => {
+                matches!(provider, ProviderName::Postgres | ProviderName::Pgbouncer | ProviderName::SqlServer)
             }
             Self::ConnectionCut
             | Self::ConnectionCutAnswer
             | Self::ConnectionDelay
-            | Self::ConnectionHalfOpen => provider != ProviderName::Sqlite,
-            // A run without servers of its own cannot move them to another host.
+            | Self::ConnectionHalfOpen => provider.has_server(),
+            // A server that is not ours cannot be moved to another host.
             Self::Partition | Self::LostRequests | Self::LostAnswers => provider.is_postgres(),
             Self::PoolerKill | Self::PoolerPause => provider == ProviderName::Pgbouncer,
             Self::DiskFull => matches!(provider, ProviderName::Postgres | ProviderName::Sqlite),
@@ -323,6 +327,7 @@ mod tests {
         assert_eq!(read.into_iter().collect::<Vec<_>>(), [FaultKind::Kill, FaultKind::Pause]);
         assert!(parse_faults("none", ProviderName::Sqlite).unwrap().is_empty());
         assert_eq!(parse_faults("all", ProviderName::Postgres).unwrap().len(), 19);
+        assert_eq!(parse_faults("all", ProviderName::SqlServer).unwrap().len(), 10);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use mainstay::postgres::PostgresTransaction;
 use mainstay::sqlite::SqliteTransaction;
+use mainstay::sqlserver::{SqlServerTransaction, tiberius};
 use mainstay::store::StoreTransaction;
 use mainstay::{Error, ErrorKind, Result};
 
@@ -13,6 +14,9 @@ pub(super) async fn execute(tx: &mut dyn StoreTransaction, sql: String) -> Resul
     }
     if let Some(tx) = tx.downcast_mut::<SqliteTransaction>() {
         return tx.run(move |connection| connection.execute_batch(&sql)).await;
+    }
+    if let Some(tx) = tx.downcast_mut::<SqlServerTransaction>() {
+        return tx.query(tiberius::Query::new(sql)).await.map(drop);
     }
     Err(Error::new(ErrorKind::Unsupported, "application.execute", "a transaction of an unknown provider"))
 }

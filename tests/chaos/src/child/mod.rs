@@ -1,6 +1,7 @@
 //! The child processes: programs that use Mainstay as applications do, and record every call.
 
 mod application;
+mod business;
 mod database;
 mod fleet_node;
 mod http_worker;
@@ -13,12 +14,15 @@ mod recorded;
 mod recorded_jobs;
 mod recorded_leases;
 mod scheduler;
+mod session;
+mod sql_calls;
 mod sql_worker;
 mod trouble;
 mod worker;
 
 pub(crate) use database::{Database, POOL};
 pub(crate) use recorded::Recorded;
+pub(crate) use session::{Dialects, Engine, Session};
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -45,7 +49,7 @@ pub struct ChildArguments {
     /// Where its history goes.
     #[arg(long)]
     directory: PathBuf,
-    /// `sqlite:path` or `postgres://…`
+    /// `sqlite:path`, `postgres://…` or `mssql://…`
     #[arg(long)]
     database: String,
     /// Decides what it does.
@@ -113,7 +117,8 @@ pub fn main(arguments: ChildArguments) -> Result<()> {
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
         .with_ansi(false)
-        .with_env_filter("debug,tokio_postgres=info")
+        // tiberius logs errors of the server with the values that they quote.
+        .with_env_filter("debug,tokio_postgres=info,tiberius=off")
         .init();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)

@@ -8,6 +8,8 @@ use mainstay::backoff::Backoff;
 use mainstay::postgres::PostgresTransaction;
 use mainstay::runtime::QueueBuilder;
 use mainstay::sqlite::SqliteTransaction;
+use mainstay::sqlserver::SqlServerTransaction;
+use mainstay::store::StoreTransaction;
 use mainstay::{Context, HandlerError, Mainstay, TopicPolicy};
 
 use crate::history::{Answer, Call, QueueName, Recorder};
@@ -16,6 +18,7 @@ use super::Child;
 use super::application::execute;
 use super::payload::{Act, Payload};
 use super::recorded::{Owners, claim};
+use super::session::Engine;
 use super::trouble::record;
 
 /// What all topics begin with.
@@ -26,6 +29,7 @@ struct Handling {
     recorder: Arc<Recorder>,
     owners: Owners,
     queue: QueueName,
+    engine: Engine,
 }
 
 /// Sets a queue up to handle all topics.
@@ -54,8 +58,12 @@ fn set_up<R>(queue: QueueBuilder<R>, handling: Handling, child: &Child) -> Queue
 /// Runs until the process is to stop.
 pub(super) async fn run(child: Child) -> Result<()> {
     let Some(provider) = child.recorded().await else { return Ok(()) };
-    let handling =
-        |queue| Handling { recorder: Arc::clone(&child.recorder), owners: provider.owners(), queue };
+    let handling = |queue| Handling {
+        recorder: Arc::clone(&child.recorder),
+        owners: provider.owners(),
+        queue,
+        engine: child.database.engine(),
+    };
     let mainstay = Mainstay::builder_over(provider.clone())
         .outbox(|outbox| set_up(outbox, handling(QueueName::Outbox), &child))
         .inbox(|inbox| set_up(inbox, handling(QueueName::Inbox), &child))
@@ -84,7 +92,7 @@ async fn handle(handling: Arc<Handling>, context: Context) -> Result<(), Handler
         }
         Act::Complete | Act::Retry(_) | Act::Snooze => {
             let completing = handling.recorder.invoke(Call::Complete { queue: handling.queue, owner, claim });
-            let result = complete(&context).await;
+            let result = complete(handling.engine, &context).await;
             record(completing, &result, |()| Answer::Done);
             result.map_err(HandlerError::from)
         }
@@ -94,15 +102,16 @@ async fn handle(handling: Arc<Handling>, context: Context) -> Result<(), Handler
 }
 
 /// Writes an effect and acks, in one transaction.
-async fn complete(context: &Context) -> mainstay::Result<()> {
-    let insert = format!("insert into chaos_effect values ('{}')", context.id());
-    if context.outbox().store().capabilities().functions {
-        let mut tx = context.transaction::<PostgresTransaction>().await?;
-        execute(tx.driver(), insert).await?;
-        tx.complete().await
-    } else {
-        let mut tx = context.transaction::<SqliteTransaction>().await?;
-        execute(tx.driver(), insert).await?;
-        tx.complete().await
+async fn complete(engine: Engine, context: &Context) -> mainstay::Result<()> {
+    match engine {
+        Engine::Postgres => complete_in::<PostgresTransaction>(context).await,
+        Engine::Sqlite => complete_in::<SqliteTransaction>(context).await,
+        Engine::SqlServer => complete_in::<SqlServerTransaction>(context).await,
     }
+}
+
+async fn complete_in<T: StoreTransaction>(context: &Context) -> mainstay::Result<()> {
+    let mut tx = context.transaction::<T>().await?;
+    execute(tx.driver(), format!("insert into chaos_effect values ('{}')", context.id())).await?;
+    tx.complete().await
 }

@@ -11,10 +11,11 @@ use mainstay::inbox::{InboxFilter, InboxPage};
 use mainstay::join::{JoinFilter, JoinPage};
 use mainstay::outbox::{MessageFilter, Outbox};
 use mainstay::queue::Status;
+use mainstay::sqlserver::tiberius::Row;
 use mainstay::store::{Provider, Queue};
 use uuid::Uuid;
 
-use crate::child::Recorded;
+use crate::child::{Dialects, Engine, Recorded};
 use crate::history::{Action, Condition, Event, MessageState, QueueName};
 
 use super::sample::Sampling;
@@ -24,24 +25,46 @@ use super::{Controller, works};
 const QUIESCE: Duration = Duration::from_secs(180);
 
 /// How many messages continue each join.
-const CONTINUED_POSTGRES: &str = "select headers->>'mainstay-join', count(*) from infra.outbox_message
-    where headers ? 'mainstay-join' group by 1";
-
-/// The same in SQLite, whose settled messages are in a table of their own.
-const CONTINUED_SQLITE: &str = "select json_extract(headers, '$.mainstay-join'), count(*)
-    from (select headers from infra_outbox union all select headers from infra_outbox_history)
-    where json_extract(headers, '$.mainstay-join') is not null group by 1";
+const CONTINUED: Dialects = Dialects {
+    postgres: "select headers->>'mainstay-join', count(*) from infra.outbox_message
+        where headers ? 'mainstay-join' group by 1",
+    // Settled messages are in a table of their own.
+    sqlite: "select json_extract(headers, '$.mainstay-join'), count(*)
+        from (select headers from infra_outbox union all select headers from infra_outbox_history)
+        where json_extract(headers, '$.mainstay-join') is not null group by 1",
+    sql_server: "SELECT j.Id, COUNT(*)
+        FROM (SELECT JSON_VALUE(Headers, '$.\"mainstay-join\"') AS Id FROM infra.Outbox_message) j
+        WHERE j.Id IS NOT NULL GROUP BY j.Id",
+};
 
 /// How many runs each job has. Those asked for by hand have no occurrence.
-const RUNS_POSTGRES: &str = "select job, count(*) from infra.jobs_ledger where trigger = 'cron' group by job";
-const RUNS_SQLITE: &str =
-    "select job, count(*) from infra_jobs_ledger where \"trigger\" = 'cron' group by job";
+const RUNS: Dialects = Dialects {
+    postgres: "select job, count(*) from infra.jobs_ledger where trigger = 'cron' group by job",
+    sqlite: "select job, count(*) from infra_jobs_ledger where \"trigger\" = 'cron' group by job",
+    sql_server: "SELECT Job, COUNT(*) FROM infra.Jobs_ledger WHERE [Trigger] = N'cron' GROUP BY Job",
+};
 
 /// For how many times each job has a run.
-const OCCURRENCES_POSTGRES: &str =
-    "select job, count(distinct nominal_at) from infra.jobs_ledger where trigger = 'cron' group by job";
-const OCCURRENCES_SQLITE: &str =
-    "select job, count(distinct nominal_at) from infra_jobs_ledger where \"trigger\" = 'cron' group by job";
+const OCCURRENCES: Dialects = Dialects {
+    postgres: "select job, count(distinct nominal_at) from infra.jobs_ledger
+        where trigger = 'cron' group by job",
+    sqlite: "select job, count(distinct nominal_at) from infra_jobs_ledger
+        where \"trigger\" = 'cron' group by job",
+    sql_server: "SELECT Job, COUNT(DISTINCT NominalAt) FROM infra.Jobs_ledger
+        WHERE [Trigger] = N'cron' GROUP BY Job",
+};
+
+/// Ordering keys that a failed message holds.
+const HOLDS: Dialects = Dialects {
+    postgres: "select ordering_key, 1::bigint from infra.outbox_hold",
+    sqlite: "select ordering_key, 1 from infra_outbox_hold",
+    sql_server: "SELECT OrderingKey, 1 FROM infra.Outbox_hold",
+};
+
+const EFFECTS: Dialects = Dialects::same("select id, count(*) from chaos_effect group by id");
+const RECEIVED: Dialects = Dialects::same("select id, count(*) from chaos_received group by id");
+const GUARDED: Dialects =
+    Dialects::same("select concat(name, ' ', value), epoch from chaos_guarded order by n");
 
 /// The queues, as histories name them.
 const QUEUES: [(Queue, QueueName); 4] = [
@@ -116,16 +139,7 @@ impl Controller {
         for job in jobs.list(None, 100).await?.into_iter().filter(|job| job.enabled) {
             jobs.disable(&job.name).await?;
         }
-        let keys: Vec<String> = if self.scene.sqlite_path().is_some() {
-            let connection = self.scene.database().connection()?;
-            let mut select = connection.prepare("select ordering_key from infra_outbox_hold")?;
-            select.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?
-        } else {
-            let client = self.scene.database().client().await?;
-            let rows = client.query_typed("select ordering_key from infra.outbox_hold", &[]).await?;
-            rows.iter().map(|row| row.get(0)).collect()
-        };
-        for key in keys {
+        for (key, _) in self.rows_of(HOLDS).await? {
             outbox.release_key(&key).await?;
         }
         Ok(())
@@ -202,13 +216,11 @@ impl Controller {
 
     /// Records the rows of the application's own tables.
     async fn rows(&self) -> Result<()> {
-        let effects = self.select("select id, count(*) from chaos_effect group by id").await?;
-        for (id, rows) in effects {
+        for (id, rows) in self.rows_of(EFFECTS).await? {
             let id: Uuid = id.parse().context("an effect without an id")?;
             self.end_with(Condition::Effect { id, rows: rows.unsigned_abs() });
         }
-        let guarded = self.select("select name || ' ' || value, epoch from chaos_guarded order by n").await?;
-        for (row, epoch) in guarded {
+        for (row, epoch) in self.rows_of(GUARDED).await? {
             let Some((name, value)) = row.split_once(' ') else { bail!("a guarded row without a value") };
             let value = value.parse().context("a guarded row without a value")?;
             self.end_with(Condition::Guarded { name: name.to_owned(), epoch, value });
@@ -218,12 +230,7 @@ impl Controller {
 
     /// Records joins, jobs and the ledger of received messages.
     async fn ledgers(&self, provider: &dyn Provider) -> Result<()> {
-        let (continued, runs, occurrences) = if self.scene.sqlite_path().is_some() {
-            (CONTINUED_SQLITE, RUNS_SQLITE, OCCURRENCES_SQLITE)
-        } else {
-            (CONTINUED_POSTGRES, RUNS_POSTGRES, OCCURRENCES_POSTGRES)
-        };
-        let continued: HashMap<String, i64> = self.select(continued).await?.into_iter().collect();
+        let continued: HashMap<String, i64> = self.rows_of(CONTINUED).await?.into_iter().collect();
         let (joins, mut page) = (provider.joins(), JoinPage::first(1_000));
         loop {
             let found = joins.list(&JoinFilter::default(), page).await?;
@@ -240,8 +247,8 @@ impl Controller {
                 });
             }
         }
-        let occurrences: HashMap<String, i64> = self.select(occurrences).await?.into_iter().collect();
-        for (name, runs) in self.select(runs).await? {
+        let occurrences: HashMap<String, i64> = self.rows_of(OCCURRENCES).await?.into_iter().collect();
+        for (name, runs) in self.rows_of(RUNS).await? {
             let occurrences = occurrences.get(&name).copied().unwrap_or(0).unsigned_abs();
             self.end_with(Condition::Job { name, runs: runs.unsigned_abs(), occurrences });
         }
@@ -250,8 +257,7 @@ impl Controller {
 
     /// Records the ledger of received messages.
     async fn received(&self, provider: &dyn Provider) -> Result<()> {
-        let queued = self.select("select id, count(*) from chaos_effect group by id").await?;
-        let reserved = self.select("select id, count(*) from chaos_received group by id").await?;
+        let (queued, reserved) = (self.rows_of(EFFECTS).await?, self.rows_of(RECEIVED).await?);
         let effects: HashMap<String, i64> = queued.into_iter().chain(reserved).collect();
         let (inbox, mut page) = (provider.inbox(), InboxPage { limit: 1_000, ..InboxPage::default() });
         loop {
@@ -272,31 +278,42 @@ impl Controller {
     }
 
     /// Rows of a text and a number.
-    async fn select(&self, sql: &str) -> Result<Vec<(String, i64)>> {
-        if self.scene.sqlite_path().is_some() {
-            let connection = self.scene.database().connection()?;
-            let mut select = connection.prepare(sql)?;
-            let rows = select.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
-            return Ok(rows.collect::<rusqlite::Result<_>>()?);
-        }
-        let client = self.scene.database().client().await?;
-        let rows = client.query_typed(sql, &[]).await?;
-        Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
+    async fn rows_of(&self, query: Dialects) -> Result<Vec<(String, i64)>> {
+        self.scene.database().rows(query).await
     }
 
     /// Records what the database's own checks find.
     async fn checks(&self) -> Result<()> {
         self.check("children", self.wrong.clone());
-        if self.scene.sqlite_path().is_some() {
-            let connection = self.scene.database().connection()?;
-            let mut select = connection.prepare("pragma integrity_check")?;
-            let found: Vec<String> =
-                select.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;
-            self.check("integrity_check", found.into_iter().filter(|line| line != "ok").collect());
-        } else {
-            self.check("amcheck", self.amcheck().await?);
+        let database = self.scene.database();
+        match database.engine() {
+            Engine::Sqlite => {
+                let check = "select integrity_check, 0 from pragma_integrity_check";
+                let found = database.session().await?.rows(check).await?;
+                let found = found.into_iter().map(|(line, _)| line).filter(|line| line != "ok");
+                self.check("integrity_check", found.collect());
+            }
+            Engine::Postgres => self.check("amcheck", self.amcheck().await?),
+            Engine::SqlServer => {
+                if let Some(found) = self.checkdb().await? {
+                    self.check("checkdb", found);
+                }
+            }
         }
         Ok(())
+    }
+
+    /// What `DBCC CHECKDB` finds. None on Babelfish, which has no such check.
+    async fn checkdb(&self) -> Result<Option<Vec<String>>> {
+        let babelfish = "SELECT N'babelfish', 1 WHERE SERVERPROPERTY(N'BabelfishVersion') IS NOT NULL";
+        if !self.scene.database().session().await?.rows(babelfish).await?.is_empty() {
+            return Ok(None);
+        }
+        let mut client = self.scene.database().sql_server_client().await?;
+        let check = "DBCC CHECKDB WITH NO_INFOMSGS, ALL_ERRORMSGS, TABLERESULTS";
+        let found = client.simple_query(check).await?.into_results().await?;
+        let text = |row: &Row| Ok(row.try_get::<&str, _>("MessageText")?.unwrap_or_default().to_owned());
+        found.iter().flatten().map(text).collect::<Result<_>>().map(Some)
     }
 
     /// What `amcheck` finds in the indexes of the schema.

@@ -10,6 +10,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::child::{Dialects, Engine};
 use crate::history::{Event, Fault, Phase, Recorder};
 use crate::options::FaultKind;
 use crate::schedule::Planned;
@@ -20,6 +21,28 @@ use super::scene::{Scene, cluster_options, set_synchronous};
 /// How far a clock is stepped, in seconds. Rarely back: a lease that is given with a clock that is set back by an hour
 /// holds for an hour longer.
 const STEPS: [i64; 6] = [1, 2, 10, 300, 3_600, -2];
+
+/// The sessions of children.
+const BACKENDS: Dialects = Dialects {
+    postgres: "select application_name, pid::bigint from pg_stat_activity
+        where backend_type = 'client backend' and application_name ~ '[.][0-9]+$' order by pid",
+    // SQLite has none.
+    sqlite: "select '', 0 where false",
+    sql_server: "SELECT program_name, CAST(session_id AS BIGINT) FROM sys.dm_exec_sessions
+        WHERE database_id = DB_ID() AND program_name LIKE N'%-_.%' ORDER BY session_id",
+};
+
+/// Locks the table of open messages until a rollback. On SQLite that is a transaction of another program, which holds the only
+/// writer.
+const LOCK: Dialects = Dialects {
+    postgres: "begin; lock table infra.outbox in access exclusive mode",
+    sqlite: "begin immediate",
+    // Babelfish ignores the hints. A change of the table locks it there.
+    sql_server: "BEGIN TRANSACTION;
+        IF SERVERPROPERTY(N'BabelfishVersion') IS NULL
+            SELECT COUNT(*) FROM infra.Outbox WITH (TABLOCKX, HOLDLOCK);
+        ELSE EXEC(N'ALTER TABLE infra.Outbox ADD chaos INT NULL');",
+};
 
 /// Injects the faults that it is sent.
 pub(super) struct Lane {
@@ -87,7 +110,7 @@ impl Worker {
                 break;
             }
             self.state.busy.store(true, Ordering::SeqCst);
-            if self.scene.provider.is_postgres() {
+            if self.scene.provider.has_server() {
                 // It may still recover from the fault before.
                 self.until_ready().await?;
             }
@@ -140,15 +163,14 @@ impl Worker {
                 self.until_ready().await?;
             }
             FaultKind::BackendTerminate => {
-                let client = self.scene.database().client().await?;
-                if let Some(pid) = self.backend(planned).await? {
-                    client.batch_execute(&format!("select pg_terminate_backend({pid})")).await?;
+                if let Some(backend) = self.backend(planned).await? {
+                    self.terminate(backend).await?;
                 }
             }
             FaultKind::BackendPause => {
-                if let Some(pid) = self.signal_backend(planned, Signal::STOP).await? {
+                if let Some(backend) = self.signal_backend(planned, Signal::STOP).await? {
                     self.last(planned).await;
-                    signal(pid, Signal::CONT);
+                    signal(backend, Signal::CONT);
                 }
             }
             FaultKind::PoolerKill => {
@@ -184,7 +206,7 @@ impl Worker {
     async fn until_ready(&self) -> Result<()> {
         let mut last = None;
         for _ in 0..600 {
-            match self.scene.database().client().await {
+            match self.scene.database().session().await {
                 Ok(_) => return Ok(()),
                 Err(error) => last = Some(error),
             }
@@ -194,41 +216,44 @@ impl Worker {
     }
 
     /// A backend of a child.
-    async fn backend(&self, planned: &Planned) -> Result<Option<i32>> {
-        let client = self.scene.database().client().await?;
-        let select = "select pid from pg_stat_activity where backend_type = 'client backend'
-            and application_name ~ '[.][0-9]+$' order by pid";
-        let rows = client.query_typed(select, &[]).await?;
+    async fn backend(&self, planned: &Planned) -> Result<Option<i64>> {
+        let rows = self.scene.database().rows(BACKENDS).await?;
         let Some(index) = planned.pick.checked_rem(rows.len() as u64) else { return Ok(None) };
-        Ok(Some(rows[index as usize].get(0)))
+        Ok(Some(rows[index as usize].1))
     }
 
-    async fn signal_backend(&self, planned: &Planned, with: Signal) -> Result<Option<i32>> {
+    async fn signal_backend(&self, planned: &Planned, with: Signal) -> Result<Option<i64>> {
         let backend = self.backend(planned).await?;
-        if let Some(pid) = backend {
-            signal(pid, with);
+        if let Some(backend) = backend {
+            signal(backend, with);
         }
         Ok(backend)
     }
 
+    /// Ends a session, unless it has ended by itself.
+    async fn terminate(&self, backend: i64) -> Result<()> {
+        let database = self.scene.database();
+        let terminate = match database.engine() {
+            Engine::SqlServer => format!("KILL {backend}"),
+            _ => format!("select pg_terminate_backend({backend})"),
+        };
+        match database.session().await?.execute(&terminate).await {
+            Err(error) if error.to_string().contains("is not an active process ID") => Ok(()),
+            terminated => Ok(terminated?),
+        }
+    }
+
     /// Locks the table of open messages.
     async fn lock(&self, planned: &Planned) -> Result<()> {
-        if self.scene.sqlite_path().is_some() {
-            // A transaction of another program that holds the only writer. Its statements block this thread for a moment.
-            let connection = self.scene.database().connection()?;
-            // Busy writers can keep it from that: then there is nothing to hold.
-            if connection.execute_batch("begin immediate").is_err() {
-                return Ok(());
-            }
-            self.last(planned).await;
-            connection.execute_batch("rollback")?;
-            return Ok(());
+        let database = self.scene.database();
+        let mut session = database.session().await?;
+        match session.execute(LOCK.of(database.engine())).await {
+            // Busy writers can keep SQLite from that: then there is nothing to hold.
+            Err(_) if database.engine() == Engine::Sqlite => return Ok(()),
+            locked => locked?,
         }
-        let client = self.scene.database().client().await?;
-        client.batch_execute("begin; lock table infra.outbox in access exclusive mode").await?;
         self.last(planned).await;
-        client.batch_execute("rollback").await?;
-        Ok(())
+        Ok(session.execute("rollback").await?)
     }
 
     fn step_clock(&mut self, planned: &Planned) -> Result<()> {
@@ -267,8 +292,8 @@ impl Worker {
     }
 }
 
-fn signal(pid: i32, with: Signal) {
-    if let Some(pid) = Pid::from_raw(pid) {
+fn signal(backend: i64, with: Signal) {
+    if let Some(pid) = i32::try_from(backend).ok().and_then(Pid::from_raw) {
         // Fails only when the process is gone.
         let _ = kill_process(pid, with);
     }

@@ -10,6 +10,9 @@ mod lane;
 mod link;
 mod sample;
 mod scene;
+mod sql_server;
+
+pub use sql_server::require_sql_server;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -65,7 +68,7 @@ fn cast(provider: ProviderName) -> Vec<(Kind, u32)> {
         (Kind::HttpWorker, 1),
     ];
     // SQLite has no functions to call.
-    if provider.is_postgres() {
+    if provider.has_server() {
         cast.push((Kind::SqlWorker, 1));
     }
     cast
@@ -111,8 +114,9 @@ fn directions(kind: FaultKind) -> &'static [Direction] {
 struct Controller {
     options: RunOptions,
     recorder: Arc<Recorder>,
-    scene: Arc<Scene>,
+    /// Before the scene: they are killed before their servers end.
     children: Children,
+    scene: Arc<Scene>,
     endings: Vec<Ending>,
     interrupted: CancellationToken,
     /// How children ended that should not have.
@@ -161,8 +165,8 @@ pub async fn run(mut options: RunOptions, git: String, network: Option<Network>)
     let mut controller = Controller {
         options,
         recorder,
-        scene,
         children,
+        scene,
         endings: Vec::new(),
         interrupted,
         wrong: Vec::new(),

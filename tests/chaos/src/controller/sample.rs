@@ -6,10 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use tokio_postgres::types::Type;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::child::Database;
+use crate::child::{Dialects, Engine, Session};
 use crate::history::{Event, Kind, Recorder, Sample};
 
 use super::children::{Children, Slot};
@@ -22,14 +21,19 @@ const EVERY: Duration = Duration::from_millis(200);
 const DUE_MAX: u64 = 1_000;
 
 /// Messages that anybody could claim: those with an ordering key may wait behind each other.
-const DUE_POSTGRES: &str = "select count(*) from (select 1 from infra.outbox o
-     where o.status = 0 and o.ordering_key is null and o.due_at <= now()
-       and not exists (select 1 from infra.outbox_paused p where p.topic = o.topic) limit 1000) t";
-
-/// The same in SQLite, whose times are microseconds.
-const DUE_SQLITE: &str = "select count(*) from (select 1 from infra_outbox o
-     where o.status = 0 and o.ordering_key is null and o.due_at <= (julianday('now') - 2440587.5) * 86400000000.0
-       and not exists (select 1 from infra_outbox_paused p where p.topic = o.topic) limit 1000) t";
+const DUE: Dialects = Dialects {
+    postgres: "select 'due', count(*) from (select 1 from infra.outbox o
+         where o.status = 0 and o.ordering_key is null and o.due_at <= now()
+           and not exists (select 1 from infra.outbox_paused p where p.topic = o.topic) limit 1000) t",
+    // Times are microseconds.
+    sqlite: "select 'due', count(*) from (select 1 from infra_outbox o
+         where o.status = 0 and o.ordering_key is null
+           and o.due_at <= (julianday('now') - 2440587.5) * 86400000000.0
+           and not exists (select 1 from infra_outbox_paused p where p.topic = o.topic) limit 1000) t",
+    sql_server: "SELECT N'due', COUNT(*) FROM (SELECT TOP (1000) 1 AS n FROM infra.Outbox o WITH (READPAST)
+         WHERE o.Status = 0 AND o.OrderingKey IS NULL AND o.DueAt <= SYSUTCDATETIME()
+           AND NOT EXISTS (SELECT 1 FROM infra.Outbox_paused p WITH (NOLOCK) WHERE p.Topic = o.Topic)) t",
+};
 
 /// What the samples need to know of the children.
 #[derive(Debug, Clone, Default)]
@@ -60,10 +64,9 @@ impl Sampling {
             cast: Arc::clone(&cast),
             due: Arc::clone(&due),
             scene: Arc::clone(scene),
-            database: scene.database(),
             write_ahead_log: scene.sqlite_path().map(|path| path.with_extension("db-wal")),
             pooled: scene.is_pooled(),
-            client: None,
+            session: None,
         };
         let task = tokio::spawn(sampler.run(Arc::clone(recorder)));
         let single_writer = scene.sqlite_path().is_some();
@@ -114,10 +117,9 @@ struct Sampler {
     cast: Arc<Mutex<Cast>>,
     due: Arc<AtomicU64>,
     scene: Arc<Scene>,
-    database: Database,
     write_ahead_log: Option<PathBuf>,
     pooled: bool,
-    client: Option<tokio_postgres::Client>,
+    session: Option<Session>,
 }
 
 impl Sampler {
@@ -140,7 +142,7 @@ impl Sampler {
                     sample.healthy_workers = Some(if disturbed { 0 } else { cast.healthy_workers });
                 }
                 // The server is down, or a lock is in the way.
-                Ok(Err(_)) | Err(_) => self.client = None,
+                Ok(Err(_)) | Err(_) => self.session = None,
             }
             recorder.note(Event::Sample(sample));
         }
@@ -148,30 +150,37 @@ impl Sampler {
 
     /// The backends of the children, and the messages that are due.
     async fn count(&mut self, cast: &Cast) -> Result<(Option<u32>, u64)> {
-        if self.database.sqlite().is_some() {
-            let database = self.database.clone();
-            let due = tokio::task::spawn_blocking(move || -> Result<i64> {
-                Ok(database.connection()?.query_row(DUE_SQLITE, [], |row| row.get(0))?)
-            })
-            .await??;
-            return Ok((None, due.unsigned_abs()));
-        }
-        let client = match &self.client {
-            Some(client) if !client.is_closed() => client,
+        let database = self.scene.database();
+        let session = match &mut self.session {
+            Some(session) => session,
             // After a failover it is another server.
-            _ => self.client.insert(self.scene.database().client().await?),
+            none => none.insert(database.session().await?),
         };
-        let backends = match self.pooled {
-            // The pooler's own connections belong to no child.
-            true => None,
-            false => {
-                let count = "select count(*) from pg_stat_activity where application_name = any($1)";
-                let row = client.query_typed_one(count, &[(&cast.processes, Type::TEXT_ARRAY)]).await?;
-                u32::try_from(row.get::<_, i64>(0)).ok()
-            }
-        };
-        let due: i64 = client.query_typed_one(DUE_POSTGRES, &[]).await?.get(0);
-        Ok((backends, due.unsigned_abs()))
+        // The pooler's own connections belong to no child.
+        let count = backends(database.engine(), &cast.processes).filter(|_| !self.pooled);
+        let mut backends = None;
+        if let Some(count) = count {
+            let counted = session.rows(&count).await?;
+            backends = counted.first().and_then(|(_, count)| u32::try_from(*count).ok());
+        }
+        let due = session.rows(DUE.of(database.engine())).await?;
+        Ok((backends, due.first().map_or(0, |(_, due)| due.unsigned_abs())))
+    }
+}
+
+/// The query for the sessions of processes. None where there is no server.
+fn backends(engine: Engine, processes: &[String]) -> Option<String> {
+    // Names of processes have no quotes in them.
+    let names = processes.join("', '");
+    match engine {
+        Engine::Postgres => Some(format!(
+            "select 'backends', count(*) from pg_stat_activity where application_name in ('{names}')"
+        )),
+        Engine::SqlServer => Some(format!(
+            "SELECT N'backends', COUNT(*) FROM sys.dm_exec_sessions
+              WHERE database_id = DB_ID() AND program_name IN ('{names}')"
+        )),
+        Engine::Sqlite => None,
     }
 }
 

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::sync::{PoisonError, RwLock};
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use mainstay_tests::{ClusterOptions, OwnCluster, OwnPooler, PostgresUrl};
 use tempfile::TempDir;
 use tokio::sync::Mutex;
@@ -18,6 +18,7 @@ use crate::options::{FaultKind, ProviderName, RunOptions, leave_out};
 
 use super::disk::Disk;
 use super::link::Link;
+use super::sql_server::OwnDatabase;
 
 /// The servers. They end with this.
 pub(super) struct Scene {
@@ -44,6 +45,8 @@ pub(super) struct Servers {
     pub(super) clock: Option<Clock>,
     /// The small disk that the data are on. Before the directory, which is removed after it.
     pub(super) disk: Option<Disk>,
+    /// The run's database on a SQL Server that runs already.
+    sql_server: Option<OwnDatabase>,
     directory: TempDir,
 }
 
@@ -72,6 +75,7 @@ impl Scene {
             pooler: None,
             clock: None,
             disk: None,
+            sql_server: None,
             directory,
         };
         let (direct, entrance) = match provider {
@@ -89,7 +93,10 @@ impl Scene {
                 let url = format!("sqlite:{}", servers.directory.path().join("chaos.db").display());
                 (url.clone(), url)
             }
-            ProviderName::SqlServer => bail!("there is no harness for {provider}"),
+            ProviderName::SqlServer => {
+                let url = servers.sql_server.insert(OwnDatabase::create().await?).url();
+                (url.clone(), url)
+            }
         };
         let mut scene = Self {
             provider,
@@ -99,10 +106,14 @@ impl Scene {
             links: BTreeMap::new(),
             network,
         };
-        if provider.is_postgres() {
+        if provider.has_server() {
             let at = scene.address();
+            let address = match &scene.servers.sql_server {
+                Some(database) => database.address(),
+                None => PostgresUrl::parse(&scene.entrance()).address(),
+            };
             for child in children {
-                let link = Link::start(at, &PostgresUrl::parse(&scene.entrance()).address()).await?;
+                let link = Link::start(at, &address).await?;
                 scene.links.insert(child.clone(), link);
             }
         }
@@ -150,6 +161,10 @@ impl Scene {
     /// The URL for a child in one of its lives. Its connections bear the name of the process.
     pub(super) fn url_for(&self, child: &str, life: u64) -> String {
         let Some(link) = self.links.get(child) else { return self.direct_url() };
+        let process = format!("{child}.{life}");
+        if let Some(database) = &self.servers.sql_server {
+            return database.url_through(link.address(), &process);
+        }
         let url = PostgresUrl::parse(&self.entrance());
         // Without a proxy between, every second life has the lost packets to itself.
         let url = match self.network {
@@ -158,7 +173,7 @@ impl Scene {
             }
             _ => url.with_host(&link.address().ip().to_string()).with_port(link.address().port()),
         };
-        url.with_parameter("application_name", &format!("{child}.{life}")).to_string()
+        url.with_parameter("application_name", &process).to_string()
     }
 
     /// The network, if the children have hosts of their own.

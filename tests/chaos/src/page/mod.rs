@@ -29,7 +29,7 @@ const FAULTS: [(&str, &str); 24] = [
     ("server_crash", "SIGKILL of all processes of the database server"),
     ("server_stop", "immediate stop of the database server"),
     ("backend_kill", "SIGKILL of one backend, after which the server restarts the others"),
-    ("backend_terminate", "one session ended by `pg_terminate_backend`"),
+    ("backend_terminate", "one session ended by `pg_terminate_backend` or `KILL`"),
     ("backend_pause", "SIGSTOP of one backend"),
     ("connection_cut", "all connections of a process cut"),
     ("connection_cut_answer", "a connection cut in the middle of an answer"),
