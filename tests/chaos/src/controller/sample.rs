@@ -1,6 +1,7 @@
 //! Measurements during a run.
 
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -8,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::child::{Dialects, Engine, Session};
+use crate::child::{Database, Dialects, Engine, Session};
 use crate::history::{Event, Kind, Recorder, Sample};
 
 use super::children::{Children, Slot};
@@ -66,7 +67,6 @@ impl Sampling {
             scene: Arc::clone(scene),
             write_ahead_log: scene.sqlite_path().map(|path| path.with_extension("db-wal")),
             pooled: scene.is_pooled(),
-            session: None,
         };
         let task = tokio::spawn(sampler.run(Arc::clone(recorder)));
         let single_writer = scene.sqlite_path().is_some();
@@ -119,11 +119,26 @@ struct Sampler {
     scene: Arc<Scene>,
     write_ahead_log: Option<PathBuf>,
     pooled: bool,
-    session: Option<Session>,
 }
 
+/// What was counted.
+struct Counts {
+    /// Backends of the children.
+    backends: Option<u32>,
+    /// Messages that are due.
+    due: u64,
+    /// The connection, for the next count.
+    session: Session,
+}
+
+/// A count under way.
+type Counting = Pin<Box<dyn Future<Output = Result<Counts>> + Send>>;
+
 impl Sampler {
-    async fn run(mut self, recorder: Arc<Recorder>) {
+    async fn run(self, recorder: Arc<Recorder>) {
+        let mut session = None;
+        // A count that waits for a lock goes on: a call on a connection must end before the next one.
+        let mut under_way: Option<Counting> = None;
         loop {
             tokio::time::sleep(EVERY).await;
             let cast = self.cast.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -132,40 +147,49 @@ impl Sampler {
                 wal_bytes: self.write_ahead_log.as_ref().and_then(|path| Some(path.metadata().ok()?.len())),
                 ..Sample::default()
             };
-            let counted = tokio::time::timeout(Duration::from_secs(1), self.count(&cast)).await;
-            match counted {
-                Ok(Ok((backends, due))) => {
-                    self.due.store(due, Ordering::Relaxed);
-                    sample.backends = backends;
-                    sample.due = Some(due);
-                    let disturbed = self.disturbed.load(Ordering::Relaxed);
-                    sample.healthy_workers = Some(if disturbed { 0 } else { cast.healthy_workers });
+            let is_late = under_way.is_some();
+            let backends = backends(self.scene.database().engine(), &cast.processes);
+            // The pooler's own connections belong to no child.
+            let backends = backends.filter(|_| !self.pooled);
+            let counting = under_way
+                .get_or_insert_with(|| Box::pin(count(self.scene.database(), session.take(), backends)));
+            match tokio::time::timeout(Duration::from_secs(1), counting).await {
+                Ok(Ok(counts)) => {
+                    under_way = None;
+                    session = Some(counts.session);
+                    // A late answer is about an earlier time.
+                    if !is_late {
+                        self.due.store(counts.due, Ordering::Relaxed);
+                        sample.backends = counts.backends;
+                        sample.due = Some(counts.due);
+                        let disturbed = self.disturbed.load(Ordering::Relaxed);
+                        sample.healthy_workers = Some(if disturbed { 0 } else { cast.healthy_workers });
+                    }
                 }
-                // The server is down, or a lock is in the way.
-                Ok(Err(_)) | Err(_) => self.session = None,
+                // The server is down.
+                Ok(Err(_)) => under_way = None,
+                // A lock is in the way.
+                Err(_) => {}
             }
             recorder.note(Event::Sample(sample));
         }
     }
+}
 
-    /// The backends of the children, and the messages that are due.
-    async fn count(&mut self, cast: &Cast) -> Result<(Option<u32>, u64)> {
-        let database = self.scene.database();
-        let session = match &mut self.session {
-            Some(session) => session,
-            // After a failover it is another server.
-            none => none.insert(database.session().await?),
-        };
-        // The pooler's own connections belong to no child.
-        let count = backends(database.engine(), &cast.processes).filter(|_| !self.pooled);
-        let mut backends = None;
-        if let Some(count) = count {
-            let counted = session.rows(&count).await?;
-            backends = counted.first().and_then(|(_, count)| u32::try_from(*count).ok());
-        }
-        let due = session.rows(DUE.of(database.engine())).await?;
-        Ok((backends, due.first().map_or(0, |(_, due)| due.unsigned_abs())))
+/// Counts on a connection, or on a new one.
+async fn count(database: Database, session: Option<Session>, backends: Option<String>) -> Result<Counts> {
+    let mut session = match session {
+        Some(session) => session,
+        None => database.session().await?,
+    };
+    let mut count = None;
+    if let Some(backends) = backends {
+        let counted = session.rows(&backends).await?;
+        count = counted.first().and_then(|(_, count)| u32::try_from(*count).ok());
     }
+    let due = session.rows(DUE.of(database.engine())).await?;
+    let due = due.first().map_or(0, |(_, due)| due.unsigned_abs());
+    Ok(Counts { backends: count, due, session })
 }
 
 /// The query for the sessions of processes. None where there is no server.
