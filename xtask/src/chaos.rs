@@ -13,7 +13,8 @@ chaos power --seed <n> --out <directory> [--states <n>] [--release]
 chaos --slice
     Run processes under real faults by a seeded schedule, and judge the history of every call.
     Writes verdict.json; the exit code is 1 if a rule was broken. Providers: postgres,
-    pgbouncer, failover, sqlite; faults: all, none, or kinds with commas between them.
+    pgbouncer, failover, sqlite, and sqlserver, which runs on the server whose URL is in
+    MAINSTAY_TEST_SQLSERVER; faults: all, none, or kinds with commas between them.
     `power` records a process on SQLite, and checks what its file holds after each of so many
     simulated power losses.
     --slice runs what `cargo xtask ci` runs: four minutes, with the commit as the seed";
@@ -26,9 +27,7 @@ pub(crate) fn main(arguments: &[String]) -> Result<(), Failure> {
     let is_release = |argument: &&String| *argument == "--release";
     let release = arguments.iter().any(|argument| is_release(&argument));
     let rest: Vec<&String> = arguments.iter().filter(|argument| !is_release(argument)).collect();
-    if !rest.iter().any(|argument| *argument == "--provider=sqlite")
-        && !rest.windows(2).any(|pair| pair[0] == "--provider" && pair[1] == "sqlite")
-    {
+    if !["sqlite", "sqlserver"].iter().any(|provider| names(&rest, provider)) {
         install_servers(&interrupt)?;
     }
     build(release, &interrupt)?;
@@ -37,6 +36,12 @@ pub(crate) fn main(arguments: &[String]) -> Result<(), Failure> {
         command.arg("run");
     }
     run(command.args(rest), &interrupt)
+}
+
+/// Returns whether the arguments name a provider.
+fn names(arguments: &[&String], provider: &str) -> bool {
+    arguments.iter().any(|argument| argument.strip_prefix("--provider=") == Some(provider))
+        || arguments.windows(2).any(|pair| pair[0] == "--provider" && pair[1] == provider)
 }
 
 /// Builds the program.
