@@ -184,6 +184,11 @@ impl OwnPooler {
         self.with(|bouncer| bouncer.start().unwrap_or_else(|error| panic!("{error}"))).await;
     }
 
+    /// The file that the pooler logs to.
+    pub async fn log(&self) -> PathBuf {
+        self.with(|bouncer| bouncer.log()).await
+    }
+
     /// Stops the pooler's process, or lets it go on.
     pub async fn pause(&self, pause: bool) {
         self.with(move |bouncer| bouncer.pause(pause)).await;

@@ -82,6 +82,9 @@ struct RunArguments {
     /// all, none, or kinds with commas between them
     #[arg(long, default_value = "all")]
     faults: String,
+    /// Fail if this machine does not allow one of the faults, instead of leaving it out
+    #[arg(long)]
+    strict: bool,
     /// A new or empty directory for the histories, the logs and verdict.json
     #[arg(long)]
     out: PathBuf,
@@ -100,8 +103,8 @@ impl RunArguments {
             controller::require_sql_server()?;
         }
         let out = absolute(&self.out)?;
-        let Self { seed, minutes, rate, provider, .. } = self;
-        Ok(RunOptions { seed, minutes, rate, provider, faults, out })
+        let Self { seed, minutes, rate, provider, strict, .. } = self;
+        Ok(RunOptions { seed, minutes, rate, provider, faults, strict, out })
     }
 }
 

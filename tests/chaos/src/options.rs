@@ -7,10 +7,14 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use anyhow::{Result, bail};
 
 use crate::history::{CLOCK_STEP, LOST_TAIL};
+
+/// How long claims and leases hold in a run.
+pub const LEASE: Duration = Duration::from_secs(2);
 
 /// What the processes run on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -233,6 +237,45 @@ impl FaultKind {
 }
 
 impl FaultKind {
+    /// Whether it is a fault of a server. They happen one after the other.
+    pub const fn is_of_server(self) -> bool {
+        matches!(
+            self,
+            Self::ServerCrash
+                | Self::ServerStop
+                | Self::BackendKill
+                | Self::BackendTerminate
+                | Self::BackendPause
+                | Self::PoolerKill
+                | Self::PoolerPause
+                | Self::TableLock
+                | Self::DiskFull
+                | Self::ClockStep
+                | Self::Failover
+                | Self::FailoverLostTail
+        )
+    }
+
+    /// Whether it can stop the work of all children: a backend that is stopped may hold a lock of the server's own.
+    pub const fn stops_all(self) -> bool {
+        self.is_of_server() && !matches!(self, Self::BackendTerminate | Self::ClockStep)
+    }
+
+    /// About how long it keeps a server busy, in milliseconds, if what lasts lasts this long.
+    pub const fn takes_ms(self, lasts_ms: u64) -> u64 {
+        match self {
+            Self::ClockStep => 50,
+            Self::BackendTerminate => 150,
+            Self::BackendPause | Self::PoolerPause | Self::TableLock => lasts_ms + 200,
+            Self::PoolerKill => 500,
+            Self::ServerCrash | Self::ServerStop | Self::BackendKill => 1_500,
+            Self::DiskFull => lasts_ms + 1_500,
+            Self::Failover => 4_000,
+            Self::FailoverLostTail => lasts_ms + 4_500,
+            _ => 0,
+        }
+    }
+
     /// Whether it takes hosts of their own for the children.
     pub const fn is_of_network(self) -> bool {
         matches!(self, Self::Partition | Self::LostRequests | Self::LostAnswers)
@@ -290,6 +333,8 @@ pub struct RunOptions {
     pub provider: ProviderName,
     /// The kinds of faults.
     pub faults: BTreeSet<FaultKind>,
+    /// Whether it is an error that a kind has to be left out.
+    pub strict: bool,
     /// Where the histories, the logs and the verdict go.
     pub out: PathBuf,
 }

@@ -1,6 +1,8 @@
 //! When which fault happens: a pure function of the seed and the options.
 
-use crate::options::{FaultKind, RunOptions};
+use std::time::Duration;
+
+use crate::options::{FaultKind, LEASE, RunOptions};
 use crate::random::Random;
 
 /// A fault at its time.
@@ -16,9 +18,37 @@ pub struct Planned {
     pub length: u64,
 }
 
+impl Planned {
+    /// How long it lasts if it lasts.
+    pub fn lasts(&self) -> Duration {
+        LEASE.mul_f64(self.length as f64 / 1_000.0)
+    }
+}
+
+/// How long a fault lasts, in thousandths of a lease: up to three leases, and one in ten of those that no deadline ends by
+/// itself for twelve times as long, but for a sixth of the run at most.
+fn length(kind: FaultKind, pick: u64, options: &RunOptions, random: &mut Random) -> u64 {
+    let length = random.between(500, 3_000);
+    match kind {
+        // It outlasts the lease.
+        FaultKind::Pause => 1_100 + length % 1_900,
+        FaultKind::TableLock
+        | FaultKind::ConnectionHalfOpen
+        | FaultKind::Partition
+        | FaultKind::LostRequests
+        | FaultKind::LostAnswers
+            if pick.is_multiple_of(10) =>
+        {
+            let sixth = options.length_ms() / 6 * 1_000 / LEASE.as_millis() as u64;
+            (length * 12).min(sixth).max(length)
+        }
+        _ => length,
+    }
+}
+
 /// All faults of a run, in the order of their times.
 ///
-/// Each kind has its own random numbers, so that a run with fewer kinds has the rest of them at the same times.
+/// Each kind has its own random numbers, so that a run with fewer kinds has the other faults of children at the same times.
 pub fn plan(options: &RunOptions) -> Vec<Planned> {
     let mut planned = Vec::new();
     for kind in options.faults.iter().copied().filter(|kind| *kind != FaultKind::KillAtStep) {
@@ -31,11 +61,28 @@ pub fn plan(options: &RunOptions) -> Vec<Planned> {
             if at_ms >= options.length_ms() {
                 break;
             }
-            planned.push(Planned { at_ms, kind, pick: random.next(), length: random.between(500, 3_000) });
+            let pick = random.next();
+            planned.push(Planned { at_ms, kind, pick, length: length(kind, pick, options, &mut random) });
         }
     }
     planned.sort_by_key(|planned| (planned.at_ms, planned.kind));
+    one_after_the_other(&mut planned);
+    planned.retain(|planned| planned.at_ms < options.length_ms());
+    planned.sort_by_key(|planned| (planned.at_ms, planned.kind));
     planned
+}
+
+/// How long servers are left alone between two faults, in milliseconds.
+const REST_MS: u64 = 400;
+
+/// Puts each fault of a server off until the one before it is over.
+fn one_after_the_other(planned: &mut [Planned]) {
+    let mut free_at_ms = 0;
+    for fault in planned.iter_mut().filter(|fault| fault.kind.is_of_server()) {
+        fault.at_ms = fault.at_ms.max(free_at_ms);
+        let lasts_ms = fault.lasts().as_millis() as u64;
+        free_at_ms = fault.at_ms + fault.kind.takes_ms(lasts_ms) + REST_MS;
+    }
 }
 
 /// At which line of its history a child is killed.
@@ -98,6 +145,7 @@ mod tests {
             rate: 1.0,
             provider: ProviderName::Postgres,
             faults: faults.iter().copied().collect(),
+            strict: false,
             out: "out".into(),
         }
     }
@@ -122,6 +170,17 @@ mod tests {
         };
         assert_eq!(of(&[FaultKind::Kill]), of(&ProviderName::Postgres.faults()));
         assert!(of(&[FaultKind::Kill]).len() > 100);
+    }
+
+    #[test]
+    fn servers_have_one_fault_at_a_time() {
+        let planned = plan(&options(7, &ProviderName::Postgres.faults()));
+        let servers: Vec<_> = planned.iter().filter(|fault| fault.kind.is_of_server()).collect();
+        assert!(servers.len() > 30, "{}", servers.len());
+        for pair in servers.windows(2) {
+            let lasts_ms = pair[0].lasts().as_millis() as u64;
+            assert!(pair[1].at_ms >= pair[0].at_ms + pair[0].kind.takes_ms(lasts_ms) + REST_MS, "{pair:?}");
+        }
     }
 
     #[test]

@@ -10,22 +10,24 @@ pub struct Verdict {
     /// The seed of the schedule.
     pub seed: u64,
     /// The day the run began, in UTC, as `2026-11-19`.
-    #[serde(default)]
     pub date: String,
     /// The commit that was built.
     pub git: String,
     /// The provider.
     pub provider: String,
+    /// The command that repeats the schedule.
+    pub command: String,
     /// How long the run took.
     pub seconds: u64,
-    /// Faults by kind.
+    /// Planned faults by kind.
+    pub planned: BTreeMap<String, u64>,
+    /// Faults by kind that were injected and hit something.
     pub faults: BTreeMap<String, u64>,
     /// Answered calls by kind.
     pub ops: BTreeMap<String, u64>,
     /// Calls by kind whose outcome is unknown: their process died, or their connection broke.
     pub unknown: BTreeMap<String, u64>,
     /// Calls by kind that failed, and had no effect for certain.
-    #[serde(default)]
     pub failed: BTreeMap<String, u64>,
     /// What broke a rule.
     pub violations: Vec<Violation>,

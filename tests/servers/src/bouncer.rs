@@ -71,6 +71,11 @@ impl Bouncer {
         self.process.signal(if pause { Signal::STOP } else { Signal::CONT });
     }
 
+    /// The file that the pooler logs to.
+    pub fn log(&self) -> PathBuf {
+        self.directory.path().join("log")
+    }
+
     /// URL of a database through the pooler, as superuser.
     pub fn url(&self, database: &str) -> String {
         url(&self.password, self.port, database)

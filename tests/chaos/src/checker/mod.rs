@@ -28,6 +28,7 @@
 //! The tests simulate a small queue to make legal histories, break these in many ways, and expect that
 //! the right rule notices (`testing`).
 
+mod activity;
 mod audit;
 mod evidence;
 mod linear;
@@ -42,7 +43,7 @@ mod versions;
 mod windows;
 
 pub use logs::LogLine;
-pub use run::{VERDICT, check_command, exit_code, run_check, summary, verdict, write_verdict};
+pub use run::{VERDICT, exit_code, run_check, verdict, write_verdict};
 
 use evidence::Evidence;
 use operations::Operation;

@@ -1,7 +1,6 @@
 //! From the directory of a run to its verdict.
 
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -9,7 +8,7 @@ use anyhow::{Context, Result, bail};
 
 use super::operations::{Operation, Outcome};
 use super::windows::Windows;
-use super::{LogLine, check, logs};
+use super::{LogLine, activity, check, logs};
 use crate::history::{Event, History, Phase};
 use crate::verdict::Verdict;
 
@@ -21,37 +20,6 @@ pub fn run_check(directory: &Path) -> Result<Verdict> {
     let history = History::read(directory)?;
     let leaks = logs::leaks(&directory.join("logs"))?;
     verdict(&history, &leaks).with_context(|| format!("cannot judge the run in {}", directory.display()))
-}
-
-/// Judges the run in a directory, writes `verdict.json` there and a summary to `out`.
-///
-/// Returns 0 without violations and 1 with any. A run that can't be judged is an error, for which a
-/// program exits with 2.
-pub fn check_command(directory: &Path, out: &mut dyn Write) -> Result<ExitCode> {
-    let verdict = run_check(directory)?;
-    write_verdict(directory, &verdict)?;
-    out.write_all(summary(&verdict).as_bytes())?;
-    Ok(exit_code(&verdict))
-}
-
-/// Tells a verdict in a few lines, and every violation with its lines.
-pub fn summary(verdict: &Verdict) -> String {
-    let total = |counts: &BTreeMap<String, u64>| counts.values().sum::<u64>();
-    let mut text = format!(
-        "{}, seed {}: {} faults, {} calls answered, {} failed, {} unknown, {} violations\n",
-        verdict.provider,
-        verdict.seed,
-        total(&verdict.faults),
-        total(&verdict.ops),
-        total(&verdict.failed),
-        total(&verdict.unknown),
-        verdict.violations.len()
-    );
-    for violation in &verdict.violations {
-        let lines = violation.lines.join(", ");
-        text.push_str(&format!("{}: {} ({lines})\n", violation.rule.name(), violation.text));
-    }
-    text
 }
 
 /// Writes a verdict to `verdict.json` in a run's directory.
@@ -69,7 +37,7 @@ pub fn exit_code(verdict: &Verdict) -> ExitCode {
 /// Judges a history.
 pub fn verdict(history: &History, leaks: &[LogLine]) -> Result<Verdict> {
     let mut verdict = Verdict { violations: check(history, leaks), ..Verdict::default() };
-    let mut began = None;
+    let (mut began, mut asked) = (None, None);
     for line in history.lines.iter().map(|placed| &placed.line) {
         match &line.event {
             Event::Run(run) => {
@@ -78,9 +46,17 @@ pub fn verdict(history: &History, leaks: &[LogLine]) -> Result<Verdict> {
                 verdict.date.clone_from(&run.date);
                 verdict.git.clone_from(&run.git);
                 verdict.provider.clone_from(&run.provider);
+                asked = Some(run);
+                verdict.command.clone_from(&run.command);
+                verdict.planned.clone_from(&run.planned);
             }
-            Event::Fault(fault) if fault.phase == Phase::Begin => {
-                *verdict.faults.entry(fault.kind.clone()).or_default() += 1;
+            Event::Fault(fault) => {
+                let count = verdict.faults.entry(fault.kind.clone()).or_default();
+                match fault.phase {
+                    Phase::Begin => *count += 1,
+                    Phase::Void => *count = count.saturating_sub(1),
+                    Phase::End => {}
+                }
             }
             _ => {}
         }
@@ -88,8 +64,14 @@ pub fn verdict(history: &History, leaks: &[LogLine]) -> Result<Verdict> {
     let (Some(began), Some(last)) = (began, history.lines.last()) else {
         bail!("the histories have no line of the controller that tells what was run");
     };
+    verdict.faults.retain(|_, count| *count > 0);
     verdict.seconds = last.line.at.saturating_sub(began) / 1_000_000_000;
-    for operation in Operation::pair(history, &Windows::default()) {
+    let operations = Operation::pair(history, &Windows::default());
+    let missing = asked.map(|run| activity::missing(run, &operations)).unwrap_or_default();
+    if !missing.is_empty() {
+        bail!("the run did too little to prove anything:\n  {}", missing.join("\n  "));
+    }
+    for operation in operations {
         let counts: &mut BTreeMap<String, u64> = match operation.outcome {
             Outcome::Answered(_) => &mut verdict.ops,
             Outcome::Failed => &mut verdict.failed,
@@ -102,9 +84,9 @@ pub fn verdict(history: &History, leaks: &[LogLine]) -> Result<Verdict> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
     use crate::checker::testing::{Book, enqueue, sent, take};
-    use crate::history::MARKER;
-    use crate::verdict::Rule;
 
     use super::*;
 
@@ -113,6 +95,7 @@ mod tests {
         book.handled(10, 1);
         book.fault("kill", (20, 20));
         book.fault("pause", (30, 5_000));
+        book.fault_of_nothing("pause", (40, 50));
         book.fail("producer", (40, 41), enqueue(vec![sent(2)]));
         book.silent("a", 50, take("a"));
         book.unknown("b", (60, 61), take("b"));
@@ -143,7 +126,9 @@ mod tests {
             date: "2026-11-19".to_owned(),
             git: "0123abc".to_owned(),
             provider: "postgres".to_owned(),
+            command: "cargo xtask chaos".to_owned(),
             seconds: 5,
+            planned: counts(&[("kill", 1), ("pause", 2)]),
             faults: counts(&[("kill", 1), ("pause", 1)]),
             ops: counts(&[("claim", 1), ("enqueue", 1), ("settle", 1)]),
             failed: counts(&[("enqueue", 1)]),
@@ -154,23 +139,18 @@ mod tests {
     }
 
     #[test]
-    fn the_command_writes_the_verdict_and_exits_by_it() {
-        let directory = tempfile::tempdir().unwrap();
-        write(directory.path(), &run().history());
-        let mut out = Vec::new();
-        let code = check_command(directory.path(), &mut out).unwrap();
-        assert_eq!(format!("{code:?}"), format!("{:?}", ExitCode::SUCCESS));
-        let told = "postgres, seed 7: 2 faults, 3 calls answered, 1 failed, 2 unknown, 0 violations\n";
-        assert_eq!(String::from_utf8(out).unwrap(), told);
-
-        std::fs::write(directory.path().join("logs/a.log"), format!("\n{MARKER}1\n")).unwrap();
-        let mut out = Vec::new();
-        let code = check_command(directory.path(), &mut out).unwrap();
-        assert_eq!(format!("{code:?}"), format!("{:?}", ExitCode::from(1)));
-        assert!(String::from_utf8(out).unwrap().ends_with("secrecy: a payload is in a log (a.log:2)\n"));
-        let text = std::fs::read_to_string(directory.path().join(VERDICT)).unwrap();
-        let verdict: Verdict = serde_json::from_str(&text).unwrap();
-        assert_eq!(verdict.violations[0].rule, Rule::Secrecy);
+    fn a_run_that_did_too_little_is_not_judged() {
+        let mut history = run().history();
+        let begin = history.lines.iter_mut().find_map(|placed| match &mut placed.line.event {
+            Event::Run(run) => Some(run),
+            _ => None,
+        });
+        begin.unwrap().minutes = 1.0;
+        let error = verdict(&history, &[]).unwrap_err().to_string();
+        assert!(
+            error.contains("lease-holder: 0 answered calls of acquire, at least 3 are needed"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -25,7 +25,7 @@ impl Windows {
                     open.insert(id, windows.len());
                     windows.push((line.at, NEVER));
                 }
-                Phase::End => {
+                Phase::End | Phase::Void => {
                     if let Some(index) = open.remove(&id) {
                         windows[index].1 = line.at;
                     }

@@ -27,9 +27,11 @@ pub(super) async fn run(child: Child) -> Result<()> {
         let invoked = child.recorder.invoke(Call::Own { lease_ms: child.lease_ms() });
         let buckets = owned.borrow_and_update().buckets().into_iter().collect();
         invoked.ok(Answer::Owned { buckets });
-        match child.stop.run_until_cancelled(owned.changed()).await {
-            Some(Ok(())) => {}
-            Some(Err(_)) | None => break,
+        // Looked at without a change too: a node that was stopped may go on to believe that it owns them.
+        let changed = tokio::time::timeout(child.lease / 8, owned.changed());
+        match child.stop.run_until_cancelled(changed).await {
+            Some(Ok(Ok(())) | Err(_)) => {}
+            Some(Ok(Err(_))) | None => break,
         }
     }
     running.stop().await?;

@@ -183,7 +183,7 @@ async fn handle(child: &Child, address: SocketAddr, owner: Uuid, taken: Taken) {
     let (path, outcome) = match payload.act {
         Act::Fail => ("fail", Outcome::Fail),
         Act::Retry(times) if taken.attempt <= times => ("abandon", Outcome::Abandon),
-        Act::Snooze if claim.generation % 2 == 1 && claim.generation < 8 => ("release", Outcome::Release),
+        Act::Snooze if claim.is_to_be_snoozed() => ("release", Outcome::Release),
         // Whatever it would do in a transaction it cannot do over HTTP.
         Act::Ack | Act::Complete | Act::Retry(_) | Act::Snooze => ("ack", Outcome::Ack),
     };

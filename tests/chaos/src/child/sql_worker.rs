@@ -92,9 +92,7 @@ async fn handle(child: &mut Child, session: &mut Session, owner: Uuid, taken: Ta
         Act::Ack => (Change::Ack, Outcome::Ack),
         Act::Fail => (Change::Fail, Outcome::Fail),
         Act::Retry(times) if taken.attempt <= times => (Change::Abandon, Outcome::Abandon),
-        Act::Snooze if claim.generation % 2 == 1 && claim.generation < 8 => {
-            (Change::Release, Outcome::Release)
-        }
+        Act::Snooze if claim.is_to_be_snoozed() => (Change::Release, Outcome::Release),
         Act::Retry(_) | Act::Snooze => return complete(child, session, owner, claim).await,
     };
     let ends = vec![Ending { claim, outcome }];

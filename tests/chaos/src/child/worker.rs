@@ -47,7 +47,7 @@ fn set_up<R>(queue: QueueBuilder<R>, handling: Handling, child: &Child) -> Queue
         .reap_every(Some(lease))
         .options(|options| {
             options.lease = lease;
-            options.poll_max = Duration::from_secs(5);
+            options.poll_max = Duration::from_secs(1);
             options.grace = lease;
             options.concurrency = 8;
             options.batch = 10;
@@ -86,10 +86,7 @@ async fn handle(handling: Arc<Handling>, context: Context) -> Result<(), Handler
         Act::Ack => Ok(()),
         Act::Fail => Err(HandlerError::fail("as the payload says")),
         Act::Retry(times) if context.attempt() <= times => Err(HandlerError::retry("as the payload says")),
-        // Not by the attempt: a snoozed delivery does not count.
-        Act::Snooze if claim.generation % 2 == 1 && claim.generation < 8 => {
-            Err(HandlerError::snooze(Duration::from_millis(100)))
-        }
+        Act::Snooze if claim.is_to_be_snoozed() => Err(HandlerError::snooze(Duration::from_millis(100))),
         Act::Complete | Act::Retry(_) | Act::Snooze => {
             let completing = handling.recorder.invoke(Call::Complete { queue: handling.queue, owner, claim });
             let result = complete(handling.engine, &context).await;

@@ -11,16 +11,19 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::history::Kind;
 use crate::network::Network;
-use crate::options::RunOptions;
+use crate::options::{LEASE, RunOptions};
 use crate::schedule::{Step, step};
 
-use super::{DELIVERY_LIMIT, LEASE};
+use super::DELIVERY_LIMIT;
 
 /// How long a child that died is left dead.
 const AGAIN: Duration = Duration::from_millis(100);
 
 /// How long a process may take to start, on a slow machine too.
 const STARTING: Duration = Duration::from_secs(5);
+
+/// How old a process is at least when it is killed or paused: one that has done nothing yet can lose nothing.
+const GROWN: Duration = Duration::from_millis(300);
 
 /// A place for a child, with the process that fills it.
 pub(super) struct Slot {
@@ -59,6 +62,11 @@ impl Slot {
         self.process.is_some() && !self.paused && self.started_at.elapsed() > STARTING
     }
 
+    /// Whether the process lives, and for long enough to have begun its work.
+    pub(super) fn is_grown(&self) -> bool {
+        self.process.is_some() && self.started_at.elapsed() > GROWN
+    }
+
     /// Sends a signal. The process has not been waited for, so the number is still its own.
     pub(super) fn signal(&mut self, signal: Signal) {
         let Some(pid) = self.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw) else {
@@ -92,6 +100,8 @@ pub(super) struct Children {
     program: PathBuf,
     /// The network namespace of each place, if they have some.
     namespaces: Vec<String>,
+    /// The faults are over: no child kills itself from now on, and none ends with an error.
+    quiet: bool,
 }
 
 impl Children {
@@ -99,11 +109,9 @@ impl Children {
     pub(super) fn new(plan: &[(Kind, u32)], options: &RunOptions, network: Option<&Network>) -> Result<Self> {
         let mut slots = Vec::new();
         for (kind, count) in plan {
-            // A plain text in kebab case.
-            let name = serde_json::to_value(kind)?.as_str().unwrap_or_default().to_owned();
             for number in 1..=*count {
                 slots.push(Slot {
-                    name: format!("{name}-{number}"),
+                    name: format!("{}-{number}", kind.as_str()),
                     kind: *kind,
                     place: slots.len(),
                     life: 0,
@@ -120,7 +128,18 @@ impl Children {
         let program = std::env::current_exe().context("this program is nowhere")?;
         let namespaces =
             network.map(|network| (0..slots.len()).map(|place| network.namespace(place)).collect());
-        Ok(Self { slots, options: options.clone(), program, namespaces: namespaces.unwrap_or_default() })
+        Ok(Self {
+            slots,
+            options: options.clone(),
+            program,
+            namespaces: namespaces.unwrap_or_default(),
+            quiet: false,
+        })
+    }
+
+    /// Notes that the faults are over.
+    pub(super) fn quiet(&mut self) {
+        self.quiet = true;
     }
 
     /// Starts all that are dead and are to live, with the database's URL for each. Returns what has ended.
@@ -129,7 +148,7 @@ impl Children {
     pub(super) fn tend(&mut self, url: impl Fn(&Slot) -> String) -> Result<Vec<Ended>> {
         let mut ended = Vec::new();
         for index in 0..self.slots.len() {
-            ended.extend(self.slots[index].look()?);
+            ended.extend(self.slots[index].look(self.quiet)?);
             let slot = &self.slots[index];
             if slot.process.is_none() && !slot.over && slot.again_at <= Instant::now() {
                 self.start(index, &url)?;
@@ -142,7 +161,7 @@ impl Children {
         let slot = &mut self.slots[index];
         slot.life += 1;
         (slot.paused, slot.killed, slot.started_at) = (false, false, Instant::now());
-        slot.step = step(&self.options, &slot.name, slot.life);
+        slot.step = step(&self.options, &slot.name, slot.life).filter(|_| !self.quiet);
         let log = self.options.out.join("logs").join(format!("{}.log", slot.name));
         let log = File::options().create(true).append(true).open(&log).context("cannot write a log")?;
         let mut command = Command::new(&self.program);
@@ -185,11 +204,15 @@ impl Children {
         }
     }
 
-    /// Kills those of these kinds that are left.
-    pub(super) fn kill(&mut self, kinds: impl Fn(Kind) -> bool) {
-        for slot in self.slots.iter_mut().filter(|slot| kinds(slot.kind)) {
+    /// Kills those of these kinds that are left. Returns which.
+    pub(super) fn kill(&mut self, kinds: impl Fn(Kind) -> bool) -> Vec<String> {
+        let left =
+            self.slots.iter_mut().filter(|slot| kinds(slot.kind) && !slot.killed && slot.id().is_some());
+        left.map(|slot| {
             slot.signal(Signal::KILL);
-        }
+            slot.process()
+        })
+        .collect()
     }
 
     /// Places with a process, by index. They begin with the one that a number picks: the same place for the same number, if it
@@ -203,7 +226,7 @@ impl Children {
 
 impl Slot {
     /// Looks whether the process has ended.
-    fn look(&mut self) -> Result<Option<Ended>> {
+    fn look(&mut self, quiet: bool) -> Result<Option<Ended>> {
         let Some(process) = &mut self.process else { return Ok(None) };
         let Some(status) = process.try_wait().context("cannot wait for a child process")? else {
             return Ok(None);
@@ -212,9 +235,12 @@ impl Slot {
         self.paused = false;
         self.again_at = Instant::now() + AGAIN;
         let struck = !self.killed && self.step.is_some() && status.signal() == Some(Signal::KILL.as_raw());
-        // A child whose database is down ends with an error, and is started again. A panic or another signal is a fault of ours.
+        // While there are faults, a child whose database is down ends with an error, and is started again. A panic or another signal is a fault of ours.
         let wrong = match (status.code(), status.signal()) {
             (Some(101), _) => Some("panicked".to_owned()),
+            (Some(code), _) if quiet && code != 0 => {
+                Some(format!("ended with code {code} although the faults were over"))
+            }
             // It was told to stop before it could listen.
             (_, Some(signal)) if self.over && signal == Signal::TERM.as_raw() => None,
             (_, Some(signal)) if signal != Signal::KILL.as_raw() => Some(format!("died of signal {signal}")),

@@ -21,8 +21,8 @@ use crate::history::{Action, Condition, Event, MessageState, QueueName};
 use super::sample::Sampling;
 use super::{Controller, works};
 
-/// How long all work may take to end after the last fault. Far more than it needs, for slow machines.
-const QUIESCE: Duration = Duration::from_secs(180);
+/// After how long without progress the open messages are stuck. Fifteen leases: those of dead processes lapse in one.
+const STUCK: Duration = Duration::from_secs(30);
 
 /// How many messages continue each join.
 const CONTINUED: Dialects = Dialects {
@@ -81,10 +81,12 @@ impl Controller {
         let provider = self.scene.database().provider_at_last().await;
         let provider = Arc::new(Recorded::new(provider, Arc::clone(&self.recorder)));
         self.recorder.note(Event::Quiet);
+        self.children.quiet();
         println!("the faults are over; waiting until all work has ended");
         let open = self.quiesce(provider.as_ref()).await?;
         self.recorder.note(Event::Settled { open });
         self.stop(works).await?;
+        self.scene.keep_logs().await?;
         self.messages(provider.as_ref()).await?;
         self.audited(provider.as_ref()).await?;
         self.rows().await?;
@@ -103,7 +105,8 @@ impl Controller {
     /// Waits until all work has ended. Returns what is left when the time is over.
     async fn quiesce(&mut self, provider: &dyn Provider) -> Result<u64> {
         let mut sampling = Sampling::start(&self.scene, &self.recorder);
-        let (begun, mut shown) = (Instant::now(), Instant::now());
+        let mut shown = Instant::now();
+        let (mut fewest, mut progress) = (u64::MAX, Instant::now());
         loop {
             // A loop with several turns between two looks at the database.
             for _ in 0..30 {
@@ -111,7 +114,10 @@ impl Controller {
             }
             self.unblock(provider).await?;
             let open = self.open(provider).await?;
-            if open == 0 || begun.elapsed() > QUIESCE {
+            if open < fewest {
+                (fewest, progress) = (open, Instant::now());
+            }
+            if open == 0 || progress.elapsed() > STUCK {
                 return Ok(open);
             }
             if shown.elapsed() > Duration::from_secs(5) {

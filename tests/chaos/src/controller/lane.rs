@@ -1,10 +1,11 @@
 //! Faults of servers, one after the other.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
+use mainstay_tests::OwnCluster;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -15,7 +16,6 @@ use crate::history::{Event, Fault, Phase, Recorder};
 use crate::options::FaultKind;
 use crate::schedule::Planned;
 
-use super::LEASE;
 use super::scene::{Scene, cluster_options, set_synchronous};
 
 /// How far a clock is stepped, in seconds. Rarely back: a lease that is given with a clock that is set back by an hour
@@ -51,10 +51,31 @@ pub(super) struct Lane {
     state: Arc<State>,
 }
 
+/// The database's clock, in milliseconds since 1970.
+const CLOCK: Dialects = Dialects {
+    postgres: "select '', (extract(epoch from clock_timestamp()) * 1000)::bigint",
+    sqlite: "select '', cast((julianday('now') - 2440587.5) * 86400000 as integer)",
+    sql_server: "SELECT N'', DATEDIFF_BIG(MILLISECOND, '1970-01-01', SYSUTCDATETIME())",
+};
+
+/// By how much a clock that was read before and after a step may be off, in milliseconds.
+const ABOUT_MS: i64 = 500;
+
+/// Writes more than a full disk takes.
+const PROBE: Dialects = Dialects {
+    postgres: "create table chaos_probe as select repeat('x', 1000) as x from generate_series(1, 4000)",
+    sqlite: "create table chaos_probe as select randomblob(4000000) as x",
+    sql_server: "SELECT 1",
+};
+
+/// How long a server may take to come back.
+const BACK: Duration = Duration::from_secs(60);
+
 /// What others see of the lane.
 #[derive(Debug, Default)]
 struct State {
-    busy: AtomicBool,
+    stops_all: AtomicBool,
+    injected: AtomicU64,
     over: CancellationToken,
 }
 
@@ -85,9 +106,14 @@ impl Lane {
         let _ = self.faults.send(planned.clone());
     }
 
-    /// Whether the servers are as they should be.
-    pub(super) fn is_quiet(&self) -> bool {
-        !self.state.busy.load(Ordering::SeqCst)
+    /// Whether a fault is under way that can stop the work of all.
+    pub(super) fn stops_all(&self) -> bool {
+        self.state.stops_all.load(Ordering::SeqCst)
+    }
+
+    /// How many faults there were.
+    pub(super) fn injected(&self) -> u64 {
+        self.state.injected.load(Ordering::SeqCst)
     }
 
     /// Whether an injection has failed.
@@ -109,16 +135,25 @@ impl Worker {
             if self.state.over.is_cancelled() {
                 break;
             }
-            self.state.busy.store(true, Ordering::SeqCst);
+            self.state.stops_all.store(planned.kind.stops_all(), Ordering::SeqCst);
             if self.scene.provider.has_server() {
                 // It may still recover from the fault before.
                 self.until_ready().await?;
             }
             let number = self.recorder.number();
-            let done = self.inject(&planned, number).await;
-            done.with_context(|| format!("the fault {} could not be injected", planned.kind))?;
-            self.note(number, planned.kind, Phase::End);
-            self.state.busy.store(false, Ordering::SeqCst);
+            self.note(number, planned.kind, Phase::Begin);
+            let failed = || format!("the fault {} could not be injected", planned.kind);
+            match planned.kind {
+                FaultKind::Failover | FaultKind::FailoverLostTail => {
+                    self.fail_over(&planned, number).await.with_context(failed)?;
+                }
+                kind => {
+                    let hit = self.inject(&planned).await.with_context(failed)?;
+                    self.note(number, kind, if hit { Phase::End } else { Phase::Void });
+                }
+            }
+            self.state.injected.fetch_add(1, Ordering::SeqCst);
+            self.state.stops_all.store(false, Ordering::SeqCst);
         }
         Ok(())
     }
@@ -130,19 +165,13 @@ impl Worker {
 
     /// Lets a fault last.
     async fn last(&self, planned: &Planned) {
-        let length = LEASE.mul_f64(planned.length as f64 / 1_000.0);
-        self.state.over.run_until_cancelled(tokio::time::sleep(length)).await;
+        self.state.over.run_until_cancelled(tokio::time::sleep(planned.lasts())).await;
     }
 
-    async fn inject(&mut self, planned: &Planned, number: u64) -> Result<()> {
-        let begin = || self.note(number, planned.kind, Phase::Begin);
-        match planned.kind {
-            FaultKind::FailoverLostTail => return self.fail_over(planned, number).await,
-            FaultKind::ClockStep => {
-                begin();
-                return self.step_clock(planned);
-            }
-            _ => begin(),
+    /// Injects a fault. Returns whether it hit anything.
+    async fn inject(&mut self, planned: &Planned) -> Result<bool> {
+        if planned.kind == FaultKind::ClockStep {
+            return self.step_clock(planned).await;
         }
         let servers = &self.scene.servers;
         match planned.kind {
@@ -157,22 +186,24 @@ impl Worker {
                 cluster.start().await;
             }
             FaultKind::BackendKill => {
-                self.signal_backend(planned, Signal::KILL).await?;
+                if self.signal_backend(planned, Signal::KILL).await?.is_none() {
+                    return Ok(false);
+                }
                 // The server ends all other sessions, and recovers.
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 self.until_ready().await?;
             }
-            FaultKind::BackendTerminate => {
-                if let Some(backend) = self.backend(planned).await? {
-                    self.terminate(backend).await?;
-                }
-            }
-            FaultKind::BackendPause => {
-                if let Some(backend) = self.signal_backend(planned, Signal::STOP).await? {
+            FaultKind::BackendTerminate => match self.backend(planned).await? {
+                Some(backend) => return self.terminate(backend).await,
+                None => return Ok(false),
+            },
+            FaultKind::BackendPause => match self.signal_backend(planned, Signal::STOP).await? {
+                Some(backend) => {
                     self.last(planned).await;
                     signal(backend, Signal::CONT);
                 }
-            }
+                None => return Ok(false),
+            },
             FaultKind::PoolerKill => {
                 let pooler = servers.pooler.as_ref().context("no pooler")?;
                 pooler.kill().await;
@@ -184,22 +215,47 @@ impl Worker {
                 self.last(planned).await;
                 pooler.pause(false).await;
             }
-            FaultKind::TableLock => self.lock(planned).await?,
+            FaultKind::TableLock => return self.lock(planned).await,
             FaultKind::DiskFull => {
                 let disk = servers.disk.as_ref().context("no disk")?;
                 disk.fill()?;
+                let hit = self.cannot_write().await;
                 self.last(planned).await;
                 disk.free()?;
-                if let Some(cluster) = &servers.cluster {
-                    // A server that could not write its log has ended, or recovers.
-                    cluster.lock().await.start().await;
-                    self.until_ready().await?;
-                }
+                self.bring_back().await?;
+                return Ok(hit);
             }
-            FaultKind::Failover => self.fail_over(planned, number).await?,
-            other => anyhow::bail!("{other} is no fault of a server"),
+            other => bail!("{other} is no fault of a server"),
         }
-        Ok(())
+        Ok(true)
+    }
+
+    /// Whether a write fails.
+    async fn cannot_write(&self) -> bool {
+        let database = self.scene.database();
+        let Ok(mut session) = database.session().await else { return true };
+        let failed = session.execute(PROBE.of(database.engine())).await.is_err();
+        if !failed {
+            // It may fail as well. There is room again when the next probe is made.
+            let _ = session.execute("drop table if exists chaos_probe").await;
+        }
+        failed
+    }
+
+    /// Starts the server as often as it takes: one that could not write its log ends, or fails in its recovery.
+    async fn bring_back(&self) -> Result<()> {
+        let Some(cluster) = &self.scene.servers.cluster else { return Ok(()) };
+        let begun = Instant::now();
+        loop {
+            cluster.lock().await.start().await;
+            match self.scene.database().session().await {
+                Ok(_) => return Ok(()),
+                Err(error) if begun.elapsed() > BACK => {
+                    return Err(error.context("the server does not come back"));
+                }
+                Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+            }
+        }
     }
 
     /// Waits until the server takes connections.
@@ -230,36 +286,48 @@ impl Worker {
         Ok(backend)
     }
 
-    /// Ends a session, unless it has ended by itself.
-    async fn terminate(&self, backend: i64) -> Result<()> {
+    /// Ends a session. Returns false if it has ended by itself.
+    async fn terminate(&self, backend: i64) -> Result<bool> {
         let database = self.scene.database();
         let terminate = match database.engine() {
             Engine::SqlServer => format!("KILL {backend}"),
             _ => format!("select pg_terminate_backend({backend})"),
         };
         match database.session().await?.execute(&terminate).await {
-            Err(error) if error.to_string().contains("is not an active process ID") => Ok(()),
-            terminated => Ok(terminated?),
+            Err(error) if error.to_string().contains("is not an active process ID") => Ok(false),
+            terminated => Ok(terminated.map(|()| true)?),
         }
     }
 
-    /// Locks the table of open messages.
-    async fn lock(&self, planned: &Planned) -> Result<()> {
+    /// Locks the table of open messages. Returns whether it got the lock.
+    async fn lock(&self, planned: &Planned) -> Result<bool> {
         let database = self.scene.database();
         let mut session = database.session().await?;
         match session.execute(LOCK.of(database.engine())).await {
             // Busy writers can keep SQLite from that: then there is nothing to hold.
-            Err(_) if database.engine() == Engine::Sqlite => return Ok(()),
+            Err(_) if database.engine() == Engine::Sqlite => return Ok(false),
             locked => locked?,
         }
         self.last(planned).await;
-        Ok(session.execute("rollback").await?)
+        session.execute("rollback").await?;
+        Ok(true)
     }
 
-    fn step_clock(&mut self, planned: &Planned) -> Result<()> {
+    /// Steps the clock. Returns whether the database saw it.
+    async fn step_clock(&mut self, planned: &Planned) -> Result<bool> {
         let clock = self.scene.servers.clock.as_ref().context("no clock")?;
-        self.offset += STEPS[(planned.pick % STEPS.len() as u64) as usize];
-        clock.set(self.offset).context("cannot set the clock")
+        let step = STEPS[(planned.pick % STEPS.len() as u64) as usize];
+        let (before, begun) = (self.time().await, Instant::now());
+        self.offset += step;
+        clock.set(self.offset).context("cannot set the clock")?;
+        let (Some(before), Some(after)) = (before, self.time().await) else { return Ok(false) };
+        let moved = after - before - begun.elapsed().as_millis() as i64;
+        Ok((moved - step * 1_000).abs() < ABOUT_MS)
+    }
+
+    /// The time by the clock of the database. None while it does not answer.
+    async fn time(&self) -> Option<i64> {
+        Some(self.scene.database().rows(CLOCK).await.ok()?.first()?.1)
     }
 
     /// Kills the primary and promotes the replica, which then gets a replica of its own.
@@ -270,8 +338,7 @@ impl Worker {
         let replica = standby.take().context("no replica")?;
         let loses = planned.kind == FaultKind::FailoverLostTail;
         if loses {
-            // What was acknowledged so far waited for the replica.
-            self.note(number, planned.kind, Phase::Begin);
+            // What was acknowledged before the fault began waited for the replica.
             set_synchronous(&primary, false).await?;
             replica.stop_immediately().await;
             self.last(planned).await;
@@ -282,14 +349,35 @@ impl Worker {
             replica.start().await;
         }
         replica.promote().await;
+        // No client can reach the old primary any more, and none the new one yet.
+        self.note(number, planned.kind, Phase::End);
         set_synchronous(&replica, false).await?;
         let options = cluster_options(self.scene.provider);
         self.scene.lead_to(replica.url());
         *standby = Some(replica.replica(options).await);
         set_synchronous(&replica, true).await?;
+        until_replicated(&replica).await?;
+        self.scene.keep_log(&primary).await?;
         *primary = replica;
         Ok(())
     }
+}
+
+/// Waits until a replica has everything that was committed so far, and confirms what follows.
+async fn until_replicated(primary: &OwnCluster) -> Result<()> {
+    let client = primary.client().await;
+    let position: String = client.query_one("select pg_current_wal_lsn()::text", &[]).await?.get(0);
+    let confirmed = format!(
+        "select count(*) from pg_stat_replication where sync_state = 'sync' and flush_lsn >= '{position}'"
+    );
+    let begun = Instant::now();
+    while client.query_one(&confirmed, &[]).await?.get::<_, i64>(0) == 0 {
+        if begun.elapsed() > BACK {
+            bail!("the replica does not follow");
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    Ok(())
 }
 
 fn signal(backend: i64, with: Signal) {

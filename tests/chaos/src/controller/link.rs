@@ -29,6 +29,8 @@ struct Shared {
     target: Mutex<String>,
     /// How late answers arrive, in milliseconds.
     delay_ms: AtomicU64,
+    /// Answers that arrived late.
+    delayed: AtomicU64,
     connections: Mutex<Vec<Weak<Connection>>>,
     over: CancellationToken,
 }
@@ -41,6 +43,8 @@ pub(super) struct Connection {
     left: AtomicU64,
     /// Answers no longer arrive.
     silent: AtomicBool,
+    /// A part of an answer was lost.
+    struck: AtomicBool,
 }
 
 impl Connection {
@@ -52,6 +56,11 @@ impl Connection {
     /// Closes it after so many more bytes of answers.
     pub(super) fn cut_after(&self, bytes: u64) {
         self.left.store(bytes, Ordering::SeqCst);
+    }
+
+    /// Whether a part of an answer was lost.
+    pub(super) fn is_struck(&self) -> bool {
+        self.struck.load(Ordering::SeqCst)
     }
 
     /// Lets answers get lost, while it stays open.
@@ -68,6 +77,7 @@ impl Link {
         let shared = Arc::new(Shared {
             target: Mutex::new(target.to_owned()),
             delay_ms: AtomicU64::new(0),
+            delayed: AtomicU64::new(0),
             connections: Mutex::default(),
             over: CancellationToken::new(),
         });
@@ -100,6 +110,11 @@ impl Link {
         self.shared.delay_ms.store(delay.as_millis() as u64, Ordering::SeqCst);
     }
 
+    /// How many answers arrived late so far.
+    pub(super) fn delayed(&self) -> u64 {
+        self.shared.delayed.load(Ordering::SeqCst)
+    }
+
     /// One of the open connections; none if there is none.
     pub(super) fn pick(&self, pick: u64) -> Option<Arc<Connection>> {
         let mut connections = self.connections();
@@ -127,6 +142,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
             cut: shared.over.child_token(),
             left: AtomicU64::new(u64::MAX),
             silent: AtomicBool::new(false),
+            struck: AtomicBool::new(false),
         });
         let mut connections = shared.connections.lock().unwrap_or_else(PoisonError::into_inner);
         connections.retain(|connection| connection.strong_count() > 0);
@@ -172,15 +188,18 @@ async fn answer(
         }
         let delay_ms = shared.delay_ms.load(Ordering::SeqCst);
         if delay_ms > 0 {
+            shared.delayed.fetch_add(1, Ordering::SeqCst);
             tokio::time::sleep(Duration::from_millis(delay_ms)).await;
         }
         if connection.silent.load(Ordering::SeqCst) {
+            connection.struck.store(true, Ordering::SeqCst);
             continue;
         }
         let left = connection.left.load(Ordering::SeqCst);
         let passed = left.min(count as u64) as usize;
         to.write_all(&buffer[..passed]).await?;
         if passed < count {
+            connection.struck.store(true, Ordering::SeqCst);
             return Ok(());
         }
         if left != u64::MAX {

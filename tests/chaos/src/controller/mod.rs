@@ -14,6 +14,7 @@ mod sql_server;
 
 pub use sql_server::require_sql_server;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -25,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 use crate::child::POOL;
 use crate::history::{Event, Fault, Kind, Phase, Recorder, Run};
 use crate::network::{Direction, Network};
-use crate::options::{FaultKind, ProviderName, RunOptions, leave_out};
+use crate::options::{FaultKind, LEASE, ProviderName, RunOptions, leave_out};
 use crate::schedule::{Planned, plan};
 use crate::verdict::today;
 
@@ -35,11 +36,11 @@ use link::Connection;
 use sample::Sampling;
 use scene::Scene;
 
-/// How long claims and leases hold.
-const LEASE: Duration = Duration::from_secs(2);
-
 /// Deliveries before a message fails.
 const DELIVERY_LIMIT: u32 = 50;
+
+/// The connections that a child may have at once: its pool, the listener, and two of the application's own.
+const CONNECTIONS: u32 = POOL as u32 + 1 + 2;
 
 /// How long a child may take to stop.
 const STOP: Duration = Duration::from_secs(30);
@@ -76,6 +77,7 @@ fn cast(provider: ProviderName) -> Vec<(Kind, u32)> {
 
 /// The end of a fault of a child.
 struct Ending {
+    begun: Instant,
     at: Instant,
     child: String,
     process: String,
@@ -88,8 +90,10 @@ struct Ending {
 enum Hurt {
     /// The process is stopped.
     Paused,
-    /// Answers arrive late.
-    Delayed,
+    /// Answers arrive late. So many had before.
+    Delayed(u64),
+    /// A connection is cut in its next answer.
+    Doomed(Arc<Connection>),
     /// Answers on a connection get lost.
     Silenced(Arc<Connection>),
     /// Packets between its host and the servers get lost.
@@ -149,8 +153,12 @@ pub async fn run(mut options: RunOptions, git: String, network: Option<Network>)
     std::fs::create_dir_all(options.out.join("logs")).context("cannot create the directory of the logs")?;
     let recorder = Arc::new(Recorder::open(&options.out, "controller", Kind::Controller, None)?);
     let children = Children::new(&cast(options.provider), &options, network.as_ref())?;
+    let asked = options.faults.clone();
     let names: Vec<String> = children.slots.iter().map(|slot| slot.name.clone()).collect();
     let scene = Arc::new(Scene::start(&mut options, &names, network).await?);
+    if options.strict && asked != options.faults {
+        bail!("faults had to be left out, which --strict forbids");
+    }
     scene.database().set_up().await.context("cannot set the database up")?;
     recorder.note(Event::Run(Run {
         seed: options.seed,
@@ -159,7 +167,10 @@ pub async fn run(mut options: RunOptions, git: String, network: Option<Network>)
         provider: options.provider.as_str().to_owned(),
         lease_ms: LEASE.as_millis() as u64,
         delivery_limit: DELIVERY_LIMIT,
-        connections: connections(&children),
+        connections: CONNECTIONS,
+        command: options.command(),
+        minutes: options.minutes,
+        planned: planned(&options),
         loses_tail: options.faults.contains(&FaultKind::FailoverLostTail),
     }));
     let mut controller = Controller {
@@ -176,9 +187,13 @@ pub async fn run(mut options: RunOptions, git: String, network: Option<Network>)
     controller.finish().await
 }
 
-/// The connections that all children may have at once: their pools, the listener of each, and two of the application's own.
-fn connections(children: &Children) -> u32 {
-    children.slots.len() as u32 * (POOL as u32 + 1 + 2)
+/// How many faults of each kind are planned.
+fn planned(options: &RunOptions) -> BTreeMap<String, u64> {
+    let mut planned = BTreeMap::new();
+    for fault in plan(options) {
+        *planned.entry(fault.kind.as_str().to_owned()).or_default() += 1;
+    }
+    planned
 }
 
 fn watch_interrupts(interrupted: &CancellationToken) -> Result<()> {
@@ -204,7 +219,7 @@ impl Controller {
         let lane = Lane::start(&self.scene, &self.recorder);
         let mut shown = Instant::now();
         while begun.elapsed() < length {
-            sampling.disturb(!lane.is_quiet());
+            sampling.disturb(lane.stops_all());
             self.turn(&mut sampling).await?;
             if lane.has_failed() {
                 return lane.end().await;
@@ -216,7 +231,8 @@ impl Controller {
             if shown.elapsed() >= PROGRESS {
                 shown = Instant::now();
                 let seconds = begun.elapsed().as_secs();
-                println!("{seconds} s: {} faults, {} open messages", self.faults, sampling.open());
+                let faults = self.faults + lane.injected();
+                println!("{seconds} s: {faults} faults, {} open messages", sampling.open());
             }
         }
         // Whatever still lasts ends here.
@@ -234,8 +250,8 @@ impl Controller {
             self.end(&ending)?;
         }
         self.tend()?;
-        // A process whose one connection is silent has others, and must go on.
-        let hurt = |ending: &Ending| !matches!(ending.hurt, Hurt::Silenced(_));
+        // A process whose one connection is silent or cut has others, and must go on.
+        let hurt = |ending: &Ending| !matches!(ending.hurt, Hurt::Silenced(_) | Hurt::Doomed(_));
         let endings = &self.endings;
         sampling.look(&self.children, |slot| {
             endings.iter().any(|ending| ending.child == slot.name && hurt(ending))
@@ -289,10 +305,7 @@ impl Controller {
                     self.hit(index, planned)?;
                 }
             }
-            _ => {
-                self.faults += 1;
-                lane.send(planned);
-            }
+            _ => lane.send(planned),
         }
         Ok(())
     }
@@ -305,8 +318,13 @@ impl Controller {
         let connection = link.and_then(|link| link.pick(planned.pick >> 32));
         let mut hurt = None;
         match (planned.kind, link, connection) {
-            (FaultKind::Kill | FaultKind::KillMany, ..) => slot.signal(Signal::KILL),
-            (FaultKind::Pause, ..) if !slot.paused => {
+            // A process that dies while it is paused is not resumed past its lease: most of them live on.
+            (FaultKind::Kill | FaultKind::KillMany, ..)
+                if slot.is_grown() && (!slot.paused || (planned.pick >> 40).is_multiple_of(8)) =>
+            {
+                slot.signal(Signal::KILL);
+            }
+            (FaultKind::Pause, ..) if slot.is_grown() && !slot.paused => {
                 slot.signal(Signal::STOP);
                 hurt = Some(Hurt::Paused);
             }
@@ -315,10 +333,11 @@ impl Controller {
             }
             (FaultKind::ConnectionCutAnswer, _, Some(connection)) => {
                 connection.cut_after(planned.pick % 400);
+                hurt = Some(Hurt::Doomed(connection));
             }
             (FaultKind::ConnectionDelay, Some(link), Some(_)) => {
                 link.delay(Duration::from_millis(planned.pick % 300 + 10));
-                hurt = Some(Hurt::Delayed);
+                hurt = Some(Hurt::Delayed(link.delayed()));
             }
             (FaultKind::ConnectionHalfOpen, _, Some(connection)) => {
                 connection.silence();
@@ -335,8 +354,9 @@ impl Controller {
         self.note(number, planned.kind, &process, Phase::Begin);
         self.faults += 1;
         if let Some(hurt) = hurt {
-            let at = Instant::now() + LEASE.mul_f64(planned.length as f64 / 1_000.0);
-            self.endings.push(Ending { at, child, process, number, kind: planned.kind, hurt });
+            let begun = Instant::now();
+            let at = begun + planned.lasts();
+            self.endings.push(Ending { begun, at, child, process, number, kind: planned.kind, hurt });
         }
         Ok(true)
     }
@@ -349,29 +369,34 @@ impl Controller {
 
     /// Ends a fault of a child.
     fn end(&mut self, ending: &Ending) -> Result<()> {
-        match &ending.hurt {
+        let hit = match &ending.hurt {
             Hurt::Paused => {
                 let slot = self.children.slots.iter_mut().find(|slot| slot.name == ending.child);
                 // Its successor was not hit.
-                if let Some(slot) = slot.filter(|slot| slot.process() == ending.process) {
-                    slot.signal(Signal::CONT);
-                }
+                let slot = slot.filter(|slot| slot.id().is_some() && slot.process() == ending.process);
+                let lives = slot.map(|slot| slot.signal(Signal::CONT)).is_some();
+                lives && ending.begun.elapsed() > LEASE
             }
-            Hurt::Delayed => {
-                if let Some(link) = self.scene.link(&ending.child) {
-                    link.delay(Duration::ZERO);
-                }
+            Hurt::Delayed(before) => {
+                let link = self.scene.link(&ending.child);
+                link.inspect(|link| link.delay(Duration::ZERO)).is_some_and(|link| link.delayed() > *before)
             }
-            // Routers forget connections in the end, and tell both sides.
-            Hurt::Silenced(connection) => connection.cut(),
+            Hurt::Doomed(connection) => connection.is_struck(),
+            Hurt::Silenced(connection) => {
+                // Routers forget connections in the end, and tell both sides.
+                connection.cut();
+                connection.is_struck()
+            }
             Hurt::Lost(directions) => {
                 let slot = self.children.slots.iter().find(|slot| slot.name == ending.child);
                 if let Some(slot) = slot {
                     self.lose(slot.place, directions, false)?;
                 }
+                true
             }
-        }
-        self.note(ending.number, ending.kind, &ending.process, Phase::End);
+        };
+        let phase = if hit { Phase::End } else { Phase::Void };
+        self.note(ending.number, ending.kind, &ending.process, phase);
         Ok(())
     }
 
@@ -381,7 +406,9 @@ impl Controller {
         let deadline = Instant::now() + STOP;
         while !self.children.have_ended(kinds) {
             if Instant::now() > deadline {
-                self.children.kill(kinds);
+                let late = self.children.kill(kinds);
+                self.wrong
+                    .extend(late.into_iter().map(|process| format!("{process} did not stop in {STOP:?}")));
             }
             self.tend()?;
             tokio::time::sleep(TURN).await;

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{PoisonError, RwLock};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use mainstay_tests::{ClusterOptions, OwnCluster, OwnPooler, PostgresUrl};
 use tempfile::TempDir;
 use tokio::sync::Mutex;
@@ -32,6 +32,8 @@ pub(super) struct Scene {
     links: BTreeMap<String, Link>,
     /// The hosts of the servers and the children, if they have some of their own.
     network: Option<Network>,
+    /// Where logs go.
+    logs: PathBuf,
 }
 
 /// What there is of servers.
@@ -105,6 +107,7 @@ impl Scene {
             entrance: RwLock::new(entrance),
             links: BTreeMap::new(),
             network,
+            logs: options.out.join("logs"),
         };
         if provider.has_server() {
             let at = scene.address();
@@ -191,9 +194,24 @@ impl Scene {
         self.links.get(child)
     }
 
-    /// Whether a pooler stands before the server.
-    pub(super) fn is_pooled(&self) -> bool {
-        self.provider == ProviderName::Pgbouncer
+    /// Keeps what a server has logged with the logs of the children, to be searched for payloads.
+    pub(super) async fn keep_log(&self, cluster: &OwnCluster) -> Result<()> {
+        let log = cluster.directory().await.join("log");
+        let name = log.parent().and_then(Path::file_name).unwrap_or_default().to_string_lossy().into_owned();
+        std::fs::copy(log, self.logs.join(format!("server-{name}.log"))).context("the log of a server")?;
+        Ok(())
+    }
+
+    /// Keeps the logs of all servers.
+    pub(super) async fn keep_logs(&self) -> Result<()> {
+        if let Some(cluster) = &self.servers.cluster {
+            self.keep_log(&*cluster.lock().await).await?;
+        }
+        if let Some(pooler) = &self.servers.pooler {
+            std::fs::copy(pooler.log().await, self.logs.join("pooler.log"))
+                .context("the log of the pooler")?;
+        }
+        Ok(())
     }
 }
 

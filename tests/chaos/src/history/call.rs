@@ -69,6 +69,15 @@ pub struct Claim {
     pub generation: i64,
 }
 
+impl Claim {
+    /// Whether a handler that snoozes does so at this claim: at every other one, and a few times only. Not by the attempt,
+    /// because a snoozed delivery does not count. The low bits of a generation count an item's claims.
+    pub const fn is_to_be_snoozed(self) -> bool {
+        let claims = self.generation & 0xffff;
+        claims % 2 == 1 && claims < 8
+    }
+}
+
 /// What becomes of a claimed item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

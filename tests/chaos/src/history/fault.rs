@@ -21,6 +21,8 @@ pub enum Phase {
     Begin,
     /// It is over.
     End,
+    /// It is over, and hit nothing: it does not count.
+    Void,
 }
 
 /// A fault that the controller injects. The beginning and the end of one share the line's call number.

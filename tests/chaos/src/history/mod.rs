@@ -18,6 +18,8 @@ pub use read::{History, Placed};
 pub use record::{Invoked, Recorder, Strike, now};
 pub use state::{Action, Condition, MessageState, Sample};
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 /// One line of a history.
@@ -59,6 +61,24 @@ pub enum Kind {
     Operator,
     /// Receives messages through the inbox's ledger.
     Receiver,
+}
+
+impl Kind {
+    /// Its name, as histories and the processes have it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Controller => "controller",
+            Self::Producer => "producer",
+            Self::Worker => "worker",
+            Self::SqlWorker => "sql-worker",
+            Self::HttpWorker => "http-worker",
+            Self::Scheduler => "scheduler",
+            Self::LeaseHolder => "lease-holder",
+            Self::FleetNode => "fleet-node",
+            Self::Operator => "operator",
+            Self::Receiver => "receiver",
+        }
+    }
 }
 
 /// What a line tells.
@@ -105,7 +125,7 @@ pub struct Trouble {
 }
 
 /// What a run was started with.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Run {
     /// The seed of the schedule.
     pub seed: u64,
@@ -120,8 +140,14 @@ pub struct Run {
     pub lease_ms: u64,
     /// Deliveries before a message fails.
     pub delivery_limit: u32,
-    /// The connections that all processes together may have open at once.
+    /// The connections that a process may have open at once.
     pub connections: u32,
+    /// The command that repeats the schedule.
+    pub command: String,
+    /// How long faults were to be injected.
+    pub minutes: f64,
+    /// How many faults of each kind were planned.
+    pub planned: BTreeMap<String, u64>,
     /// Whether the run can lose what was acknowledged: a failover to an asynchronous replica.
     pub loses_tail: bool,
 }

@@ -8,9 +8,12 @@ use super::QueueName;
 /// A measurement.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sample {
-    /// Connections that the children have at the server.
+    /// The most connections that a child has at the server or the pooler.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub backends: Option<u32>,
+    pub connections: Option<u32>,
+    /// Which child has them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub busiest: Option<String>,
     /// The largest resident set of a child, in KiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rss_kib: Option<u64>,
@@ -20,9 +23,9 @@ pub struct Sample {
     /// Messages that are due and that anybody could claim.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub due: Option<u64>,
-    /// Workers that run, and neither are paused nor cut off.
+    /// Workers that run, and neither are paused nor cut off, while the servers are as they should be.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub healthy_workers: Option<u32>,
+    pub healthy: Option<Vec<String>>,
 }
 
 /// A row of a queue at the end.

@@ -90,24 +90,20 @@ fn total(counts: &BTreeMap<String, u64>) -> u64 {
     counts.values().sum()
 }
 
-fn calls_of(verdict: &Verdict) -> u64 {
-    total(&verdict.ops) + total(&verdict.failed) + total(&verdict.unknown)
-}
-
 fn sum(verdicts: &[&Committed], count: impl Fn(&Verdict) -> u64) -> u64 {
     verdicts.iter().map(|it| count(&it.verdict)).sum()
 }
 
 fn summary(page: &mut String, verdicts: &[&Committed]) {
     let faults = number(sum(verdicts, |it| total(&it.faults)));
-    let calls = number(sum(verdicts, calls_of));
+    let calls = number(sum(verdicts, |it| total(&it.ops)));
     let violations = number(sum(verdicts, |it| it.violations.len() as u64));
     let minutes = number(sum(verdicts, |it| it.seconds) / 60);
     let rows = [
         ["Runs".to_owned(), number(verdicts.len() as u64)],
         ["Minutes".to_owned(), minutes],
         ["Faults".to_owned(), faults],
-        ["Calls".to_owned(), calls],
+        ["Answered calls".to_owned(), calls],
         ["**Violations**".to_owned(), format!("**{violations}**")],
     ];
     page.push('\n');
@@ -182,17 +178,24 @@ fn runs(page: &mut String, verdicts: &[&Committed]) {
             number(verdict.seconds.div_ceil(60)),
             format!("`{}`", verdict.git.chars().take(12).collect::<String>()),
             number(total(&verdict.faults)),
-            number(calls_of(verdict)),
+            number(total(&verdict.ops)),
             number(verdict.violations.len() as u64),
             format!("[verdict](reliability/{})", it.file),
         ]
     });
-    page.push_str(
-        "\n## Runs\n\nThe seed decides which fault is injected when. \
-         `cargo xtask chaos --seed SEED --minutes MINUTES --provider PROVIDER`\nrepeats a run's schedule.\n\n",
-    );
-    let head = ["Date", "Provider", "Seed", "Minutes", "Commit", "Faults", "Calls", "Violations", ""];
+    page.push_str("\n## Runs\n\n");
+    let head =
+        ["Date", "Provider", "Seed", "Minutes", "Commit", "Faults", "Answered calls", "Violations", ""];
     table(page, &head, rows);
+    page.push_str(
+        "\nThe seed decides which fault is injected when, so these commands repeat the schedules. How the processes\n\
+         meet is not repeated.\n\n```console\n",
+    );
+    for it in verdicts {
+        // Writing to a string does not fail.
+        let _ = writeln!(page, "{}", it.verdict.command);
+    }
+    page.push_str("```\n");
 }
 
 fn violations(page: &mut String, verdicts: &[&Committed]) {

@@ -77,6 +77,10 @@ impl PowerReport {
             date,
             git,
             provider: "sqlite".to_owned(),
+            command: format!(
+                "cargo xtask chaos power --seed {} --states {} --out <directory>",
+                self.seed, self.states
+            ),
             seconds: (self.recording_seconds + self.seconds).ceil() as u64,
             faults: BTreeMap::from([("power_loss".to_owned(), self.states)]),
             ops: BTreeMap::from([("recorded".to_owned(), self.calls)]),

@@ -1,12 +1,17 @@
 //! Everything ends, and due work never waits for long beside a healthy worker.
 //!
 //! Two leases are the longest that work may wait: a worker that lost its connection without a word
-//! keeps what it has claimed for one lease, and notices within another.
+//! keeps what it has claimed for one lease, and notices within another. Then it polls.
+
+use std::collections::HashMap;
 
 use super::violation;
 use crate::checker::evidence::{Evidence, Noted};
-use crate::history::{Answer, Call, QueueName, Run, Sample};
+use crate::history::{Call, QueueName, Run, Sample};
 use crate::verdict::{Rule, Violation};
+
+/// How often a worker of a run polls.
+const POLL_NS: u64 = 1_000_000_000;
 
 pub(super) fn judge(evidence: &Evidence<'_>) -> Vec<Violation> {
     let mut violations = ending(evidence);
@@ -41,53 +46,52 @@ fn ending(evidence: &Evidence<'_>) -> Vec<Violation> {
     violations
 }
 
-/// Finds stretches in which messages were due, workers were healthy, and nothing was claimed.
+/// Finds stretches in which messages were due and a healthy worker did nothing: no claim of it was answered, and it ran no
+/// handler. A worker that is stuck is found beside others that work.
 fn waiting(evidence: &Evidence<'_>, run: &Run) -> Vec<Violation> {
-    let longest = 2 * run.lease_ms * 1_000_000;
-    let mut claims: Vec<u64> = evidence
-        .operations
-        .iter()
-        .filter(|operation| {
-            matches!(operation.call, Call::Claim { queue: QueueName::Outbox, .. })
-                && matches!(operation.answer(), Some(Answer::Claimed { items, rejected })
-                    if !(items.is_empty() && rejected.is_empty()))
-        })
-        .map(|operation| operation.returned)
-        .collect();
-    claims.sort_unstable();
-    let mut violations = Vec::new();
-    // The first sample since the last claim at which work waited, and the last one.
-    let mut stretch: Option<(Noted<'_, &Sample>, Noted<'_, &Sample>)> = None;
-    let mut close = |stretch: Option<(Noted<'_, &Sample>, Noted<'_, &Sample>)>| {
-        let Some((first, last)) = stretch.filter(|(first, last)| last.at - first.at > longest) else {
-            return;
-        };
-        let text = format!(
-            "nothing was claimed for {} ms although work was due and a worker was healthy; the most is {} ms",
-            (last.at - first.at) / 1_000_000,
-            longest / 1_000_000
-        );
-        violations.push(violation(Rule::Liveness, text, [""; 0], [first.line, last.line]));
-    };
-    for sample in &evidence.samples {
-        let waits = sample.what.due.is_some_and(|due| due > 0)
-            && sample.what.healthy_workers.is_some_and(|workers| workers > 0);
-        let claimed_before = claims.partition_point(|at| *at <= sample.at);
-        stretch = match stretch {
-            _ if !waits => {
-                close(stretch.take());
-                None
+    let longest = 2 * run.lease_ms * 1_000_000 + POLL_NS;
+    let mut active: HashMap<&str, Vec<u64>> = HashMap::new();
+    for operation in evidence.operations {
+        let moments = active.entry(operation.process).or_default();
+        match operation.call {
+            Call::Claim { queue: QueueName::Outbox, .. } if operation.answer().is_some() => {
+                moments.push(operation.returned);
             }
-            Some((first, _)) if claims.partition_point(|at| *at <= first.at) == claimed_before => {
-                Some((first, *sample))
+            Call::Handle { queue: QueueName::Outbox, .. } => {
+                moments.push(operation.invoked);
+                moments.push(operation.returned);
             }
-            _ => {
-                close(stretch.take());
-                Some((*sample, *sample))
-            }
-        };
+            _ => {}
+        }
     }
-    close(stretch);
+    for moments in active.values_mut() {
+        moments.sort_unstable();
+    }
+    let mut violations = Vec::new();
+    // For each worker, the first sample since it did something at which it could have.
+    let mut idle: HashMap<&str, Noted<'_, &Sample>> = HashMap::new();
+    for sample in &evidence.samples {
+        // A measurement of something else, or none because a lock was in the way.
+        let Some(healthy) = &sample.what.healthy else { continue };
+        let waits = sample.what.due.is_some_and(|due| due > 0);
+        idle.retain(|worker, _| waits && healthy.iter().any(|process| process == worker));
+        for worker in healthy.iter().filter(|_| waits) {
+            let moments = active.get(worker.as_str()).map_or(&[][..], Vec::as_slice);
+            let done = |at: u64| moments.partition_point(|moment| *moment <= at);
+            let first = *idle.entry(worker).or_insert(*sample);
+            if done(first.at) < done(sample.at) {
+                idle.insert(worker, *sample);
+            } else if sample.at - first.at > longest {
+                let text = format!(
+                    "{worker} claimed nothing for {} ms although it was healthy and work was due; the most is {} ms",
+                    (sample.at - first.at) / 1_000_000,
+                    longest / 1_000_000
+                );
+                violations.push(violation(Rule::Liveness, text, [""; 0], [first.line, sample.line]));
+                idle.insert(worker, *sample);
+            }
+        }
+    }
     violations
 }
 
@@ -117,13 +121,13 @@ mod tests {
         assert_eq!(broken(Rule::Liveness, &history).len(), 1);
     }
 
-    /// Samples every 100 ms from `from` on, and a claim of a message at `claimed`.
-    fn sampled(from: u64, samples: &[(Option<u64>, u32)], claimed: u64) -> History {
+    /// Samples every 100 ms from `from` on, and a claim of a message by worker `a` at `claimed`.
+    fn sampled(from: u64, samples: &[(Option<u64>, &[&str])], claimed: u64) -> History {
         let mut book = Book::new();
         book.enqueue("producer", (1, 2), vec![sent(1)]);
-        for (n, (due, workers)) in (0..).zip(samples) {
-            let sample = Sample { due: *due, healthy_workers: Some(*workers), ..Sample::default() };
-            book.sample(from + 100 * n, sample);
+        for (n, (due, healthy)) in (0..).zip(samples) {
+            let healthy = Some(healthy.iter().map(|worker| (*worker).to_owned()).collect());
+            book.sample(from + 100 * n, Sample { due: *due, healthy, ..Sample::default() });
         }
         book.claim("a", (claimed, claimed + 1), vec![item(1, 1)]);
         book.settle("a", (claimed + 2, claimed + 3), claim(1, 1), Outcome::Ack);
@@ -131,32 +135,56 @@ mod tests {
         book.history()
     }
 
+    /// Samples until the bound is reached.
+    fn most() -> usize {
+        usize::try_from((2 * LEASE + POLL_NS / 1_000_000) / 100).unwrap()
+    }
+
     #[test]
     fn due_work_does_not_wait_beside_a_healthy_worker() {
-        let most = usize::try_from(2 * LEASE / 100).unwrap();
-        let waiting = vec![(Some(1), 1); most + 2];
-        let history = sampled(100, &waiting, 5_000);
-        // Two leases after the first sample, and one sample more.
-        broken_by(Rule::Liveness, &history, &[], &["controller:2", "controller:23"]);
-        legal(&sampled(100, &waiting[..=most], 5_000));
+        let waiting = vec![(Some(1), &["a"][..]); most() + 2];
+        let history = sampled(100, &waiting, 9_000);
+        broken_by(Rule::Liveness, &history, &[], &["controller:2", "controller:33"]);
+        legal(&sampled(100, &waiting[..=most()], 9_000));
         legal(&sampled(100, &waiting, 1_000));
     }
 
     #[test]
+    fn a_worker_that_is_stuck_is_found_beside_one_that_works() {
+        let waiting = vec![(Some(1), &["a", "b"][..]); most() + 2];
+        let history = sampled(100, &waiting, 1_000);
+        let violations = broken(Rule::Liveness, &history);
+        assert_eq!(violations.len(), 1);
+        assert!(violations[0].text.starts_with("b claimed nothing"), "{}", violations[0].text);
+    }
+
+    #[test]
     fn work_may_wait_while_no_worker_is_healthy_or_nothing_was_measured() {
-        for pause in [(Some(1), 0), (Some(0), 1), (None, 1)] {
-            let mut samples = vec![(Some(1), 1); 30];
+        for pause in [(Some(1), &[][..]), (Some(0), &["a"]), (None, &["a"])] {
+            let mut samples = vec![(Some(1), &["a"][..]); most() + 9];
             samples[15] = pause;
-            legal(&sampled(100, &samples, 5_000));
+            legal(&sampled(100, &samples, 9_000));
         }
     }
 
     #[test]
-    fn a_claim_that_brings_nothing_is_no_progress() {
+    fn a_claim_that_brings_nothing_shows_that_the_worker_is_not_stuck() {
         let mut book = Book::new();
-        for n in 0..30 {
-            book.sample(100 * n + 50, Sample { due: Some(1), healthy_workers: Some(1), ..Sample::default() });
+        for n in 0..40 {
+            let healthy = Some(vec!["a".to_owned()]);
+            book.sample(100 * n + 50, Sample { due: Some(1), healthy, ..Sample::default() });
             book.claim("a", (100 * n + 60, 100 * n + 61), vec![]);
+        }
+        legal(&book.history());
+    }
+
+    #[test]
+    fn a_claim_without_an_answer_is_no_progress() {
+        let mut book = Book::new();
+        for n in 0..40 {
+            let healthy = Some(vec!["a".to_owned()]);
+            book.sample(100 * n + 50, Sample { due: Some(1), healthy, ..Sample::default() });
+            book.unknown("a", (100 * n + 60, 100 * n + 61), crate::checker::testing::take("a"));
         }
         assert_eq!(broken(Rule::Liveness, &book.history()).len(), 1);
     }

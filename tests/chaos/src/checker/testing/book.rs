@@ -96,6 +96,9 @@ impl Book {
             lease_ms: LEASE,
             delivery_limit: LIMIT,
             connections: 10,
+            command: "cargo xtask chaos".to_owned(),
+            minutes: 0.1,
+            planned: [("kill".to_owned(), 1), ("pause".to_owned(), 2)].into(),
             loses_tail: false,
         };
         let check = Condition::Check { name: "amcheck".to_owned(), found: Vec::new() };
@@ -126,6 +129,14 @@ impl Book {
         for (at, phase) in [(from, Phase::Begin), (to, Phase::End)] {
             let fault = Fault { kind: kind.to_owned(), target: "server".to_owned(), phase };
             self.write("controller", at, self.calls, Event::Fault(fault));
+        }
+    }
+
+    /// Writes a fault that hit nothing.
+    pub(crate) fn fault_of_nothing(&mut self, kind: &str, (from, to): (u64, u64)) {
+        self.fault(kind, (from, to));
+        if let Some(Event::Fault(fault)) = self.lines.last_mut().map(|placed| &mut placed.line.event) {
+            fault.phase = Phase::Void;
         }
     }
 
