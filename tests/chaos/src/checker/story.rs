@@ -21,6 +21,27 @@ pub(crate) struct Claimed<'a> {
     pub item: &'a Item,
 }
 
+/// Returns the place in the order of its queue that an item has by its generation.
+///
+/// The first claim raises the generation to `seq << 16`, plus one. A requeue keeps both. None for numbers that no
+/// provider gives.
+pub(crate) fn place(generation: i64) -> Option<i64> {
+    Some(generation >> 16).filter(|seq| *seq > 0)
+}
+
+/// Returns which claim of the item this is, from 1. Claims without an answer count.
+pub(crate) fn ordinal(generation: i64) -> Option<u32> {
+    place(generation)?;
+    u32::try_from(generation & 0xffff).ok()
+}
+
+impl<'a> Claimed<'a> {
+    /// Returns the ordering key and the place in its order.
+    pub(crate) fn lane(&self) -> Option<(&'a str, i64)> {
+        Some((self.item.key.as_deref()?, place(self.item.generation)?))
+    }
+}
+
 /// A call that may have ended a claim.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct End<'a> {
@@ -116,6 +137,18 @@ impl<'a> Story<'a> {
             .chain(self.cancels.iter().copied())
             .map(|(operation, sure)| Terminal { operation, generation: None, is_ack: false, sure });
         ends.chain(without_claim).collect()
+    }
+
+    /// Returns the ordering key and the place in its order, by the row at the end or by the claims.
+    pub(crate) fn lane(&self) -> Option<(&'a str, i64)> {
+        let state = self.finally.map(|state| state.what);
+        if let Some((key, seq)) = state.and_then(|state| Some((state.key.as_deref()?, state.seq?))) {
+            return Some((key, seq));
+        }
+        let mut lanes = self.claims.iter().filter(|claim| claim.operation.surely()).map(Claimed::lane);
+        // An id that was added again has another place.
+        let first = lanes.next()?;
+        first.filter(|_| lanes.all(|lane| lane == first))
     }
 
     /// Returns the status of the row at the end, or an empty text.

@@ -13,7 +13,7 @@ use uuid::Uuid;
 use super::violation;
 use crate::checker::evidence::Evidence;
 use crate::checker::operations::NEVER;
-use crate::checker::story::{Claimed, Story};
+use crate::checker::story::{Claimed, Story, ordinal};
 use crate::history::{Call, QueueName};
 use crate::verdict::{Rule, Violation};
 
@@ -27,6 +27,9 @@ pub(super) fn judge(evidence: &Evidence<'_>) -> Vec<Violation> {
         let mut claims: Vec<&Claimed<'_>> =
             story.claims.iter().filter(|claim| claim.operation.surely()).collect();
         claims.sort_by_key(|claim| claim.item.generation);
+        if let Some(first) = claims.first() {
+            violations.extend(judge_first(evidence, *queue, *id, story, first));
+        }
         for pair in claims.windows(2) {
             violations.extend(judge_next(evidence, *queue, *id, story, pair[0], pair[1]));
         }
@@ -62,6 +65,28 @@ fn judge_handled(
     let text = format!("{queue:?}: a handler got delivery {}, the limit is {limit}", claim.item.attempt);
     let lines = claim.operation.lines.iter().chain(&handled.lines).copied();
     Some(violation(Rule::Deliveries, text, [id], lines))
+}
+
+/// Compares the first claim with none before it: its generation tells which claim of the item it is.
+fn judge_first(
+    evidence: &Evidence<'_>,
+    queue: QueueName,
+    id: Uuid,
+    story: &Story<'_>,
+    first: &Claimed<'_>,
+) -> Option<Violation> {
+    let claims = ordinal(first.item.generation)?;
+    let is_lost = story.claims.iter().any(|claim| !claim.operation.surely());
+    let attempt = first.item.attempt;
+    // Claims before it were never answered, so no release can have taken their deliveries back.
+    if story.is_added_again() || is_lost || attempt == claims {
+        return None;
+    }
+    if attempt < claims && evidence.may_be_requeued(story, 0, first.operation.returned) {
+        return None;
+    }
+    let text = format!("{queue:?}: the claim that is number {claims} of the item is delivery {attempt}");
+    Some(violation(Rule::Deliveries, text, [id], first.operation.lines.iter().copied()))
 }
 
 /// What a claim left of the count of deliveries, once it had ended.
@@ -206,6 +231,27 @@ mod tests {
         let lost = |book: &mut Book| book.silent("c", 1_500, take("c"));
         legal(&delivered(lost, delivery(3, 3), 3).history());
         miscounted(&delivered(lost, delivery(3, 2), 2).history(), &["a:1", "a:2", "b:1", "b:2"]);
+    }
+
+    #[test]
+    fn the_first_known_claim_counts_those_without_an_answer() {
+        let first = |attempt, requeue: bool| {
+            let mut book = Book::new();
+            book.enqueue("producer", (10, 11), vec![sent(1)]);
+            book.silent("a", 12, take("a"));
+            if requeue {
+                book.silent("operator", 1_500, Call::Requeue { ids: vec![id(1)] });
+            }
+            book.claim("b", (2_000, 2_001), vec![delivery((7 << 16) + 2, attempt)]);
+            book.settle("b", (2_002, 2_003), claim(1, (7 << 16) + 2), Outcome::Ack);
+            let generation = Some((7 << 16) + 2);
+            book.row(MessageState { attempts: attempt, generation, seq: Some(7), ..done(1) });
+            book.history()
+        };
+        legal(&first(2, false));
+        legal(&first(1, true));
+        miscounted(&first(1, false), &["b:1", "b:2"]);
+        miscounted(&first(3, true), &["b:1", "b:2"]);
     }
 
     #[test]

@@ -3,11 +3,14 @@
 //! A worker's only proof of a claim is (id, owner, generation). Were a generation given twice, a late
 //! settle of the first claim would end the second one's work.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+
+use uuid::Uuid;
 
 use super::violation;
 use crate::checker::evidence::Evidence;
-use crate::checker::story::Story;
+use crate::checker::operations::Operation;
+use crate::checker::story::{Story, place};
 use crate::checker::versions::{Numbered, backwards, repeated, unless_lost};
 use crate::history::{Answer, Call, QueueName};
 use crate::verdict::{Rule, Violation};
@@ -22,7 +25,9 @@ pub(super) fn judge(evidence: &Evidence<'_>) -> Vec<Violation> {
         violations.extend(judge_generations(&format!("{queue:?}"), &id.to_string(), &numbers));
         violations.extend(judge_row(*queue, &id.to_string(), story, &numbers));
         violations.extend(judge_adds(evidence, *queue, &id.to_string(), story));
+        violations.extend(judge_place(*queue, &id.to_string(), story));
     }
+    violations.extend(judge_places(evidence));
     for ((source, id), numbers) in reservations(evidence) {
         violations.extend(judge_generations("reservation", &format!("{source}/{id}"), &numbers));
     }
@@ -54,6 +59,41 @@ fn judge_row(queue: QueueName, id: &str, story: &Story<'_>, numbers: &[Numbered<
     );
     let lines = highest.operation.lines.iter().copied().chain([state.line]);
     Some(violation(Rule::OneClaim, text, [id], lines))
+}
+
+/// Generations count from the place of the item, so all of them tell the same place, and the row has it.
+fn judge_place(queue: QueueName, id: &str, story: &Story<'_>) -> Option<Violation> {
+    // An id that was used again has another place.
+    if story.is_added_again() || queue == QueueName::Inbox {
+        return None;
+    }
+    let mut places = story.claims.iter().filter(|claim| claim.operation.surely()).filter_map(|claim| {
+        let seq = place(claim.item.generation)?;
+        Some((seq, claim.operation.lines.clone()))
+    });
+    let (seq, lines) = places.next()?;
+    let row = story.finally.and_then(|state| Some((state.what.seq?, vec![state.line])));
+    let (other, other_lines) = places.chain(row).find(|(other, _)| *other != seq)?;
+    let text = format!("{queue:?}: a generation tells place {seq}, and another one or the row {other}");
+    Some(violation(Rule::OneClaim, text, [id], lines.into_iter().chain(other_lines)))
+}
+
+/// Two items of a queue never have the same place.
+fn judge_places(evidence: &Evidence<'_>) -> Vec<Violation> {
+    let mut known: HashMap<(QueueName, i64), (Uuid, &Operation<'_>)> = HashMap::new();
+    let mut violations = Vec::new();
+    for ((queue, id), story) in &evidence.stories {
+        for claim in story.claims.iter().filter(|claim| claim.operation.surely()) {
+            let Some(seq) = place(claim.item.generation) else { continue };
+            let (first, operation) = *known.entry((*queue, seq)).or_insert((*id, claim.operation));
+            if first != *id {
+                let text = format!("{queue:?}: two items have place {seq}");
+                let lines = operation.lines.iter().chain(&claim.operation.lines).copied();
+                violations.push(violation(Rule::OneClaim, text, [first, *id], lines));
+            }
+        }
+    }
+    violations
 }
 
 /// An id is used once, until a purge forgets it: the second of two calls that add it fails.
@@ -147,6 +187,36 @@ mod tests {
         let mut book = redelivered(1, 2);
         book.row(MessageState { attempts: 1, generation: Some(1), ..done(1) });
         broken_by(Rule::OneClaim, &book.history(), &[&id(1).to_string()], &["b:1", "b:2", "controller:5"]);
+    }
+
+    #[test]
+    fn generations_count_from_the_place_of_the_item() {
+        const PLACE: i64 = 7 << 16;
+        let delivered = |second: i64, seq: i64| {
+            let mut book = redelivered(PLACE + 1, second);
+            book.row(MessageState { attempts: 2, generation: Some(second), seq: Some(seq), ..done(1) });
+            book.history()
+        };
+        legal(&delivered(PLACE + 2, 7));
+        for wrong in [delivered(PLACE + 2, 8), delivered((8 << 16) + 2, 7)] {
+            assert_eq!(found(Rule::OneClaim, &wrong).len(), 1);
+        }
+    }
+
+    #[test]
+    fn two_items_have_two_places() {
+        let claimed = |places: [i64; 2]| {
+            let mut book = Book::new();
+            book.enqueue("producer", (10, 11), vec![sent(1), sent(2)]);
+            for (n, seq) in (1..).zip(places) {
+                book.claim("a", (12, 13), vec![Item { generation: (seq << 16) + 1, ..item(n, 1) }]);
+            }
+            found(Rule::OneClaim, &book.history())
+        };
+        assert_eq!(claimed([7, 8]), []);
+        let violations = claimed([7, 7]);
+        assert_eq!(violations.len(), 1);
+        assert_eq!(violations[0].ids, [1, 2].map(|n| id(n).to_string()));
     }
 
     #[test]

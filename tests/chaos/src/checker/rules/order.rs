@@ -1,6 +1,7 @@
 //! Messages of an ordering key are handled in order.
 //!
-//! The order is that of the sequence numbers. A message is open for certain from the answer to its
+//! The order is that of the sequence numbers. A claim tells the number in its generation, so that messages
+//! whose rows were purged are judged as well. A message is open for certain from the answer to its
 //! enqueue to the first call that may have ended it; while it is, nothing behind it is claimed.
 //! Messages of concurrent transactions have no order between them: the later one may be claimed before
 //! the earlier one commits, and the rule says nothing then. Neither does it judge what follows a
@@ -20,12 +21,15 @@ use crate::verdict::{Rule, Violation};
 pub(super) fn judge(evidence: &Evidence<'_>) -> Vec<Violation> {
     let mut lanes: BTreeMap<(QueueName, &str), Lane<'_>> = BTreeMap::new();
     for ((queue, id), story) in &evidence.stories {
-        let Some(state) = story.finally.map(|state| state.what) else { continue };
-        let (Some(key), Some(seq)) = (&state.key, state.seq) else { continue };
-        let lane = lanes.entry((*queue, key)).or_default();
-        let claims = story.claims.iter().map(|claim| (claim.operation, seq, *id));
-        lane.claims.extend(claims);
-        lane.open.extend(open(evidence, *queue, *id, seq, story));
+        let known = story.lane();
+        for claim in &story.claims {
+            if let Some((key, seq)) = claim.lane().or(known) {
+                lanes.entry((*queue, key)).or_default().claims.push((claim.operation, seq, *id));
+            }
+        }
+        if let Some((key, seq)) = known {
+            lanes.entry((*queue, key)).or_default().open.extend(open(evidence, *queue, *id, seq, story));
+        }
     }
     lanes.into_iter().flat_map(|((queue, key), lane)| lane.judge(queue, key)).collect()
 }
@@ -134,6 +138,31 @@ mod tests {
         let ids = [1, 2].map(|n| id(n).to_string());
         let lines = ["producer:1", "producer:2", "b:1", "b:2"];
         broken_by(Rule::Order, &history, &[&ids[0], &ids[1]], &lines);
+    }
+
+    /// Two messages of one ordering key whose rows were purged.
+    fn purged(times: [(u64, u64); 2]) -> History {
+        let mut book = Book::new();
+        both(&mut book);
+        for ((n, process), (from, to)) in [(1_i32, "a"), (2, "b")].into_iter().zip(times) {
+            let generation = (i64::from(n) << 16) + 1;
+            let n = u128::from(n.unsigned_abs());
+            let item = Item { generation, key: Some("k".to_owned()), ..item(n, 1) };
+            book.claim(process, (from, from + 1), vec![item]);
+            book.settle(process, (to, to + 1), claim(n, generation), Outcome::Ack);
+        }
+        book.ok("operator", (90, 91), Call::Purge { age_ms: 0 }, Answer::Count(2));
+        book.history()
+    }
+
+    #[test]
+    fn a_generation_tells_the_place_of_a_message_without_a_row() {
+        legal(&purged([(20, 30), (32, 34)]));
+        // Answered when the first one may have been acked.
+        legal(&purged([(20, 30), (30, 34)]));
+        let ids = [1, 2].map(|n| id(n).to_string());
+        let lines = ["producer:1", "producer:2", "b:1", "b:2"];
+        broken_by(Rule::Order, &purged([(30, 32), (20, 22)]), &[&ids[0], &ids[1]], &lines);
     }
 
     #[test]
