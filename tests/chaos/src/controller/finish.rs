@@ -63,6 +63,7 @@ const HOLDS: Dialects = Dialects {
 
 const EFFECTS: Dialects = Dialects::same("select id, count(*) from chaos_effect group by id");
 const RECEIVED: Dialects = Dialects::same("select id, count(*) from chaos_received group by id");
+const BUSINESS: Dialects = Dialects::same("select id, count(*) from chaos_business group by id");
 const GUARDED: Dialects =
     Dialects::same("select concat(name, ' ', value), epoch from chaos_guarded order by n");
 
@@ -226,6 +227,12 @@ impl Controller {
             let id: Uuid = id.parse().context("an effect without an id")?;
             self.end_with(Condition::Effect { id, rows: rows.unsigned_abs() });
         }
+        let mut ids = Vec::new();
+        for (id, rows) in self.rows_of(BUSINESS).await? {
+            let id: Uuid = id.parse().context("a business row without an id")?;
+            ids.extend((0..rows).map(|_| id));
+        }
+        self.end_with(Condition::Business { ids });
         for (row, epoch) in self.rows_of(GUARDED).await? {
             let Some((name, value)) = row.split_once(' ') else { bail!("a guarded row without a value") };
             let value = value.parse().context("a guarded row without a value")?;

@@ -78,6 +78,11 @@ pub enum Condition {
         /// How many rows.
         rows: u64,
     },
+    /// All rows that applications wrote in transactions that enqueue: the ids of their messages.
+    Business {
+        /// The ids.
+        ids: Vec<Uuid>,
+    },
     /// A row written under a lease's guard, in the order of the commits.
     Guarded {
         /// The lease.

@@ -2,7 +2,10 @@
 //!
 //! The effect and the ack commit together, so there is one row if the message was completed and none
 //! otherwise: exactly once, however often the message was delivered. The same holds for rows that are
-//! written under a lease's guard and for received messages that a reservation completes.
+//! written under a lease's guard, for received messages that a reservation completes, and for rows of
+//! applications that are committed together with a message.
+
+mod business;
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -19,6 +22,7 @@ pub(super) fn judge(evidence: &Evidence<'_>) -> Vec<Violation> {
     let mut violations = messages(evidence);
     violations.extend(guarded(evidence));
     violations.extend(received(evidence));
+    violations.extend(business::judge(evidence));
     violations
 }
 

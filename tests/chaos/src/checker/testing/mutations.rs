@@ -14,7 +14,7 @@ use crate::verdict::Rule;
 pub(crate) type Mutation = fn(&mut History, usize) -> Option<()>;
 
 /// All mutations, with the rule that each breaks.
-pub(crate) const ALL: [(&str, Rule, Mutation); 19] = [
+pub(crate) const ALL: [(&str, Rule, Mutation); 21] = [
     ("drop a row", Rule::NothingLost, drop_row),
     ("drop the acks of a message", Rule::NothingLost, drop_acks),
     ("roll back an enqueue", Rule::NothingInvented, roll_back),
@@ -28,6 +28,8 @@ pub(crate) const ALL: [(&str, Rule, Mutation); 19] = [
     ("refuse a message that is free", Rule::Exclusion, refuse_free),
     ("drop an effect", Rule::Effects, drop_effect),
     ("double an effect", Rule::Effects, double_effect),
+    ("drop a business row", Rule::Effects, drop_business),
+    ("commit a business row without its message", Rule::Effects, commit_business),
     ("claim what is in progress", Rule::Exclusion, claim_in_progress),
     ("repeat an epoch", Rule::Exclusion, repeat_epoch),
     ("write under a lost lease", Rule::Exclusion, write_late),
@@ -335,6 +337,51 @@ fn double_effect(history: &mut History, pick: usize) -> Option<()> {
     let line = take(effects(history), pick)?;
     let copy = history.lines[line].clone();
     history.lines.push(copy);
+    Some(())
+}
+
+fn business_mut(history: &mut History) -> Option<&mut Vec<Uuid>> {
+    let events = history.lines.iter_mut().map(|placed| &mut placed.line.event);
+    events.into_iter().find_map(|event| match event {
+        Event::End(condition) => match &mut **condition {
+            Condition::Business { ids } => Some(ids),
+            _ => None,
+        },
+        _ => None,
+    })
+}
+
+/// Drops a row whose transaction was answered, or whose message is there.
+fn drop_business(history: &mut History, pick: usize) -> Option<()> {
+    let (committed, rows) = (committed(history), rows(history));
+    let ids = business_mut(history)?;
+    let places = ids.iter().filter(|id| committed.contains(*id) || rows.contains_key(*id)).copied();
+    let id = take(places, pick)?;
+    ids.retain(|other| *other != id);
+    Some(())
+}
+
+/// Adds the row of a transaction whose message is not there.
+fn commit_business(history: &mut History, pick: usize) -> Option<()> {
+    // A purge explains that a message is gone whose transaction may have been committed.
+    let is_certain = every_call_came_out(history, |call| matches!(call, Call::Enqueue { .. }));
+    if !is_certain && has_call(history, |call| matches!(call, Call::Purge { .. })) {
+        return None;
+    }
+    let lines = history.lines.iter().map(|placed| &placed.line.event);
+    let sent: Vec<Uuid> = lines
+        .filter_map(|event| match event {
+            Event::Invoke(call) => match &**call {
+                Call::Enqueue { messages, .. } => Some(messages.iter().map(|sent| sent.id)),
+                _ => None,
+            },
+            _ => None,
+        })
+        .flatten()
+        .collect();
+    let ids = business_mut(history)?;
+    let id = take(sent.into_iter().filter(|id| !ids.contains(id)), pick)?;
+    ids.push(id);
     Some(())
 }
 

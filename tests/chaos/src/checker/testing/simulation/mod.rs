@@ -58,6 +58,8 @@ struct Database {
     messages: Vec<Message>,
     lease: Lease,
     guarded: Vec<(i64, Uuid)>,
+    /// Rows that were committed together with their messages.
+    business: Vec<Uuid>,
     audit: Vec<Condition>,
     /// Received messages, by their ids.
     received: BTreeMap<u64, Reservation>,
@@ -247,6 +249,7 @@ impl Simulation<'_> {
         let course = self.course();
         if is_committed && matches!(course, Course::Answered | Course::Died) {
             for sent in &messages {
+                self.database.business.push(sent.id);
                 self.database.messages.push(Message {
                     sent: sent.clone(),
                     number: sent.id.as_u128(),
@@ -513,6 +516,7 @@ impl Simulation<'_> {
                 self.book.end(Condition::Effect { id: message.sent.id, rows: message.effects });
             }
         }
+        self.book.end(Condition::Business { ids: std::mem::take(&mut self.database.business) });
         let is_audited = self.options.audited;
         for record in std::mem::take(&mut self.database.audit).into_iter().filter(|_| is_audited) {
             self.book.end(record);
