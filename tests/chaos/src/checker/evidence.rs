@@ -7,6 +7,7 @@ use uuid::Uuid;
 use super::LogLine;
 use super::audit::Audit;
 use super::operations::Operation;
+use super::purges::Purges;
 use super::story::{Add, Claimed, End, Renewal, Story};
 use super::windows::Windows;
 use crate::history::{
@@ -36,8 +37,8 @@ pub(crate) struct Evidence<'a> {
     pub clock_steps: Windows,
     /// Calls that may have requeued any failed message: their process died before it learned which.
     pub blind_requeues: Vec<&'a Operation<'a>>,
-    /// When rows of settled messages may have been deleted.
-    purges: Windows,
+    /// When rows of Done messages may have been deleted.
+    purges: Purges,
     /// What operators did, where the audit trail tells.
     pub audit: Option<Audit>,
     /// Lines of logs with a payload's marker.
@@ -66,6 +67,10 @@ impl<'a> Evidence<'a> {
         lost_tails: &Windows,
         leaks: &'a [LogLine],
     ) -> Self {
+        // A failover that loses calls loses their records as well.
+        let audit = Audit::of(history, operations).filter(|_| lost_tails.is_empty());
+        let clock_steps = Windows::of(history, CLOCK_STEP);
+        let purges = Purges::of(operations, audit.as_ref(), !clock_steps.is_empty());
         let mut evidence = Self {
             run: None,
             operations,
@@ -73,17 +78,10 @@ impl<'a> Evidence<'a> {
             samples: Vec::new(),
             conditions: Vec::new(),
             settled: None,
-            clock_steps: Windows::of(history, CLOCK_STEP),
+            clock_steps,
             blind_requeues: Vec::new(),
-            purges: Windows::new(
-                operations
-                    .iter()
-                    .filter(|it| it.possibly() && matches!(it.call, Call::Purge { .. }))
-                    .map(|it| (it.invoked, it.returned))
-                    .collect(),
-            ),
-            // A failover that loses calls loses their records as well.
-            audit: Audit::of(history).filter(|_| lost_tails.is_empty()),
+            purges,
+            audit,
             leaks,
             possible: HashSet::new(),
             unknown: HashSet::new(),
@@ -144,9 +142,13 @@ impl<'a> Evidence<'a> {
 
     /// Returns whether an operator may have purged a message at an instant from `from` to `to`.
     pub(crate) fn may_be_purged(&self, story: &Story<'_>, from: u64, to: u64) -> bool {
-        let may_have_ended = story.terminals().iter().any(|terminal| terminal.operation.invoked <= to)
-            || self.may_be_rejected_unseen(QueueName::Outbox, story);
-        may_have_ended && self.purges.touch(from, to)
+        self.purges.may_have_purged(story, from, to)
+    }
+
+    /// Returns by how much a lease can be shorter than asked for: SQLite's clock counts whole milliseconds.
+    pub(crate) fn granularity(&self) -> u64 {
+        let is_sqlite = self.run.as_ref().is_some_and(|run| run.what.provider == "sqlite");
+        if is_sqlite { 1_000_000 } else { 0 }
     }
 
     /// Returns whether a claim that was never answered may have failed an item that was delivered too
@@ -314,8 +316,9 @@ impl<'a> Evidence<'a> {
     fn requeued(&mut self, operation: &'a Operation<'a>, ids: &[Uuid]) {
         let requeued: Vec<Uuid> = match (operation.answer(), &self.audit) {
             (Some(Answer::Changed { changed, .. }), _) => changed.clone(),
-            (_, Some(audit)) if ids.is_empty() => audit.requeued.iter().copied().collect(),
-            (_, Some(audit)) => ids.iter().copied().filter(|id| audit.requeued.contains(id)).collect(),
+            (_, Some(audit)) => {
+                audit.requeued_unseen().filter(|id| ids.is_empty() || ids.contains(id)).collect()
+            }
             (_, None) if ids.is_empty() => return self.blind_requeues.push(operation),
             (_, None) => ids.to_vec(),
         };
@@ -330,7 +333,7 @@ impl<'a> Evidence<'a> {
             let Some(sure) = changed.get(*id) else { continue };
             // The trail has no records of timers that applications cancel.
             let audit = self.audit.as_ref().filter(|_| queue == QueueName::Outbox);
-            if sure || audit.is_none_or(|audit| audit.cancelled.contains(id)) {
+            if sure || audit.is_none_or(|audit| audit.is_cancelled_unseen(*id)) {
                 self.story(queue, *id).cancels.push((operation, sure));
             }
         }

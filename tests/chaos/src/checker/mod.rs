@@ -34,6 +34,7 @@ mod evidence;
 mod linear;
 mod logs;
 mod operations;
+mod purges;
 mod rules;
 mod run;
 mod story;

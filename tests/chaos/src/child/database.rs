@@ -23,7 +23,7 @@ create index if not exists chaos_effect_id on chaos_effect (id);
 create table if not exists chaos_business (id text not null);
 create table if not exists chaos_received (source text not null, id text not null);
 create table if not exists chaos_guarded
-    (n bigint generated always as identity, name text, epoch bigint, value text);
+    (n bigint generated always as identity, name text, epoch bigint, value text, seen bigint);
 ",
     sqlite: "
 create table if not exists chaos_effect (id text not null);
@@ -31,7 +31,7 @@ create index if not exists chaos_effect_id on chaos_effect (id);
 create table if not exists chaos_business (id text not null);
 create table if not exists chaos_received (source text not null, id text not null);
 create table if not exists chaos_guarded
-    (n integer primary key autoincrement, name text, epoch integer, value text);
+    (n integer primary key autoincrement, name text, epoch integer, value text, seen integer);
 ",
     sql_server: "
 CREATE TABLE chaos_effect (id NVARCHAR(100) NOT NULL);
@@ -39,7 +39,8 @@ CREATE INDEX chaos_effect_id ON chaos_effect (id);
 CREATE TABLE chaos_business (id NVARCHAR(100) NOT NULL);
 CREATE TABLE chaos_received (source NVARCHAR(100) NOT NULL, id NVARCHAR(100) NOT NULL);
 CREATE TABLE chaos_guarded
-    (n BIGINT IDENTITY(1, 1) NOT NULL, name NVARCHAR(100) NOT NULL, epoch BIGINT NOT NULL, value NVARCHAR(100) NOT NULL);
+    (n BIGINT IDENTITY(1, 1) NOT NULL, name NVARCHAR(100) NOT NULL, epoch BIGINT NOT NULL,
+     value NVARCHAR(100) NOT NULL, seen BIGINT NOT NULL);
 ",
 };
 

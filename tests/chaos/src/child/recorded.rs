@@ -360,8 +360,10 @@ impl OutboxStore for RecordedQueue {
         self.inner.backlog().await
     }
     async fn purge(&self, retention: &Retention, by: Option<&Actor>) -> Result<u64> {
-        let age = retention.done.map_or(0, |age| age.as_millis() as u64);
-        let invoked = self.recorder.invoke(Call::Purge { age_ms: age });
+        let (QueueName::Outbox, Some(age)) = (self.queue, retention.done) else {
+            return self.inner.purge(retention, by).await;
+        };
+        let invoked = self.recorder.invoke(Call::Purge { age_ms: age.as_millis() as u64 });
         let result = self.inner.purge(retention, by).await;
         record(invoked, &result, |count| Answer::Count(*count));
         result

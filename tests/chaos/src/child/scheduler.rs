@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
+use mainstay::job::Misfire;
 use mainstay::{JobDefinition, Mainstay};
 
 use crate::history::{Answer, Call};
@@ -12,6 +13,9 @@ use super::trouble::record;
 
 /// The topic of runs, which nothing else has.
 const TOPIC: &str = "chaos.job";
+
+/// Every occurrence has a run, however late: the checker counts them.
+const MISFIRE: Misfire = Misfire::All { cap: Misfire::CAP_MAX, window: Misfire::WINDOW_MAX };
 
 /// Runs until the process is to stop.
 pub(super) async fn run(child: Child) -> Result<()> {
@@ -35,8 +39,9 @@ pub(super) async fn run(child: Child) -> Result<()> {
         // Not again: the controller disables it at the end.
         if mainstay.jobs().get(name).await?.is_none() {
             let every_ms = every * 1_000;
+            let definition = JobDefinition::new(name, TOPIC, cron).misfire(MISFIRE);
             let invoked = child.recorder.invoke(Call::SaveJob { name: name.to_owned(), every_ms });
-            let saved = mainstay.jobs().create_or_update(JobDefinition::new(name, TOPIC, cron)).await;
+            let saved = mainstay.jobs().create_or_update(definition).await;
             record(invoked, &saved, |_| Answer::Done);
         }
     }

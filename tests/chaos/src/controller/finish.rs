@@ -65,7 +65,23 @@ const EFFECTS: Dialects = Dialects::same("select id, count(*) from chaos_effect 
 const RECEIVED: Dialects = Dialects::same("select id, count(*) from chaos_received group by id");
 const BUSINESS: Dialects = Dialects::same("select id, count(*) from chaos_business group by id");
 const GUARDED: Dialects =
-    Dialects::same("select concat(name, ' ', value), epoch from chaos_guarded order by n");
+    Dialects::same("select concat(name, ' ', value, ' ', seen), epoch from chaos_guarded order by n");
+
+/// The first and the last of these times, in microseconds since 1970.
+const FIRST: Dialects = Dialects {
+    postgres: "select job, (extract(epoch from min(nominal_at)) * 1000000)::bigint from infra.jobs_ledger
+        where trigger = 'cron' group by job",
+    sqlite: "select job, min(nominal_at) from infra_jobs_ledger where \"trigger\" = 'cron' group by job",
+    sql_server: "SELECT Job, CAST(DATEDIFF(SECOND, '1970-01-01', MIN(NominalAt)) AS BIGINT) * 1000000
+        FROM infra.Jobs_ledger WHERE [Trigger] = N'cron' GROUP BY Job",
+};
+const LAST: Dialects = Dialects {
+    postgres: "select job, (extract(epoch from max(nominal_at)) * 1000000)::bigint from infra.jobs_ledger
+        where trigger = 'cron' group by job",
+    sqlite: "select job, max(nominal_at) from infra_jobs_ledger where \"trigger\" = 'cron' group by job",
+    sql_server: "SELECT Job, CAST(DATEDIFF(SECOND, '1970-01-01', MAX(NominalAt)) AS BIGINT) * 1000000
+        FROM infra.Jobs_ledger WHERE [Trigger] = N'cron' GROUP BY Job",
+};
 
 /// The queues, as histories name them.
 const QUEUES: [(Queue, QueueName); 4] = [
@@ -194,15 +210,35 @@ impl Controller {
         Ok(())
     }
 
-    /// Records what the audit trail tells of the outbox.
+    /// Records what the audit trail tells of the outbox and of leases.
     async fn audited(&self, provider: &dyn Provider) -> Result<()> {
-        let (audit, filter) = (provider.audit(), AuditFilter::all().name("outbox."));
+        let records =
+            self.audited_as(provider, "outbox.").await? + self.audited_as(provider, "lease.").await?;
+        self.end_with(Condition::Trail { records });
+        Ok(())
+    }
+
+    /// Records what the audit trail tells of what begins with a name. Returns how many records there are.
+    async fn audited_as(&self, provider: &dyn Provider, prefix: &str) -> Result<u64> {
+        let (audit, filter) = (provider.audit(), AuditFilter::all().name(prefix));
+        let mut records = 0;
         let mut page = AuditPage { limit: 1_000, ..AuditPage::default() };
         loop {
             let found = audit.list(&filter, page).await?;
-            let Some(last) = found.last() else { return Ok(()) };
+            let Some(last) = found.last() else { return Ok(records) };
             page.before = Some(last.id);
+            records += found.len() as u64;
             for record in found {
+                if record.name == "lease.force_release" {
+                    let epoch =
+                        record.data.as_ref().and_then(|data| data.get("before")?.get("epoch")?.as_i64());
+                    let name = record.anchors.into_iter().find(|anchor| anchor.kind == "lease");
+                    self.end_with(Condition::Released {
+                        name: name.context("an audit record without its lease")?.value,
+                        epoch: epoch.context("an audit record without an epoch")?,
+                    });
+                    continue;
+                }
                 let action = match record.name.as_str() {
                     "outbox.cancel" => Action::Cancel,
                     "outbox.requeue" => Action::Requeue,
@@ -234,9 +270,13 @@ impl Controller {
         }
         self.end_with(Condition::Business { ids });
         for (row, epoch) in self.rows_of(GUARDED).await? {
-            let Some((name, value)) = row.split_once(' ') else { bail!("a guarded row without a value") };
+            let mut parts = row.split(' ');
+            let (Some(name), Some(value), Some(seen)) = (parts.next(), parts.next(), parts.next()) else {
+                bail!("a guarded row without a value")
+            };
             let value = value.parse().context("a guarded row without a value")?;
-            self.end_with(Condition::Guarded { name: name.to_owned(), epoch, value });
+            let seen = Some(seen.parse().context("a guarded row that does not tell what it saw")?);
+            self.end_with(Condition::Guarded { name: name.to_owned(), epoch, value, seen });
         }
         Ok(())
     }
@@ -261,9 +301,12 @@ impl Controller {
             }
         }
         let occurrences: HashMap<String, i64> = self.rows_of(OCCURRENCES).await?.into_iter().collect();
+        let first: HashMap<String, i64> = self.rows_of(FIRST).await?.into_iter().collect();
+        let last: HashMap<String, i64> = self.rows_of(LAST).await?.into_iter().collect();
         for (name, runs) in self.rows_of(RUNS).await? {
             let occurrences = occurrences.get(&name).copied().unwrap_or(0).unsigned_abs();
-            self.end_with(Condition::Job { name, runs: runs.unsigned_abs(), occurrences });
+            let span = first.get(&name).copied().zip(last.get(&name).copied());
+            self.end_with(Condition::Job { name, runs: runs.unsigned_abs(), occurrences, span });
         }
         self.received(provider).await
     }

@@ -200,7 +200,7 @@ pub enum Call {
         /// The topic.
         topic: String,
     },
-    /// Deletes settled messages. Answered with `count`.
+    /// Deletes Done messages of the outbox. Answered with `count`.
     Purge {
         /// Older than this.
         age_ms: u64,

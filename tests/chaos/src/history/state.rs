@@ -83,7 +83,7 @@ pub enum Condition {
         /// The ids.
         ids: Vec<Uuid>,
     },
-    /// A row written under a lease's guard, in the order of the commits.
+    /// A row written under a lease's guard, in the order of the inserts.
     Guarded {
         /// The lease.
         name: String,
@@ -91,6 +91,9 @@ pub enum Condition {
         epoch: i64,
         /// The write.
         value: Uuid,
+        /// Rows of the lease with lower epochs that its transaction saw.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        seen: Option<u64>,
     },
     /// A join.
     Join {
@@ -113,6 +116,9 @@ pub enum Condition {
         runs: u64,
         /// Distinct times they are due at.
         occurrences: u64,
+        /// The first and the last of these times, in microseconds since 1970.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        span: Option<(i64, i64)>,
     },
     /// A received message in the ledger.
     Received {
@@ -142,6 +148,18 @@ pub enum Condition {
         ids: Vec<Uuid>,
         /// How many messages.
         count: u64,
+    },
+    /// An operator took a lease away, as the audit trail has it.
+    Released {
+        /// The lease.
+        name: String,
+        /// The epoch that ended.
+        epoch: i64,
+    },
+    /// The audit trail was read to its end.
+    Trail {
+        /// Its records of the outbox and of leases.
+        records: u64,
     },
     /// A check of the database's own: `integrity_check`, `amcheck`.
     Check {

@@ -50,7 +50,7 @@ impl Lease {
 
     fn acquired(&self, instant: Instant, lease_ms: u64, granted: Option<(i64, i64, u64)>) -> Self {
         let (epoch, token, deadline) = granted.unwrap_or((self.epoch + 1, self.token + 1, 0));
-        let until = instant.earliest.saturating_add(lease_ms.saturating_mul(1_000_000));
+        let until = instant.until(lease_ms);
         let holder = Holder { epoch: granted.map(|_| epoch), until, deadline };
         Self { holder: Some(holder), epoch, token }
     }

@@ -32,9 +32,17 @@ pub(crate) struct Instant {
     pub earliest: u64,
     /// Not after this time.
     pub latest: u64,
+    /// By how much a lease can be shorter than asked for.
+    pub short: u64,
 }
 
 impl Instant {
+    /// Returns until when a lease holds for certain that begins then.
+    pub(crate) fn until(self, lease_ms: u64) -> u64 {
+        let lease = lease_ms.saturating_mul(1_000_000).saturating_sub(self.short);
+        self.earliest.saturating_add(lease)
+    }
+
     /// Narrows it to what is not before a time.
     pub(crate) fn from(self, at: u64) -> Option<Self> {
         let earliest = self.earliest.max(at);
@@ -68,7 +76,7 @@ pub(crate) fn judge<M: Model>(
     let is_judged = calls.len() <= MOST_CALLS
         && !calls.iter().any(|call| call.may_be_lost)
         && !evidence.clock_steps.touch(first, last);
-    if !is_judged || explains::<M>(calls) {
+    if !is_judged || explains::<M>(calls, evidence.granularity()) {
         return None;
     }
     Some(Violation {
@@ -79,19 +87,20 @@ pub(crate) fn judge<M: Model>(
     })
 }
 
-/// Returns whether some order of the calls explains every answer.
-pub(crate) fn explains<M: Model>(calls: &[&Operation<'_>]) -> bool {
+/// Returns whether some order of the calls explains every answer, if leases can be so much shorter than asked for.
+pub(crate) fn explains<M: Model>(calls: &[&Operation<'_>], short: u64) -> bool {
     assert!(calls.len() <= MOST_CALLS, "a search of {} calls would not end", calls.len());
     let is_contended = |call: &Operation<'_>| {
         let others = calls.iter().filter(|other| !std::ptr::eq(**other, call));
         others.into_iter().any(|other| !other.before(call) && !call.before(other))
     };
     let calls = calls.iter().map(|call| (*call, is_contended(call))).collect();
-    Search { calls, seen: HashSet::new() }.run(0, &M::default(), 0)
+    Search { calls, short, seen: HashSet::new() }.run(0, &M::default(), 0)
 }
 
 struct Search<'a, M> {
     calls: Vec<(&'a Operation<'a>, bool)>,
+    short: u64,
     /// Calls that were placed (as bits), the model after them, and the time.
     seen: HashSet<(u32, M, u64)>,
 }
@@ -108,7 +117,11 @@ impl<M: Model> Search<'_, M> {
         }
         for index in left {
             let (operation, is_contended) = self.calls[index];
-            let instant = Instant { earliest: now.max(operation.invoked), latest: latest(operation) };
+            let instant = Instant {
+                earliest: now.max(operation.invoked),
+                latest: latest(operation),
+                short: self.short,
+            };
             if instant.earliest > deadline {
                 continue;
             }

@@ -32,7 +32,7 @@ impl Reservation {
             return None;
         }
         let instant = instant.from(self.holder.as_ref().map_or(0, |holder| holder.until))?;
-        let until = instant.earliest.saturating_add(lease_ms.saturating_mul(1_000_000));
+        let until = instant.until(lease_ms);
         let reserved = Self {
             is_completed: false,
             holder: Some(Holder { generation, until }),

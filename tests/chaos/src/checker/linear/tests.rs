@@ -18,7 +18,7 @@ fn explained<M: Model>(told: &[Told]) -> bool {
     }
     let history: History = book.history();
     let operations = Operation::pair(&history, &Windows::default());
-    explains::<M>(&operations.iter().collect::<Vec<_>>())
+    explains::<M>(&operations.iter().collect::<Vec<_>>(), 0)
 }
 
 fn acquire(process: &'static str, at: (u64, u64), epoch: Option<i64>) -> Told {

@@ -59,7 +59,7 @@ fn unexplained(queue: QueueName, id: Uuid, story: &Story<'_>, how: &str) -> Viol
 /// Returns how many rows purges deleted at most. None: there is no telling.
 fn most_purged(evidence: &Evidence<'_>) -> Option<u64> {
     if let Some(audit) = &evidence.audit {
-        return Some(audit.purged);
+        return Some(audit.purged());
     }
     let purges = evidence.operations.iter().filter(|operation| operation.possibly());
     let counts = purges.filter(|operation| matches!(operation.call, Call::Purge { .. })).map(|purge| {
@@ -99,7 +99,7 @@ mod tests {
     use crate::checker::testing::{
         Book, broken_by, claim, done, enqueue, found, id, item, legal, sent, settle,
     };
-    use crate::history::{Action, Answer, Condition, LOST_TAIL, Sent, Within};
+    use crate::history::{Action, Answer, CLOCK_STEP, Condition, LOST_TAIL, Sent, Within};
 
     fn purge(book: &mut Book, at: (u64, u64), count: u64) {
         book.ok("operator", at, Call::Purge { age_ms: 0 }, Answer::Count(count));
@@ -132,6 +132,26 @@ mod tests {
         let answer = Answer::Enqueued { ids: vec![id(1)], duplicates: vec![id(2)] };
         book.ok("producer", (20, 21), enqueue(messages), answer);
         legal(&book.history());
+    }
+
+    #[test]
+    fn a_purge_deletes_only_messages_that_were_done_for_long_enough() {
+        let purged = |outcome, age_ms| {
+            let mut book = Book::new();
+            book.enqueue("producer", (10, 11), vec![sent(1)]);
+            book.claim("a", (12, 13), vec![item(1, 1)]);
+            book.settle("a", (20, 21), claim(1, 1), outcome);
+            book.ok("operator", (1_000, 1_010), Call::Purge { age_ms }, Answer::Count(1));
+            book
+        };
+        legal(&purged(Outcome::Ack, 990).history());
+        let lines = ["producer:1", "producer:2"];
+        for wrong in [purged(Outcome::Ack, 1_100), purged(Outcome::Fail, 0)] {
+            broken_by(Rule::NothingLost, &wrong.history(), &[&id(1).to_string()], &lines);
+        }
+        let mut stepped = purged(Outcome::Ack, 3_600_000);
+        stepped.fault(CLOCK_STEP, (500, 501));
+        legal(&stepped.history());
     }
 
     #[test]

@@ -80,8 +80,11 @@ impl Judge<'_> {
         }
         let terminals = story.terminals();
         let sure: Vec<&Terminal<'_>> = terminals.iter().filter(|terminal| terminal.sure).collect();
-        if sure.len() > 1 + story.requeues.len() && evidence.blind_requeues.is_empty() {
-            let text = format!("it ended {} times and was requeued {}", sure.len(), story.requeues.len());
+        // A call without an answer is named for every message that it may have requeued. The trail counts them.
+        let requeues = evidence.audit.as_ref().map(|audit| audit.requeues(self.id));
+        let requeues = requeues.unwrap_or(story.requeues.len() as u64);
+        if sure.len() as u64 > 1 + requeues && evidence.blind_requeues.is_empty() {
+            let text = format!("it ended {} times and was requeued {requeues}", sure.len());
             let operations: Vec<_> = sure.iter().map(|terminal| terminal.operation).collect();
             self.report(&text, &operations);
         }
@@ -143,7 +146,9 @@ mod tests {
     use crate::checker::testing::{
         Book, broken_by, claim, done, found, id, item, legal, owner, sent, settle, take,
     };
-    use crate::history::{Ending, History, Item, LOST_TAIL, MessageState, Outcome, Rejection};
+    use crate::history::{
+        Action, Condition, Ending, History, Item, LOST_TAIL, MessageState, Outcome, Rejection,
+    };
 
     /// A message that is claimed by `a`, and after its lease has lapsed by `b`.
     fn redelivered() -> Book {
@@ -276,6 +281,45 @@ mod tests {
         let never = failed(|_| {});
         let violations = found(Rule::OneEnd, &never);
         assert_eq!(violations.len(), 2, "{violations:#?}");
+    }
+
+    #[test]
+    fn the_audit_trail_tells_which_messages_a_call_without_an_answer_requeued() {
+        let audited = |requeued: &[u128]| {
+            failed(|book| {
+                book.silent("operator", 16, Call::Requeue { ids: vec![] });
+                let ids = requeued.iter().map(|n| id(*n)).collect::<Vec<_>>();
+                let count = ids.len() as u64;
+                book.end(Condition::Trail { records: 1 });
+                book.end(Condition::Audited { action: Action::Requeue, ids, count });
+            })
+        };
+        legal(&audited(&[1]));
+        assert_eq!(found(Rule::OneEnd, &audited(&[2])).len(), 2);
+    }
+
+    #[test]
+    fn a_message_ends_once_more_for_each_record_of_a_requeue() {
+        let ended = |requeues: usize| {
+            let mut book = Book::new();
+            book.enqueue("producer", (10, 11), vec![sent(1)]);
+            for _ in 0..4 {
+                book.silent("operator", 12, Call::Requeue { ids: vec![] });
+            }
+            for (generation, at) in (1..=3).zip([20, 30, 40]) {
+                book.claim("a", (at, at + 1), vec![Item { attempt: 1, ..item(1, generation) }]);
+                book.settle("a", (at + 2, at + 3), claim(1, generation), Outcome::Fail);
+            }
+            for _ in 0..requeues {
+                book.end(Condition::Audited { action: Action::Requeue, ids: vec![id(1)], count: 1 });
+            }
+            let reason = Some("handler".to_owned());
+            let status = "failed".to_owned();
+            book.row(MessageState { status, reason, generation: Some(3), ..done(1) });
+            found(Rule::OneEnd, &book.history())
+        };
+        assert_eq!(ended(2), []);
+        assert_eq!(ended(1).len(), 1);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::verdict::Rule;
 pub(crate) type Mutation = fn(&mut History, usize) -> Option<()>;
 
 /// All mutations, with the rule that each breaks.
-pub(crate) const ALL: [(&str, Rule, Mutation); 21] = [
+pub(crate) const ALL: [(&str, Rule, Mutation); 22] = [
     ("drop a row", Rule::NothingLost, drop_row),
     ("drop the acks of a message", Rule::NothingLost, drop_acks),
     ("roll back an enqueue", Rule::NothingInvented, roll_back),
@@ -33,6 +33,7 @@ pub(crate) const ALL: [(&str, Rule, Mutation); 21] = [
     ("claim what is in progress", Rule::Exclusion, claim_in_progress),
     ("repeat an epoch", Rule::Exclusion, repeat_epoch),
     ("write under a lost lease", Rule::Exclusion, write_late),
+    ("commit a guarded write late", Rule::Exclusion, commit_late),
     ("claim a later message of a key", Rule::Order, claim_later),
     ("miscount an attempt", Rule::Deliveries, miscount),
     ("leave a message open", Rule::Liveness, leave_open),
@@ -479,6 +480,20 @@ fn write_late(history: &mut History, pick: usize) -> Option<()> {
     let late = at(history, next.answer) + 1;
     let call = Call::GuardedWrite { name: "l".to_owned(), epoch, value };
     insert(history, late, late + 1, call, Answer::Done);
+    Some(())
+}
+
+/// Hides a row of a lower epoch from one that was written later.
+fn commit_late(history: &mut History, pick: usize) -> Option<()> {
+    let events = history.lines.iter_mut().map(|placed| &mut placed.line.event);
+    let seen = events.filter_map(|event| match event {
+        Event::End(condition) => match &mut **condition {
+            Condition::Guarded { seen: Some(seen), .. } if *seen > 0 => Some(seen),
+            _ => None,
+        },
+        _ => None,
+    });
+    *take(seen, pick)? -= 1;
     Some(())
 }
 

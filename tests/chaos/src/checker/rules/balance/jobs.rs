@@ -1,4 +1,8 @@
-//! Jobs: one run for each time at which one was due.
+//! Jobs: one run for each time at which one was due, and none of these times is left out.
+//!
+//! The jobs of a run make up all missed occurrences, so from the first to the last there is one for every interval. A
+//! failover that loses its tail loses the place of the job with its runs, and they are made again. A clock that is
+//! stepped ahead can bring more occurrences than a job makes up.
 
 use std::collections::HashMap;
 
@@ -27,10 +31,20 @@ pub(super) fn judge(evidence: &Evidence<'_>) -> Vec<Violation> {
     let mut total = 0;
     let mut lines = Vec::new();
     for noted in &evidence.conditions {
-        let Condition::Job { name, runs, occurrences } = noted.what else { continue };
+        let Condition::Job { name, runs, occurrences, span } = noted.what else { continue };
         total += runs;
         lines.push(noted.line);
-        if saved.remove(name.as_str()).is_none() {
+        let made = saved.remove(name.as_str());
+        if let Some((first, last)) = span.filter(|_| evidence.clock_steps.is_empty())
+            && let Some(every_us) = made.and_then(every_us)
+        {
+            let expected = last.saturating_sub(first) / every_us + 1;
+            if u64::try_from(expected).ok() != Some(*occurrences) {
+                let text = format!("a job has runs for {occurrences} of {expected} occurrences in a row");
+                violations.push(violation(Rule::Balance, text, [name], [noted.line]));
+            }
+        }
+        if made.is_none() {
             violations.push(violation(
                 Rule::Balance,
                 "a job is there that no call saved",
@@ -54,6 +68,12 @@ pub(super) fn judge(evidence: &Evidence<'_>) -> Vec<Violation> {
     }
     violations.sort_by(|a, b| a.ids.cmp(&b.ids));
     violations
+}
+
+/// Returns the time between two occurrences.
+fn every_us(saved: &Operation<'_>) -> Option<i64> {
+    let Call::SaveJob { every_ms, .. } = saved.call else { return None };
+    i64::try_from(*every_ms).ok().filter(|every| *every > 0)?.checked_mul(1_000)
 }
 
 /// The runs that calls wrote.
@@ -94,14 +114,14 @@ impl Written {
 mod tests {
     use super::*;
     use crate::checker::testing::{Book, broken, legal};
-    use crate::history::LOST_TAIL;
+    use crate::history::{CLOCK_STEP, LOST_TAIL};
 
     fn save() -> Call {
         Call::SaveJob { name: "j".to_owned(), every_ms: 1_000 }
     }
 
     fn job(runs: u64, occurrences: u64) -> Condition {
-        Condition::Job { name: "j".to_owned(), runs, occurrences }
+        Condition::Job { name: "j".to_owned(), runs, occurrences, span: None }
     }
 
     /// A job of which calls wrote two runs.
@@ -125,6 +145,22 @@ mod tests {
         for wrong in [job(2, 1), job(1, 1), job(3, 3)] {
             assert_eq!(broken(Rule::Balance, &with(written(), wrong)).len(), 1);
         }
+    }
+
+    #[test]
+    fn no_occurrence_is_left_out() {
+        let spans = |last: i64| {
+            let span = Some((7_000_000, last));
+            with(written(), Condition::Job { name: "j".to_owned(), runs: 2, occurrences: 2, span })
+        };
+        legal(&spans(8_000_000));
+        let violations = broken(Rule::Balance, &spans(9_000_000));
+        assert_eq!(violations.len(), 1);
+        assert_eq!(violations[0].text, "a job has runs for 2 of 3 occurrences in a row");
+        let mut stepped = written();
+        stepped.fault(CLOCK_STEP, (22, 23));
+        let span = Some((7_000_000, 3_607_000_000));
+        legal(&with(stepped, Condition::Job { name: "j".to_owned(), runs: 2, occurrences: 2, span }));
     }
 
     #[test]

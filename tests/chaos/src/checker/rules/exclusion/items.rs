@@ -44,19 +44,13 @@ fn held(evidence: &Evidence<'_>, story: &Story<'_>, claim: &Claimed<'_>) -> Opti
         .map(|renewal| renewal.operation.invoked + renewal.lease_ms * NANOSECONDS)
         .chain([operation.invoked + lease_ms * NANOSECONDS])
         .max()?
-        .saturating_sub(granularity(evidence));
+        .saturating_sub(evidence.granularity());
     let ends = story.ends.iter().filter(|end| end.generation == generation);
     let to = ends
         .map(|end| end.operation.invoked)
         .chain(evidence.clock_steps.next_from(operation.returned))
         .fold(lapses, u64::min);
     Some((operation.returned, to))
-}
-
-/// By how much a lease can be shorter than asked for: SQLite's clock counts whole milliseconds.
-fn granularity(evidence: &Evidence<'_>) -> u64 {
-    let is_sqlite = evidence.run.as_ref().is_some_and(|run| run.what.provider == "sqlite");
-    if is_sqlite { NANOSECONDS } else { 0 }
 }
 
 #[cfg(test)]

@@ -109,7 +109,8 @@ impl Simulation<'_> {
                 let value = Uuid::from_u128(1_000_000 + u128::from(now));
                 let course = if is_carried_out && !is_held { Course::Failed } else { course };
                 if is_carried_out && is_held {
-                    self.database.guarded.push((epoch, value));
+                    let lower = self.database.guarded.iter().filter(|(other, ..)| *other < epoch).count();
+                    self.database.guarded.push((epoch, value, lower as u64));
                 }
                 self.record(process, course, Call::GuardedWrite { name, epoch, value }, Answer::Done);
             }

@@ -57,9 +57,12 @@ impl Message {
 struct Database {
     messages: Vec<Message>,
     lease: Lease,
-    guarded: Vec<(i64, Uuid)>,
+    /// With the rows of lower epochs that each of them saw.
+    guarded: Vec<(i64, Uuid, u64)>,
     /// Rows that were committed together with their messages.
     business: Vec<Uuid>,
+    /// Effects of messages that were purged.
+    effects: Vec<(Uuid, u64)>,
     audit: Vec<Condition>,
     /// Received messages, by their ids.
     received: BTreeMap<u64, Reservation>,
@@ -437,11 +440,13 @@ impl Simulation<'_> {
             1 => (Call::Requeue { ids: vec![id(number)] }, Status::Failed, Status::Ready),
             2 => (Call::Requeue { ids: vec![] }, Status::Failed, Status::Ready),
             _ => {
-                // Effects are counted with their messages here, so those stay.
-                let is_over = |message: &Message| !message.is_open() && message.effects == 0;
+                let is_over = |message: &Message| message.status == Status::Done;
                 let count = self.database.messages.iter().filter(|message| is_over(message)).count();
                 let count = count as u64;
                 if is_carried_out {
+                    let purged = self.database.messages.iter().filter(|message| is_over(message));
+                    let kept = purged.filter(|it| it.effects > 0).map(|it| (it.sent.id, it.effects));
+                    self.database.effects.extend(kept);
                     self.database.messages.retain(|message| !is_over(message));
                     self.audit(Action::Purge, vec![], count);
                 }
@@ -517,15 +522,21 @@ impl Simulation<'_> {
             }
         }
         self.book.end(Condition::Business { ids: std::mem::take(&mut self.database.business) });
+        for (id, rows) in std::mem::take(&mut self.database.effects) {
+            self.book.end(Condition::Effect { id, rows });
+        }
         let is_audited = self.options.audited;
+        if is_audited {
+            self.book.end(Condition::Trail { records: self.database.audit.len() as u64 });
+        }
         for record in std::mem::take(&mut self.database.audit).into_iter().filter(|_| is_audited) {
             self.book.end(record);
         }
         for (id, reservation) in &self.database.received {
             self.book.end(reservation.condition(*id));
         }
-        for (epoch, value) in &self.database.guarded {
-            self.book.end(Condition::Guarded { name: "l".to_owned(), epoch: *epoch, value: *value });
+        for (epoch, value, seen) in std::mem::take(&mut self.database.guarded) {
+            self.book.end(Condition::Guarded { name: "l".to_owned(), epoch, value, seen: Some(seen) });
         }
         self.book.history()
     }
