@@ -158,7 +158,8 @@ impl<'a> Evidence<'a> {
         let is_last = match story.finally {
             Some(state) if state.what.status == "done" => false,
             Some(state) => !matches!(state.what.reason.as_deref(), Some("handler" | "cancelled")),
-            None => true,
+            // Only Done messages are purged.
+            None => queue != QueueName::Outbox || story.proof().is_none(),
         };
         let has_earlier = !story.requeues.is_empty() || !self.blind_requeues.is_empty();
         let Some(limit) = self.limits.get(&queue).filter(|_| is_last || has_earlier) else { return false };

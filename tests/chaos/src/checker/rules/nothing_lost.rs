@@ -1,8 +1,9 @@
 //! Every message whose enqueue was answered ends, or an operator's call accounts for it.
 //!
 //! A row that is gone was purged: the audit trail tells how many rows were. A row that is Done was
-//! acked, and one that is Failed was failed by a call; a row that ended without any such call was
-//! never handled, so its message is lost as well. Items that are still open are a matter of
+//! acked, and one that is Failed was failed by a call that can have given the reason in the row; a row that
+//! ended without any such call was never handled, so its message is lost as well. A timer or a run that is
+//! Done became a message of the outbox under its id, which is there or was purged. Items that are still open are a matter of
 //! [`liveness`](super::liveness).
 
 use uuid::Uuid;
@@ -29,6 +30,9 @@ pub(super) fn judge(evidence: &Evidence<'_>) -> Vec<Violation> {
                     violations.push(violation(Rule::NothingLost, text, [id], lines));
                 }
             }
+            "done" if matches!(queue, QueueName::Timers | QueueName::Runs) && !is_promoted(evidence, *id) => {
+                violations.push(unexplained(*queue, *id, story, "Done, and its message is not there"));
+            }
             "done" if !may_be_done(evidence, *queue, story) => {
                 violations.push(unexplained(*queue, *id, story, "Done, and nothing acked it"));
             }
@@ -38,6 +42,7 @@ pub(super) fn judge(evidence: &Evidence<'_>) -> Vec<Violation> {
             _ => {}
         }
     }
+    purged.extend(promoted_and_purged(evidence));
     if let Some(most) = most_purged(evidence)
         && purged.len() as u64 > most
     {
@@ -47,6 +52,26 @@ pub(super) fn judge(evidence: &Evidence<'_>) -> Vec<Violation> {
         violations.push(violation(Rule::NothingLost, text, ids, lines.copied()));
     }
     violations
+}
+
+/// Returns whether the message that a timer or a run became is there, or was purged.
+fn is_promoted(evidence: &Evidence<'_>, id: Uuid) -> bool {
+    let story = evidence.stories.get(&(QueueName::Outbox, id));
+    story.is_some_and(|story| story.finally.is_some() || evidence.may_be_purged(story, 0, NEVER))
+}
+
+/// Returns the messages without a row that only the row of their timer or run proves.
+fn promoted_and_purged<'e, 'a>(
+    evidence: &'e Evidence<'a>,
+) -> impl Iterator<Item = (Uuid, &'e Story<'a>)> + use<'e, 'a> {
+    let promoted = evidence.stories.iter().filter(|((queue, _), story)| {
+        matches!(queue, QueueName::Timers | QueueName::Runs) && story.status() == "done"
+    });
+    let messages =
+        promoted.filter_map(|((_, id), _)| Some((*id, evidence.stories.get(&(QueueName::Outbox, *id))?)));
+    messages.filter(|(_, story)| {
+        story.finally.is_none() && story.proof().is_none() && evidence.may_be_purged(story, 0, NEVER)
+    })
 }
 
 fn unexplained(queue: QueueName, id: Uuid, story: &Story<'_>, how: &str) -> Violation {
@@ -88,18 +113,36 @@ fn may_be_done(evidence: &Evidence<'_>, queue: QueueName, story: &Story<'_>) -> 
 }
 
 fn may_be_failed(evidence: &Evidence<'_>, queue: QueueName, story: &Story<'_>) -> bool {
-    let is_failed = story.terminals().iter().any(|terminal| !terminal.is_ack);
-    // A claim fails what has expired or was delivered too often. A forward fails what has another's id.
-    is_failed || evidence.has_unknown("claim", Some(queue)) || evidence.has_possible("forward", Some(queue))
+    let ended_as = |outcome| story.ends.iter().any(|end| end.outcome == outcome);
+    // A forward fails what has another's id.
+    let is_forwarded = || evidence.has_possible("forward", Some(queue));
+    match story.finally.and_then(|state| state.what.reason.as_deref()) {
+        Some("cancelled") => !story.cancels.is_empty(),
+        Some("handler") => ended_as(Outcome::Fail) || is_forwarded(),
+        // No message of a run expires, so only a claim that says so explains it.
+        Some("expired") => !story.rejections.is_empty() || ended_as(Outcome::Reject),
+        Some("delivery-limit") => {
+            !story.rejections.is_empty()
+                || ended_as(Outcome::Reject)
+                || ended_as(Outcome::Fail)
+                || evidence.may_be_rejected_unseen(queue, story)
+        }
+        _ => {
+            let is_failed = story.terminals().iter().any(|terminal| !terminal.is_ack);
+            is_failed || evidence.has_unknown("claim", Some(queue)) || is_forwarded()
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::checker::testing::{
-        Book, broken_by, claim, done, enqueue, found, id, item, legal, sent, settle,
+        Book, broken_by, claim, done, enqueue, found, id, item, legal, sent, settle, take,
     };
-    use crate::history::{Action, Answer, CLOCK_STEP, Condition, LOST_TAIL, Sent, Within};
+    use crate::history::{
+        Action, Answer, CLOCK_STEP, Condition, History, LOST_TAIL, MessageState, Sent, Within,
+    };
 
     fn purge(book: &mut Book, at: (u64, u64), count: u64) {
         book.ok("operator", at, Call::Purge { age_ms: 0 }, Answer::Count(count));
@@ -233,7 +276,7 @@ mod tests {
         let failed = || {
             let mut book = Book::new();
             book.enqueue("producer", (10, 11), vec![sent(1)]);
-            book.row(crate::history::MessageState {
+            book.row(MessageState {
                 status: "failed".to_owned(),
                 attempts: 0,
                 generation: Some(0),
@@ -246,6 +289,75 @@ mod tests {
         let mut cancelled = failed();
         cancelled.silent("operator", 20, Call::Cancel { ids: vec![id(1)] });
         legal(&cancelled.history());
+    }
+
+    #[test]
+    fn a_call_fails_a_message_for_its_own_reason_only() {
+        let failed = |reason: &str, tell: &dyn Fn(&mut Book)| {
+            let mut book = Book::new();
+            book.enqueue("producer", (10, 11), vec![sent(1)]);
+            book.silent("b", 11, take("b"));
+            book.claim("a", (12, 13), vec![item(1, 1)]);
+            tell(&mut book);
+            let reason = Some(reason.to_owned());
+            book.row(MessageState { status: "failed".to_owned(), reason, ..done(1) });
+            found(Rule::NothingLost, &book.history()).len()
+        };
+        let fail = |book: &mut Book| book.silent("a", 14, settle("a", claim(1, 1), Outcome::Fail));
+        let reject = |book: &mut Book| book.settle("a", (14, 15), claim(1, 1), Outcome::Reject);
+        let cancel = |book: &mut Book| book.silent("operator", 14, Call::Cancel { ids: vec![id(1)] });
+        let claims = |book: &mut Book| (0..3).for_each(|n| book.silent("b", 2_000 * n, take("b")));
+        assert_eq!(failed("handler", &fail), 0);
+        assert_eq!(failed("delivery-limit", &fail), 0);
+        assert_eq!(failed("delivery-limit", &reject), 0);
+        assert_eq!(failed("delivery-limit", &claims), 0);
+        assert_eq!(failed("cancelled", &cancel), 0);
+        let wrong: [(&str, &dyn Fn(&mut Book)); 5] = [
+            ("handler", &cancel),
+            ("handler", &claims),
+            ("cancelled", &fail),
+            ("expired", &claims),
+            ("delivery-limit", &cancel),
+        ];
+        for (reason, call) in wrong {
+            assert_eq!(failed(reason, call), 1, "{reason}");
+        }
+    }
+
+    /// A timer that was promoted, and what became of its message.
+    fn promoted(tell: impl Fn(&mut Book)) -> History {
+        let mut book = Book::new();
+        let answer = Answer::Enqueued { ids: vec![id(1)], duplicates: vec![] };
+        book.ok("producer", (10, 11), Call::Schedule { messages: vec![sent(1)] }, answer);
+        let call = Call::Forward { queue: QueueName::Timers, owner: Uuid::nil() };
+        book.silent("scheduler", 12, call);
+        book.row(MessageState { queue: QueueName::Timers, ..done(1) });
+        tell(&mut book);
+        book.history()
+    }
+
+    #[test]
+    fn a_promoted_timer_has_its_message() {
+        legal(&promoted(|book| {
+            book.claim("a", (14, 15), vec![item(1, 1)]);
+            book.settle("a", (16, 17), claim(1, 1), Outcome::Ack);
+            book.row(done(1));
+        }));
+        let purged = |is_claimed: bool, count| {
+            promoted(|book| {
+                if is_claimed {
+                    book.claim("a", (14, 15), vec![item(1, 1)]);
+                    book.settle("a", (16, 17), claim(1, 1), Outcome::Ack);
+                }
+                purge(book, (30, 31), count);
+            })
+        };
+        legal(&purged(true, 1));
+        for wrong in [purged(false, 1), promoted(|_| {})] {
+            let found = found(Rule::NothingLost, &wrong);
+            assert_eq!(found.len(), 1, "{found:#?}");
+            assert_eq!(found[0].text, "Timers: an item is Done, and its message is not there");
+        }
     }
 
     #[test]

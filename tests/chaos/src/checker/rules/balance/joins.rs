@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use super::violation;
 use crate::checker::evidence::{Evidence, Noted};
-use crate::checker::operations::Operation;
+use crate::checker::operations::{NEVER, Operation};
 use crate::checker::story::Story;
 use crate::history::{Call, Condition, QueueName, Sent, Within};
 use crate::verdict::{Rule, Violation};
@@ -134,8 +134,10 @@ fn wrong(evidence: &Evidence<'_>, join: &Made<'_>, stands: &Stands) -> Vec<Strin
     if is_closed && ended < total {
         texts.push(format!("a join is closed, and {ended} of {total} members ended"));
     }
-    // A purge deletes continuations as it deletes other messages.
-    let can_be_purged = evidence.has_possible("purge", None);
+    // A purge deletes the continuation as it deletes other messages.
+    let from = join.call.map_or(0, |operation| operation.invoked);
+    let story = join.continuation.and_then(|id| evidence.stories.get(&(QueueName::Outbox, id)));
+    let can_be_purged = story.is_some_and(|story| evidence.may_be_purged(story, from, NEVER));
     let expected = u64::from(is_closed);
     if continuations > expected || continuations < expected && !can_be_purged {
         texts.push(format!("a join has {continuations} continuations instead of {expected}"));
@@ -221,6 +223,23 @@ mod tests {
         book.ok("operator", (90, 91), Call::Purge { age_ms: 0 }, Answer::Count(1));
         legal(&ended(&book, 2, 2, true, 0));
         assert_eq!(found(Rule::Balance, &ended(&book, 2, 2, true, 2)).len(), 1);
+    }
+
+    #[test]
+    fn a_purge_deletes_no_continuation_that_was_never_handled() {
+        let mut book = Book::new();
+        book.ok("producer", (10, 11), call(), Answer::Done);
+        for (n, at) in [(1, 20), (2, 30)] {
+            book.claim("a", (at, at + 1), vec![item(n, 1)]);
+            book.settle("a", (at + 2, at + 3), claim(n, 1), Outcome::Ack);
+            book.row(done(n));
+        }
+        book.ok("operator", (90, 91), Call::Purge { age_ms: 0 }, Answer::Count(1));
+        assert_eq!(found(Rule::Balance, &ended(&book, 2, 2, true, 0)).len(), 1);
+        // Nor one that was handled after the purge.
+        let mut late = joined(100);
+        late.ok("operator", (90, 91), Call::Purge { age_ms: 0 }, Answer::Count(1));
+        assert_eq!(found(Rule::Balance, &ended(&late, 2, 2, true, 0)).len(), 1);
     }
 
     #[test]

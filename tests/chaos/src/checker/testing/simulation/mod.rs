@@ -35,6 +35,8 @@ struct Message {
     generation: i64,
     attempts: u32,
     effects: u64,
+    /// Why it failed last.
+    reason: Option<&'static str>,
 }
 
 impl Message {
@@ -260,6 +262,7 @@ impl Simulation<'_> {
                     generation: 0,
                     attempts: 0,
                     effects: 0,
+                    reason: None,
                 });
             }
         }
@@ -298,6 +301,7 @@ impl Simulation<'_> {
                 let message = &mut self.database.messages[index];
                 if message.attempts >= LIMIT {
                     message.status = Status::Failed;
+                    message.reason = Some("delivery-limit");
                     rejected.push(Rejection { id: message.sent.id, reason: "DeliveryLimit".to_owned() });
                     continue;
                 }
@@ -342,6 +346,11 @@ impl Simulation<'_> {
             Outcome::Ack => Status::Done,
             Outcome::Fail | Outcome::Reject => Status::Failed,
             Outcome::Abandon | Outcome::Release => Status::Ready,
+        };
+        message.reason = match outcome {
+            Outcome::Fail => Some("handler"),
+            Outcome::Reject => Some("delivery-limit"),
+            _ => None,
         };
         if matches!(outcome, Outcome::Release | Outcome::Reject) {
             message.attempts -= 1;
@@ -457,6 +466,7 @@ impl Simulation<'_> {
         let is_changed = is_carried_out && found.as_ref().is_some_and(|message| message.status == from);
         if let (true, Some(message)) = (is_changed, found) {
             message.status = to;
+            message.reason = (to == Status::Failed).then_some("cancelled");
             if to == Status::Ready {
                 message.attempts = 0;
             }
@@ -515,7 +525,7 @@ impl Simulation<'_> {
                 generation: Some(message.generation),
                 seq: Some(seq),
                 key: message.sent.key.clone(),
-                reason: None,
+                reason: message.reason.map(str::to_owned),
             });
             if message.effects > 0 {
                 self.book.end(Condition::Effect { id: message.sent.id, rows: message.effects });
