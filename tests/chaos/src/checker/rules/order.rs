@@ -22,7 +22,8 @@ pub(super) fn judge(evidence: &Evidence<'_>) -> Vec<Violation> {
     let mut lanes: BTreeMap<(QueueName, &str), Lane<'_>> = BTreeMap::new();
     for ((queue, id), story) in &evidence.stories {
         let known = story.lane();
-        for claim in &story.claims {
+        // Of what went on within a lost tail the rows tell nothing.
+        for claim in story.claims.iter().filter(|claim| claim.operation.surely()) {
             if let Some((key, seq)) = claim.lane().or(known) {
                 lanes.entry((*queue, key)).or_default().claims.push((claim.operation, seq, *id));
             }
@@ -103,7 +104,9 @@ impl Lane<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::checker::testing::{Book, broken_by, claim, done, enqueue, id, item, legal, sent, settle};
+    use crate::checker::testing::{
+        Book, broken_by, claim, done, enqueue, found, id, item, legal, sent, settle,
+    };
     use crate::history::{Answer, Call, History, Item, LOST_TAIL, MessageState, Outcome, Sent};
 
     fn keyed(n: u128) -> Sent {
@@ -220,6 +223,21 @@ mod tests {
         book.row(MessageState { key: Some("k".to_owned()), generation: Some(2), ..done(1) });
         book.row(MessageState { key: Some("k".to_owned()), ..done(2) });
         legal(&book.history());
+    }
+
+    #[test]
+    fn a_claim_that_a_failover_lost_may_have_followed_an_end_that_it_lost() {
+        let claims = |book: &mut Book| {
+            both(book);
+            // Some of these fail the first message, on the server that is lost.
+            (0..4).for_each(|n| book.silent("c", 12 + n, crate::checker::testing::take("c")));
+        };
+        legal(&handled([(50, 52), (30, 45)], |book| {
+            claims(book);
+            book.fault(LOST_TAIL, (20, 40));
+        }));
+        let broken = found(Rule::Order, &handled([(50, 52), (30, 45)], claims));
+        assert_eq!(broken.len(), 1);
     }
 
     #[test]

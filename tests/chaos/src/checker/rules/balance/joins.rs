@@ -161,7 +161,8 @@ fn early_continuation<'a>(evidence: &Evidence<'a>, join: &Made<'a>) -> Option<&'
     };
     let last = members.iter().filter_map(first_end).max()?;
     let continuation = evidence.stories.get(&(QueueName::Outbox, join.continuation?))?;
-    let claims = continuation.claims.iter().map(|claim| claim.operation);
+    // On a server whose tail was lost, members can have ended in other ways.
+    let claims = continuation.claims.iter().map(|claim| claim.operation).filter(|claim| claim.surely());
     claims.min_by_key(|claim| claim.returned).filter(|claim| claim.returned < last)
 }
 
