@@ -16,6 +16,8 @@ const OPEN: std::ops::RangeInclusive<i64> = 0..=1;
 enum What {
     Deploy,
     Enqueue,
+    Claim,
+    Lease,
     Settle,
     Handle,
     Discard,
@@ -53,6 +55,8 @@ impl Promises {
             }
             (_, Some("deploy")) => What::Deploy,
             (_, Some("enqueue")) => What::Enqueue,
+            (_, Some("claim")) => What::Claim,
+            (_, Some("lease")) => What::Lease,
             (_, Some("settle")) => What::Settle,
             (_, Some("handle")) => What::Handle,
             (_, Some("discard")) => What::Discard,
@@ -90,6 +94,18 @@ impl Promises {
                     } else if there > 0 && there < labels.len() {
                         broken
                             .push((Rule::Effects, say("some messages of one enqueue are there, others not")));
+                    }
+                }
+                What::Claim => {
+                    let claims = numbers(call);
+                    if claims.iter().any(|(label, number)| found.generations.get(*label) < Some(number)) {
+                        broken.push((Rule::OneClaim, say("an answered claim's generation is lost")));
+                    }
+                }
+                What::Lease => {
+                    let leases = numbers(call);
+                    if leases.iter().any(|(name, number)| found.tokens.get(*name) < Some(number)) {
+                        broken.push((Rule::Exclusion, say("a fencing token that was given is lost")));
                     }
                 }
                 What::Settle => {
@@ -149,12 +165,23 @@ impl Promises {
     }
 }
 
+/// Returns the numbers that an answer gave, with what each of them belongs to: `label:number`.
+fn numbers(call: &Asked) -> Vec<(&str, i64)> {
+    let given = call.answered.iter().flatten().filter_map(|label| label.split_once(':'));
+    // A number that can't be read is above all that a database holds.
+    given.map(|(label, number)| (label, number.parse().unwrap_or(i64::MAX))).collect()
+}
+
 /// What a database holds.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     /// The status of each message, by its label.
     pub(super) messages: HashMap<String, i64>,
     pub(super) notes: BTreeSet<String>,
+    /// The generation of each message, by its label.
+    pub(super) generations: HashMap<String, i64>,
+    /// The fencing token of each lease.
+    pub(super) tokens: HashMap<String, i64>,
 }
 
 impl Found {
@@ -165,13 +192,18 @@ impl Found {
             return Ok(None);
         }
         let mut found = Self::default();
-        let mut messages = connection.prepare("SELECT payload, status FROM infra_outbox_message")?;
+        let mut messages =
+            connection.prepare("SELECT payload, status, generation FROM infra_outbox_message")?;
         let mut rows = messages.query([])?;
         while let Some(row) = rows.next()? {
             let payload: String = row.get(0)?;
             let label = payload.split(' ').next().unwrap_or_default();
             found.messages.insert(label.to_owned(), row.get(1)?);
+            found.generations.insert(label.to_owned(), row.get(2)?);
         }
+        let mut leases = connection.prepare("SELECT name, fencing_token FROM infra_lease")?;
+        let tokens = leases.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        found.tokens = tokens.collect::<rusqlite::Result<_>>()?;
         let mut notes = connection.prepare("SELECT label FROM note")?;
         let labels = notes.query_map([], |row| row.get(0))?;
         found.notes = labels.collect::<rusqlite::Result<_>>()?;
@@ -193,6 +225,7 @@ mod tests {
         Found {
             messages: messages.iter().map(|(label, status)| ((*label).to_owned(), *status)).collect(),
             notes: notes.iter().map(|label| (*label).to_owned()).collect(),
+            ..Found::default()
         }
     }
 
@@ -218,6 +251,24 @@ mod tests {
         assert_eq!(rules(&marks, &found(&[("a", 1), ("b", 2)], &[])), [Rule::OneEnd]);
         assert_eq!(rules(&marks[..2], &found(&[("a", 2), ("b", 0)], &[])), [Rule::NothingInvented]);
         assert_eq!(rules(&marks, &found(&[("a", 2), ("b", 3)], &[])), [Rule::NothingInvented]);
+    }
+
+    #[test]
+    fn an_answered_claim_or_lease_keeps_its_number() {
+        let marks = ["1 ask enqueue a", "1 ok", "2 ask claim", "2 ok a:7", "3 ask lease l", "3 ok l:4"];
+        let held = |generation, token| Found {
+            generations: HashMap::from([("a".to_owned(), generation)]),
+            tokens: HashMap::from([("l".to_owned(), token)]),
+            ..found(&[("a", 1)], &[])
+        };
+        assert_eq!(rules(&marks, &held(7, 4)), []);
+        assert_eq!(rules(&marks, &held(8, 5)), []);
+        assert_eq!(rules(&marks, &held(6, 4)), [Rule::OneClaim]);
+        assert_eq!(rules(&marks, &held(7, 3)), [Rule::Exclusion]);
+        assert_eq!(rules(&marks, &found(&[("a", 0)], &[])), [Rule::OneClaim, Rule::Exclusion]);
+        // Without their answers nothing is promised.
+        let asked = ["1 ask enqueue a", "1 ok", "2 ask claim", "3 ask lease l"];
+        assert_eq!(rules(&asked, &found(&[("a", 0)], &[])), []);
     }
 
     #[test]

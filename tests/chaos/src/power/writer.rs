@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use mainstay::OwnerToken;
+use mainstay::lease::{Acquired, LeaseOptions, Leases};
 use mainstay::outbox::{Limits, Message, Outbox};
 use mainstay::queue::{ClaimRequest, Claimed, Outcome, Settlement};
 use mainstay::sqlite::{Sqlite, SqliteTransaction};
@@ -51,9 +52,9 @@ async fn work(directory: &Path, seed: u64, round: u64) -> Result<()> {
     let mut callers = JoinSet::new();
     for caller in 0..CALLERS {
         let random = Random::of(seed, round * CALLERS + caller);
-        let outbox = Outbox::new(sqlite.outbox());
+        let (outbox, leases) = (Outbox::new(sqlite.outbox()), Leases::new(sqlite.leases()));
         let (marks, path) = (Arc::clone(&marks), path.clone());
-        callers.spawn(async move { Caller { outbox, marks, random, path }.call_all().await });
+        callers.spawn(async move { Caller { outbox, leases, marks, random, path }.call_all().await });
     }
     while let Some(ended) = callers.join_next().await {
         ended??;
@@ -90,7 +91,8 @@ impl Marks {
         Ok(number)
     }
 
-    /// Marks that a call was answered; for a settle with the labels of what it settled.
+    /// Marks that a call was answered; for a settle with the labels of what it settled, for a claim and a lease with
+    /// the numbers that it gave.
     fn ok(&self, number: u64, labels: &[String]) -> Result<()> {
         self.write(format!("{number} ok {}", labels.join(" ")))
     }
@@ -103,6 +105,7 @@ impl Marks {
 
 struct Caller {
     outbox: Outbox,
+    leases: Leases,
     marks: Arc<Marks>,
     random: Random,
     path: PathBuf,
@@ -111,7 +114,8 @@ struct Caller {
 impl Caller {
     async fn call_all(&mut self) -> Result<()> {
         for _ in 0..CALLS {
-            match self.random.below(10) {
+            match self.random.below(11) {
+                10 => self.hold().await?,
                 0..4 => self.enqueue().await?,
                 4 | 5 => self.settle().await?,
                 6 | 7 => self.handle().await?,
@@ -141,7 +145,24 @@ impl Caller {
     async fn claim(&mut self, batch: u32) -> Result<(OwnerToken, Vec<Claimed>)> {
         let owner = OwnerToken::new();
         let request = ClaimRequest::new(owner).batch(batch).lease(LEASE);
-        Ok((owner, self.outbox.claim(&request).await?.items))
+        let call = self.marks.ask("claim", &[])?;
+        let items = self.outbox.claim(&request).await?.items;
+        let given = items.iter().map(|item| format!("{}:{}", label(item), item.handle.generation()));
+        self.marks.ok(call, &given.collect::<Vec<_>>())?;
+        Ok((owner, items))
+    }
+
+    /// Acquires a lease, and gives it up.
+    async fn hold(&mut self) -> Result<()> {
+        let name = format!("lease-{}", self.random.below(3));
+        let call = self.marks.ask("lease", std::slice::from_ref(&name))?;
+        let options = LeaseOptions::default().duration(LEASE);
+        let Acquired::Lease(lease) = self.leases.acquire_with(&name, options).await? else {
+            return self.marks.ok(call, &[]);
+        };
+        self.marks.ok(call, &[format!("{name}:{}", lease.fencing_token())])?;
+        lease.close().await?;
+        Ok(())
     }
 
     async fn settle(&mut self) -> Result<()> {
