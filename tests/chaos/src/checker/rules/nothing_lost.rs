@@ -291,9 +291,11 @@ mod tests {
         legal(&cancelled.history());
     }
 
+    type Tell<'a> = &'a dyn Fn(&mut Book);
+
     #[test]
     fn a_call_fails_a_message_for_its_own_reason_only() {
-        let failed = |reason: &str, tell: &dyn Fn(&mut Book)| {
+        let failed = |reason: &str, tell: Tell<'_>| {
             let mut book = Book::new();
             book.enqueue("producer", (10, 11), vec![sent(1)]);
             book.silent("b", 11, take("b"));
@@ -312,7 +314,7 @@ mod tests {
         assert_eq!(failed("delivery-limit", &reject), 0);
         assert_eq!(failed("delivery-limit", &claims), 0);
         assert_eq!(failed("cancelled", &cancel), 0);
-        let wrong: [(&str, &dyn Fn(&mut Book)); 5] = [
+        let wrong: [(&str, Tell<'_>); 5] = [
             ("handler", &cancel),
             ("handler", &claims),
             ("cancelled", &fail),

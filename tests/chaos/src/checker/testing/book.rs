@@ -187,6 +187,11 @@ impl Book {
         self.open = open;
     }
 
+    /// Forgets the rows of an id.
+    pub(crate) fn forget_rows_of(&mut self, id: Uuid) {
+        self.conditions.retain(|it| !matches!(it, Condition::Message(state) if state.id == id));
+    }
+
     /// Forgets what stands in the database at the end.
     pub(crate) fn forget_conditions(&mut self) {
         self.conditions.clear();

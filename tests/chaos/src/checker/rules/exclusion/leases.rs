@@ -130,13 +130,16 @@ fn numbers(name: &str, calls: &[&Operation<'_>]) -> Vec<Violation> {
     violations
 }
 
+/// A guarded write: its epoch, the rows of lower epochs that it saw, and its line.
+type Row<'a> = (i64, Option<u64>, &'a str);
+
 /// Judges guarded writes by the order of their inserts, and by what each of them saw.
 ///
 /// A write counts the rows of lower epochs. The guard keeps the next epoch from being given until its transaction
 /// has ended, so no row of a lower epoch is committed after that. A failover that loses a row loses all later ones.
 fn commits(evidence: &Evidence<'_>) -> Vec<Violation> {
     let mut highest: HashMap<&str, (i64, &str)> = HashMap::new();
-    let mut rows: BTreeMap<&str, Vec<(i64, Option<u64>, &str)>> = BTreeMap::new();
+    let mut rows: BTreeMap<&str, Vec<Row<'_>>> = BTreeMap::new();
     let mut violations = Vec::new();
     for noted in &evidence.conditions {
         let Condition::Guarded { name, epoch, seen, .. } = noted.what else { continue };
