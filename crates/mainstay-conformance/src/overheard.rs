@@ -1,9 +1,10 @@
 //! A provider that passes everything on and keeps what a worker asks for: its waits, with how they ended, and its settles.
 //!
-//! The worker under it works on the real database. It changes no answer, unless it is told to refuse to settle a message.
+//! The worker under it works on the real database. It changes no answer, unless it is told to refuse to settle a message. It can hold up a
+//! purge between two pages.
 
 use std::any::Any;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -20,6 +21,7 @@ use mainstay_core::store::{
     WaitRequest, Wake,
 };
 use mainstay_core::{Error, ErrorKind, OwnerToken, Result, WorkItemId};
+use tokio::sync::Semaphore;
 
 /// A wait that has ended: how long it was to be at most, and why it ended.
 pub(crate) type Waited = (Duration, Wake);
@@ -33,15 +35,38 @@ struct Heard {
     refused: Option<(WorkItemId, ErrorKind)>,
 }
 
+/// Holds up purges between two pages.
+struct Pages {
+    deleted: Semaphore,
+    next: Semaphore,
+}
+
 /// The provider.
 pub(crate) struct Overheard {
     inner: Arc<dyn Provider>,
     heard: Arc<Mutex<Heard>>,
+    pages: Arc<OnceLock<Pages>>,
 }
 
 impl Overheard {
     pub(crate) fn new(inner: Arc<dyn Provider>) -> Self {
-        Self { inner, heard: Arc::default() }
+        Self { inner, heard: Arc::default(), pages: Arc::default() }
+    }
+
+    /// Holds up every purge of a queue after each page from now on. Returns once one has deleted a page.
+    pub(crate) async fn page_deleted(&self) {
+        let none = || Pages { deleted: Semaphore::new(0), next: Semaphore::new(0) };
+        // Never closed.
+        if let Ok(deleted) = self.pages.get_or_init(none).deleted.acquire().await {
+            deleted.forget();
+        }
+    }
+
+    /// Lets purges go on, for good.
+    pub(crate) fn delete_the_rest(&self) {
+        if let Some(pages) = self.pages.get() {
+            pages.next.close();
+        }
     }
 
     fn heard(&self) -> MutexGuard<'_, Heard> {
@@ -78,7 +103,8 @@ impl Provider for Overheard {
         self.inner.capabilities()
     }
     fn queue(&self, queue: Queue) -> Arc<dyn OutboxStore> {
-        Arc::new(OverheardStore { inner: self.inner.queue(queue), heard: Arc::clone(&self.heard) })
+        let (heard, pages) = (Arc::clone(&self.heard), Arc::clone(&self.pages));
+        Arc::new(OverheardStore { inner: self.inner.queue(queue), heard, pages })
     }
     fn leases(&self) -> Arc<dyn LeaseStore> {
         self.inner.leases()
@@ -136,6 +162,7 @@ impl Provider for Overheard {
 struct OverheardStore {
     inner: Arc<dyn OutboxStore>,
     heard: Arc<Mutex<Heard>>,
+    pages: Arc<OnceLock<Pages>>,
 }
 
 impl OverheardStore {
@@ -231,7 +258,13 @@ impl OutboxStore for OverheardStore {
         self.inner.backlog().await
     }
     async fn purge(&self, retention: &Retention, by: Option<&Actor>) -> Result<u64> {
-        self.inner.purge(retention, by).await
+        let purged = self.inner.purge(retention, by).await?;
+        if let Some(pages) = self.pages.get() {
+            pages.deleted.add_permits(1);
+            // Closed once purges may go on.
+            let _ = pages.next.acquire().await;
+        }
+        Ok(purged)
     }
     async fn forward(&self, owner: OwnerToken, batch: u32) -> Result<Vec<WorkItemId>> {
         self.inner.forward(owner, batch).await

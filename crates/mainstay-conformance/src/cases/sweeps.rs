@@ -1,5 +1,6 @@
 //! Sweeps after a clock has jumped, or after a time in which none ran.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -8,6 +9,7 @@ use mainstay_core::lease::{LeaseAnswer, LeaseRequest, Leases};
 use mainstay_core::operation::OperationOptions;
 use mainstay_core::outbox::{Message, Retention};
 use mainstay_core::runtime::Mainstay;
+use mainstay_core::store::Provider;
 use mainstay_core::{OwnerToken, WorkItemId};
 use mainstay_tests::eventually;
 use serde_json::{Value, json};
@@ -16,11 +18,13 @@ use tracing::Level;
 use crate::case::cases;
 use crate::crew::PATIENCE;
 use crate::fixture::Fixture;
+use crate::overheard::Overheard;
 use crate::probe::Logs;
 use crate::world::{TOPIC, World};
 
 cases! { $ sweep_cases:
     r29_a_clock_that_jumps_ahead_deletes_only_a_part ["R29"],
+    r29_a_clock_that_jumps_ahead_between_two_pages_deletes_only_a_part ["R29"],
     r29_after_a_time_without_sweeps_all_is_deleted_in_the_end ["R29"],
     r29_each_sweep_notes_the_clock_it_saw ["R29"],
 }
@@ -118,6 +122,36 @@ async fn r29_a_clock_that_jumps_ahead_deletes_only_a_part(fx: &dyn Fixture) {
     assert!(exists(&world, recent).await);
     assert_eq!(world.outbox.purge(&Retention::default()).await.unwrap(), 1);
     assert!(!exists(&world, recent).await);
+}
+
+async fn r29_a_clock_that_jumps_ahead_between_two_pages_deletes_only_a_part(fx: &dyn Fixture) {
+    let world = World::open(fx).await;
+    let old = [finish(&world).await, finish(&world).await];
+    world.advance(31 * DAY).await;
+    let recent = finish(&world).await;
+    let overheard = Arc::new(Overheard::new(world.provider.clone()));
+    let provider: Arc<dyn Provider> = Arc::<Overheard>::clone(&overheard);
+    let retention = Retention::default().interval(Duration::from_millis(10)).batch(1);
+    let builder = Mainstay::builder_over(provider);
+    let builder = builder
+        .outbox(|outbox| outbox.retention(Some(retention)).reap_every(None).gauges_every(None))
+        .inbox(|inbox| inbox.retention(None).reap_every(None).gauges_every(None));
+    let running = builder.build().unwrap();
+    let leases = Leases::new(world.provider.leases());
+    let ((), running) = tokio::join!(overheard.page_deleted(), running.start());
+    let running = running.unwrap();
+    // The sweep has begun, and its first page is deleted.
+    jump(&world, 31).await;
+    let before = state(&leases).await;
+    overheard.delete_the_rest();
+    for id in old {
+        eventually(PATIENCE, "the old ones are deleted", async || !exists(&world, id).await).await;
+    }
+    eventually(PATIENCE, "it has looked at the clock", async || state(&leases).await != before).await;
+    // By now another sweep has begun, so this one has ended.
+    running.stop().await.unwrap();
+    sweep(&world).await;
+    assert!(exists(&world, recent).await, "by the clock before the jump it was done a moment ago");
 }
 
 async fn r29_after_a_time_without_sweeps_all_is_deleted_in_the_end(fx: &dyn Fixture) {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::renewing::{TURN_LIMIT, attempt};
+use crate::runtime::{SweepClock, purge_pages};
 use crate::store::{AuditStore, CallIn, CallInBlocking};
 use crate::telemetry;
 
@@ -94,28 +94,28 @@ impl Audit {
     /// that keeps them for ever, which is the default, it does nothing.
     pub async fn purge(&self, retention: &AuditRetention) -> Result<u64> {
         self.actor.validate("audit.purge")?;
-        self.purge_by(retention, Some(&self.actor)).await
+        self.purge_by(*retention, Some(&self.actor), None).await
     }
 
-    /// What retention does by itself: the same without a record of it.
-    pub(crate) async fn sweep(&self, retention: &AuditRetention) -> Result<u64> {
-        self.purge_by(retention, None).await
+    /// Deletes as retention does by itself: without a record of it.
+    pub(crate) async fn sweep(&self, retention: AuditRetention, clock: &SweepClock) -> Result<u64> {
+        self.purge_by(retention, None, Some(clock)).await
     }
 
-    async fn purge_by(&self, retention: &AuditRetention, by: Option<&Actor>) -> Result<u64> {
+    async fn purge_by(
+        &self,
+        retention: AuditRetention,
+        by: Option<&Actor>,
+        clock: Option<&SweepClock>,
+    ) -> Result<u64> {
         retention.validate()?;
-        let Some(age) = retention.age else { return Ok(0) };
-        let mut purged = 0;
-        loop {
-            // Each page has its own time limit: how many there are says nothing about the connection.
-            let batch =
-                attempt("audit.purge", TURN_LIMIT, self.store.purge(age, retention.batch, by)).await?;
-            purged += batch;
-            if batch < u64::from(retention.batch) {
-                telemetry::audit_purged(self.store.identifier(), purged);
-                return Ok(purged);
-            }
-        }
+        let page = |retention: AuditRetention| async move {
+            let Some(age) = retention.age else { return Ok(0) };
+            self.store.purge(age, retention.batch, by).await
+        };
+        let purged = purge_pages("audit.purge", retention, clock, page).await?;
+        telemetry::audit_purged(self.store.identifier(), purged);
+        Ok(purged)
     }
 
     fn told(&self, prepared: &PreparedAudit) {

@@ -13,7 +13,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::id::OwnerToken;
 use crate::outbox::{Outbox, PausedTopic, Retention};
 use crate::queue::{ClaimBatch, ClaimHandle, ClaimRequest, Settled, Settlement};
-use crate::renewing::{TURN_LIMIT, attempt};
+use crate::runtime::{SweepClock, purge_pages};
 use crate::store::{CallIn, CallInBlocking, InboxStore, Provider, Queue};
 use crate::telemetry;
 use crate::text::error_text;
@@ -353,29 +353,27 @@ impl Inbox {
     pub async fn forget(&self, retention: &InboxRetention) -> Result<u64> {
         let by = self.administrator();
         by.validate("inbox.forget")?;
-        self.forget_by(retention, Some(&by)).await
+        self.forget_by(*retention, Some(&by), None).await
     }
 
-    /// What retention does by itself: the same without a record of it.
-    pub(crate) async fn sweep(&self, retention: &InboxRetention) -> Result<u64> {
-        self.forget_by(retention, None).await
+    /// Forgets as retention does by itself: without a record of it.
+    pub(crate) async fn sweep(&self, retention: InboxRetention, clock: &SweepClock) -> Result<u64> {
+        self.forget_by(retention, None, Some(clock)).await
     }
 
-    async fn forget_by(&self, retention: &InboxRetention, by: Option<&Actor>) -> Result<u64> {
+    async fn forget_by(
+        &self,
+        retention: InboxRetention,
+        by: Option<&Actor>,
+        clock: Option<&SweepClock>,
+    ) -> Result<u64> {
         retention.validate()?;
-        let mut forgotten = 0;
-        loop {
-            // Each page has its own time limit: how many there are says nothing about the connection.
-            let batch = attempt("inbox.forget", TURN_LIMIT, self.store.forget(retention, by)).await?;
-            forgotten += batch;
-            if batch < u64::from(retention.batch) {
-                break;
-            }
-        }
+        let page = |retention| async move { self.store.forget(&retention, by).await };
+        let forgotten = purge_pages("inbox.forget", retention, clock, page).await?;
         telemetry::forgotten(self.store.identifier(), forgotten);
         // What was in the queue without being in the ledger.
         let rest = Retention::default().done(retention.done).failed(retention.dead).batch(retention.batch);
-        Ok(forgotten + self.queue.purge_by(&rest, by).await?)
+        Ok(forgotten + self.queue.purge_by(rest, by, clock).await?)
     }
 
     fn administrator(&self) -> Actor {

@@ -10,7 +10,7 @@ use crate::bell::Bell;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{OwnerToken, WorkItemId};
 use crate::outbox::{Limits, Page, Retention};
-use crate::renewing::{TURN_LIMIT, attempt};
+use crate::runtime::{SweepClock, purge_pages};
 use crate::store::{Dispatched, EndedRun, JobStore, RunPlace};
 use crate::telemetry;
 use crate::text::{validate_name, validate_nul};
@@ -330,26 +330,25 @@ impl Jobs {
     /// audit trail.
     pub async fn purge(&self, retention: &Retention) -> Result<u64> {
         self.actor.validate("job.purge")?;
-        self.purge_by(retention, Some(&self.actor)).await
+        self.purge_by(*retention, Some(&self.actor), None).await
     }
 
-    /// What retention does by itself: the same without a record of it.
-    pub(crate) async fn sweep(&self, retention: &Retention) -> Result<u64> {
-        self.purge_by(retention, None).await
+    /// Deletes as retention does by itself: without a record of it.
+    pub(crate) async fn sweep(&self, retention: Retention, clock: &SweepClock) -> Result<u64> {
+        self.purge_by(retention, None, Some(clock)).await
     }
 
-    async fn purge_by(&self, retention: &Retention, by: Option<&Actor>) -> Result<u64> {
+    async fn purge_by(
+        &self,
+        retention: Retention,
+        by: Option<&Actor>,
+        clock: Option<&SweepClock>,
+    ) -> Result<u64> {
         retention.validate()?;
-        let mut purged = 0;
-        loop {
-            // Each page has its own time limit: how many there are says nothing about the connection.
-            let batch = attempt("job.purge", TURN_LIMIT, self.store.purge(retention, by)).await?;
-            purged += batch;
-            if batch < u64::from(retention.batch) {
-                telemetry::runs_purged(self.store.identifier(), purged);
-                return Ok(purged);
-            }
-        }
+        let page = |retention| async move { self.store.purge(&retention, by).await };
+        let purged = purge_pages("job.purge", retention, clock, page).await?;
+        telemetry::runs_purged(self.store.identifier(), purged);
+        Ok(purged)
     }
 }
 

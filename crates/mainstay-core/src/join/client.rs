@@ -10,7 +10,7 @@ use crate::bell::Bell;
 use crate::error::{Error, Result};
 use crate::id::{JoinId, WorkItemId};
 use crate::outbox::Limits;
-use crate::renewing::{TURN_LIMIT, attempt};
+use crate::runtime::{SweepClock, purge_pages};
 use crate::store::{CallIn, CallInBlocking, JoinStore, StoreCall};
 use crate::telemetry;
 
@@ -279,21 +279,24 @@ impl Joins {
     /// Deletes joins that ended long ago with their members, batch by batch, until none is left. Returns how many rows. Recorded in
     /// the audit trail where an actor is named, for each batch.
     pub async fn purge(&self, retention: &JoinRetention) -> Result<u64> {
+        self.purge_by(*retention, None).await
+    }
+
+    /// Deletes as retention does by itself.
+    pub(crate) async fn sweep(&self, retention: JoinRetention, clock: &SweepClock) -> Result<u64> {
+        self.purge_by(retention, Some(clock)).await
+    }
+
+    async fn purge_by(&self, retention: JoinRetention, clock: Option<&SweepClock>) -> Result<u64> {
         retention.validate()?;
-        let Some(age) = retention.ended else { return Ok(0) };
         self.actor.as_ref().map(|actor| actor.validate("join.purge")).transpose()?;
-        let mut purged = 0;
-        loop {
-            // Each page has its own time limit: how many there are says nothing about the connection.
-            let page = self.store.purge(age, retention.batch, self.actor.as_ref());
-            match attempt("join.purge", TURN_LIMIT, page).await? {
-                0 => {
-                    telemetry::joins_purged(self.store.identifier(), purged);
-                    return Ok(purged);
-                }
-                rows => purged += rows,
-            }
-        }
+        let page = |retention: JoinRetention| async move {
+            let Some(age) = retention.ended else { return Ok(0) };
+            self.store.purge(age, retention.batch, self.actor.as_ref()).await
+        };
+        let purged = purge_pages("join.purge", retention, clock, page).await?;
+        telemetry::joins_purged(self.store.identifier(), purged);
+        Ok(purged)
     }
 }
 

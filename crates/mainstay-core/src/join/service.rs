@@ -106,10 +106,7 @@ impl Service for JoinSweep {
 
     async fn run(&self, lifecycle: Lifecycle) -> Result<()> {
         let store = self.joins.store().identifier();
-        let chore = || async {
-            let Some(retention) = self.clock.retention(self.retention).await? else { return Ok(()) };
-            self.joins.purge(&retention).await.map(drop)
-        };
+        let chore = || async { self.joins.sweep(self.retention, &self.clock).await.map(drop) };
         every((self.retention.interval, &self.last), store, "purge", lifecycle, chore).await
     }
 }

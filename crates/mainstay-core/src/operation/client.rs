@@ -8,6 +8,7 @@ use crate::audit::Actor;
 use crate::bounds::validate_limit;
 use crate::error::{Error, Result};
 use crate::renewing::{TURN_LIMIT, attempt};
+use crate::runtime::{SweepClock, purge_pages};
 use crate::store::{CallIn, CallInBlocking, OperationStore};
 use crate::telemetry;
 
@@ -266,28 +267,28 @@ impl Operations {
     /// many.
     pub async fn purge(&self, retention: &OperationRetention) -> Result<u64> {
         self.actor.validate("operation.purge")?;
-        self.purge_by(retention, Some(&self.actor)).await
+        self.purge_by(*retention, Some(&self.actor), None).await
     }
 
-    /// What retention does by itself: the same without a record of it.
-    pub(crate) async fn sweep(&self, retention: &OperationRetention) -> Result<u64> {
-        self.purge_by(retention, None).await
+    /// Deletes as retention does by itself: without a record of it.
+    pub(crate) async fn sweep(&self, retention: OperationRetention, clock: &SweepClock) -> Result<u64> {
+        self.purge_by(retention, None, Some(clock)).await
     }
 
-    async fn purge_by(&self, retention: &OperationRetention, by: Option<&Actor>) -> Result<u64> {
+    async fn purge_by(
+        &self,
+        retention: OperationRetention,
+        by: Option<&Actor>,
+        clock: Option<&SweepClock>,
+    ) -> Result<u64> {
         retention.validate()?;
-        let Some(age) = retention.ended else { return Ok(0) };
-        let mut purged = 0;
-        loop {
-            // Each page has its own time limit: how many there are says nothing about the connection.
-            let batch =
-                attempt("operation.purge", TURN_LIMIT, self.store.purge(age, retention.batch, by)).await?;
-            purged += batch;
-            if batch < u64::from(retention.batch) {
-                telemetry::operations_purged(self.store.identifier(), purged);
-                return Ok(purged);
-            }
-        }
+        let page = |retention: OperationRetention| async move {
+            let Some(age) = retention.ended else { return Ok(0) };
+            self.store.purge(age, retention.batch, by).await
+        };
+        let purged = purge_pages("operation.purge", retention, clock, page).await?;
+        telemetry::operations_purged(self.store.identifier(), purged);
+        Ok(purged)
     }
 
     fn started(&self, prepared: &PreparedOperation, answers: &[String]) -> Result<OperationId> {

@@ -11,7 +11,7 @@ use crate::id::{OwnerToken, WorkItemId};
 use crate::queue::{
     ClaimBatch, ClaimHandle, ClaimRequest, FailureReason, Outcome, Settled, Settlement, validate_settlements,
 };
-use crate::renewing::{TURN_LIMIT, attempt};
+use crate::runtime::{SweepClock, purge_pages};
 use crate::store::OutboxStore;
 use crate::telemetry;
 use crate::text::validate_name;
@@ -368,26 +368,25 @@ impl Outbox {
     /// the audit trail.
     pub async fn purge(&self, retention: &Retention) -> Result<u64> {
         self.actor.validate("outbox.purge")?;
-        self.purge_by(retention, Some(&self.actor)).await
+        self.purge_by(*retention, Some(&self.actor), None).await
     }
 
-    /// What retention does by itself: the same without a record of it.
-    pub(crate) async fn sweep(&self, retention: &Retention) -> Result<u64> {
-        self.purge_by(retention, None).await
+    /// Deletes as retention does by itself: without a record of it.
+    pub(crate) async fn sweep(&self, retention: Retention, clock: &SweepClock) -> Result<u64> {
+        self.purge_by(retention, None, Some(clock)).await
     }
 
-    pub(crate) async fn purge_by(&self, retention: &Retention, by: Option<&Actor>) -> Result<u64> {
+    pub(crate) async fn purge_by(
+        &self,
+        retention: Retention,
+        by: Option<&Actor>,
+        clock: Option<&SweepClock>,
+    ) -> Result<u64> {
         retention.validate()?;
-        let mut purged = 0;
-        loop {
-            // Each page has its own time limit: how many there are says nothing about the connection.
-            let batch = attempt("outbox.purge", TURN_LIMIT, self.store.purge(retention, by)).await?;
-            purged += batch;
-            if batch < u64::from(retention.batch) {
-                telemetry::purged(self.store.identifier(), purged);
-                return Ok(purged);
-            }
-        }
+        let page = |retention| async move { self.store.purge(&retention, by).await };
+        let purged = purge_pages("outbox.purge", retention, clock, page).await?;
+        telemetry::purged(self.store.identifier(), purged);
+        Ok(purged)
     }
 
     fn adding(&self, messages: &[Message]) -> telemetry::Adding {

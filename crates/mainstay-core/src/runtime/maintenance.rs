@@ -141,10 +141,7 @@ impl Service for RetentionSweep {
 
     async fn run(&self, lifecycle: Lifecycle) -> Result<()> {
         let store = self.outbox.store().identifier();
-        let chore = || async {
-            let Some(retention) = self.clock.retention(self.retention).await? else { return Ok(()) };
-            self.outbox.sweep(&retention).await.map(drop)
-        };
+        let chore = || async { self.outbox.sweep(self.retention, &self.clock).await.map(drop) };
         every((self.retention.interval, &self.last), store, "purge", lifecycle, chore).await
     }
 }
@@ -173,10 +170,7 @@ impl Service for InboxSweep {
 
     async fn run(&self, lifecycle: Lifecycle) -> Result<()> {
         let store = self.inbox.store().identifier();
-        let chore = || async {
-            let Some(retention) = self.clock.retention(self.retention).await? else { return Ok(()) };
-            self.inbox.sweep(&retention).await.map(drop)
-        };
+        let chore = || async { self.inbox.sweep(self.retention, &self.clock).await.map(drop) };
         every((self.retention.interval, &self.last), store, "forget", lifecycle, chore).await
     }
 }
@@ -205,10 +199,7 @@ impl Service for RunRetention {
 
     async fn run(&self, lifecycle: Lifecycle) -> Result<()> {
         let store = self.jobs.store().identifier();
-        let chore = || async {
-            let Some(retention) = self.clock.retention(self.retention).await? else { return Ok(()) };
-            self.jobs.sweep(&retention).await.map(drop)
-        };
+        let chore = || async { self.jobs.sweep(self.retention, &self.clock).await.map(drop) };
         every((self.retention.interval, &self.last), store, "purge", lifecycle, chore).await
     }
 }
@@ -237,10 +228,7 @@ impl Service for AuditSweep {
 
     async fn run(&self, lifecycle: Lifecycle) -> Result<()> {
         let store = self.audit.store().identifier();
-        let chore = || async {
-            let Some(retention) = self.clock.retention(self.retention).await? else { return Ok(()) };
-            self.audit.sweep(&retention).await.map(drop)
-        };
+        let chore = || async { self.audit.sweep(self.retention, &self.clock).await.map(drop) };
         every((self.retention.interval, &self.last), store, "purge", lifecycle, chore).await
     }
 }
@@ -269,10 +257,7 @@ impl Service for OperationSweep {
 
     async fn run(&self, lifecycle: Lifecycle) -> Result<()> {
         let store = self.operations.store().identifier();
-        let chore = || async {
-            let Some(retention) = self.clock.retention(self.retention).await? else { return Ok(()) };
-            self.operations.sweep(&retention).await.map(drop)
-        };
+        let chore = || async { self.operations.sweep(self.retention, &self.clock).await.map(drop) };
         every((self.retention.interval, &self.last), store, "purge", lifecycle, chore).await
     }
 }

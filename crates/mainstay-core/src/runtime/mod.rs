@@ -8,6 +8,7 @@ mod lifecycle;
 mod mainstay;
 mod maintenance;
 pub(crate) mod pause;
+mod purge;
 mod queue;
 mod sweep_clock;
 mod timers;
@@ -27,6 +28,7 @@ pub use maintenance::{
 pub(crate) use maintenance::{LastDone, every, to_the_end};
 pub use pause::Pause;
 pub(crate) use pause::TROUBLE;
+pub(crate) use purge::purge_pages;
 pub use queue::{InboxBuilder, OutboxBuilder, QueueBuilder};
 pub use sweep_clock::SweepClock;
 pub use timers::TimersBuilder;

@@ -1,7 +1,7 @@
 //! What retention takes for the present: the database's clock, unless that has jumped ahead.
 //!
 //! A clock that jumps a month ahead would let a sweep delete, within minutes, all that was to be kept for a month. So the clock that a
-//! sweep saw is stored in the database, and the next one counts no more time since then than has passed by that clock, and of a long gap only
+//! page of a sweep saw is stored in the database, and the next one counts no more time since then than has passed by that clock, and of a long gap only
 //! a part. What a sweep takes for the present so falls behind the database's clock after a jump, and after a time in which no sweep ran: the two
 //! look the same. It catches up by going twice as fast as the clock, so that all is deleted in the end, a little later.
 //!
@@ -25,7 +25,8 @@ use crate::lease::{LeaseAnswer, LeaseRequest};
 use crate::operation::OperationRetention;
 use crate::outbox::Retention;
 use crate::store::Provider;
-use crate::telemetry;
+
+use super::purge::Kept;
 
 /// A gap of this length is believed at once, however short the retention.
 const DAY: Duration = Duration::from_secs(24 * 3_600);
@@ -42,15 +43,13 @@ const LEASE: &str = "mainstay:retention";
 /// Longer than any time without a sweep: a lease that lapses looks like one whose holder died.
 const FOR_GOOD: Duration = Duration::from_secs(10 * 365 * 24 * 3_600);
 
-/// What is kept for a while.
-pub(crate) trait Kept: Copy {
-    /// How long, each kind of it.
-    fn ages(&mut self) -> impl Iterator<Item = &mut Duration>;
-}
-
 impl Kept for Retention {
     fn ages(&mut self) -> impl Iterator<Item = &mut Duration> {
         [&mut self.done, &mut self.failed].into_iter().flatten()
+    }
+
+    fn is_last(&self, deleted: u64) -> bool {
+        deleted < u64::from(self.batch)
     }
 }
 
@@ -58,11 +57,20 @@ impl Kept for InboxRetention {
     fn ages(&mut self) -> impl Iterator<Item = &mut Duration> {
         [&mut self.done, &mut self.dead].into_iter().flatten()
     }
+
+    fn is_last(&self, deleted: u64) -> bool {
+        deleted < u64::from(self.batch)
+    }
 }
 
 impl Kept for JoinRetention {
     fn ages(&mut self) -> impl Iterator<Item = &mut Duration> {
         self.ended.iter_mut()
+    }
+
+    // A join and its members may be deleted in several pages.
+    fn is_last(&self, deleted: u64) -> bool {
+        deleted == 0
     }
 }
 
@@ -70,11 +78,19 @@ impl Kept for OperationRetention {
     fn ages(&mut self) -> impl Iterator<Item = &mut Duration> {
         self.ended.iter_mut()
     }
+
+    fn is_last(&self, deleted: u64) -> bool {
+        deleted < u64::from(self.batch)
+    }
 }
 
 impl Kept for AuditRetention {
     fn ages(&mut self) -> impl Iterator<Item = &mut Duration> {
         self.age.iter_mut()
+    }
+
+    fn is_last(&self, deleted: u64) -> bool {
+        deleted < u64::from(self.batch)
     }
 }
 
@@ -99,20 +115,18 @@ impl SweepClock {
         Self { what, ..self.clone() }
     }
 
-    /// The retention to sweep by now: everything is kept for longer by what the sweeps are behind the database's clock. None when nothing is
-    /// to be deleted.
-    pub(crate) async fn retention<R: Kept>(&self, mut retention: R) -> Result<Option<R>> {
-        let Some(shortest) = retention.ages().map(|age| *age).min() else { return Ok(None) };
-        let behind = self.tick(shortest).await?;
-        if !behind.is_zero() {
-            telemetry::sweep_is_behind(self.provider.leases().identifier(), self.what, behind);
-        }
-        retention.ages().for_each(|age| *age = age.saturating_add(behind));
-        Ok(Some(retention))
+    /// The database, for logs.
+    pub(super) fn identifier(&self) -> String {
+        self.provider.leases().identifier().to_owned()
     }
 
-    /// Notes that a sweep begins, and tells how far it is behind the database's clock.
-    async fn tick(&self, shortest: Duration) -> Result<Duration> {
+    /// The kind of records.
+    pub(super) fn what(&self) -> &'static str {
+        self.what
+    }
+
+    /// Notes the database's clock. Returns how far sweeps of these records, kept for `shortest` at least, are behind it.
+    pub(super) async fn tick(&self, shortest: Duration) -> Result<Duration> {
         let leases = self.provider.leases();
         let _alone = self.writing.lock().await;
         let now = self.provider.now().await?;
