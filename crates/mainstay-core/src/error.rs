@@ -74,6 +74,7 @@ struct Inner {
     message: String,
     field: Option<&'static str>,
     existing: Option<ExistingItem>,
+    unanswered: bool,
     source: Option<Source>,
     retryable: bool,
 }
@@ -88,6 +89,7 @@ impl Error {
             message: message.into(),
             field: None,
             existing: None,
+            unanswered: false,
             source: None,
             retryable,
         }))
@@ -119,6 +121,14 @@ impl Error {
         let (id, rest) = rest.split_once(" belongs to a work item that is ")?;
         let status = rest.split(|c: char| !c.is_ascii_lowercase() && c != '-').next()?;
         Some(Self::already_exists(operation, id.parse().ok()?, status.parse().ok()?))
+    }
+
+    /// The error for a call that got no answer in time and was given up; `message` says how long that was. The call may still take
+    /// effect. For providers.
+    pub fn unanswered(operation: &'static str, message: impl Into<String>) -> Self {
+        let mut error = Self::new(ErrorKind::Unavailable, operation, message);
+        error.0.unanswered = true;
+        error
     }
 
     /// A list goes on after an item by where that item stands in it. One that was removed meanwhile has no place, and an empty page would look
@@ -177,6 +187,11 @@ impl Error {
         &self.0.message
     }
 
+    /// Returns true if the call got no answer in time and was given up: by its own time limit, or while it waited for a connection.
+    pub fn is_unanswered(&self) -> bool {
+        self.0.unanswered
+    }
+
     /// Whether the same call may succeed later.
     pub fn is_retryable(&self) -> bool {
         self.0.retryable
@@ -197,6 +212,7 @@ impl fmt::Debug for Error {
             .field("message", &self.0.message)
             .field("field", &self.0.field)
             .field("existing", &self.0.existing)
+            .field("unanswered", &self.0.unanswered)
             .field("retryable", &self.0.retryable)
             .field("source", &self.0.source)
             .finish()

@@ -26,6 +26,8 @@ pub mod outbox;
 pub mod queue;
 mod renewing;
 pub mod runtime;
+#[cfg(test)]
+mod silent;
 pub mod store;
 pub mod telemetry;
 #[cfg(feature = "testing")]

@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::clock;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 
 /// No attempt is given up sooner: a slow answer is better than none.
 const ATTEMPT_MIN: Duration = Duration::from_millis(100);
@@ -23,21 +23,10 @@ pub(crate) const TURN_LIMIT: Duration = Duration::from_secs(60);
 /// How much longer than it was asked for a wait may take before its connection counts as silent.
 pub(crate) const WAIT_SPARE: Duration = Duration::from_secs(5);
 
-/// The cause of an error of [`attempt`]: the call was given up, and may still take effect.
-#[derive(Debug)]
-struct Unanswered;
-
-impl std::fmt::Display for Unanswered {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("the call was given up")
-    }
-}
-
-impl std::error::Error for Unanswered {}
-
-/// Returns true for the error of a call that [`attempt`] gave up.
-pub(crate) fn is_unanswered(error: &Error) -> bool {
-    std::error::Error::source(error).is_some_and(|source| source.is::<Unanswered>())
+/// The time limit of a call that work waits for: two leases, within bounds. Neither a slow answer nor a long lease is a reason to give up
+/// too early or too late.
+pub(crate) fn call_limit(lease: Duration) -> Duration {
+    lease.saturating_mul(2).clamp(Duration::from_secs(1), TURN_LIMIT)
 }
 
 /// Until when something is surely held.
@@ -112,7 +101,7 @@ pub(crate) async fn attempt<T>(
     let patience = patience.max(ATTEMPT_MIN);
     timeout(patience, call).await.unwrap_or_else(|_| {
         let text = format!("the database did not answer within {patience:?}");
-        Err(Error::new(ErrorKind::Unavailable, operation, text).with_source(Unanswered))
+        Err(Error::unanswered(operation, text))
     })
 }
 
@@ -143,6 +132,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
+    use crate::error::ErrorKind;
 
     const DURATION: Duration = Duration::from_millis(200);
 
@@ -185,10 +175,10 @@ mod tests {
     async fn a_call_that_hangs_is_given_up_and_known_as_such() {
         let hung = attempt::<()>("test.call", DURATION, std::future::pending()).await.unwrap_err();
         assert_eq!((hung.kind(), hung.is_retryable()), (ErrorKind::Unavailable, true));
-        assert!(is_unanswered(&hung));
+        assert!(hung.is_unanswered());
         let refused = || Error::new(ErrorKind::Unavailable, "test.call", "no");
         let refused = attempt::<()>("test.call", DURATION, async { Err(refused()) }).await.unwrap_err();
-        assert!(!is_unanswered(&refused));
+        assert!(!refused.is_unanswered());
     }
 
     #[tokio::test]

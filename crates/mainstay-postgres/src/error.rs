@@ -178,11 +178,11 @@ pub(crate) fn from_pool(operation: &'static str, error: PoolError, limits: &Pool
             let limit = limits.acquire;
             let message =
                 format!("no connection became free within {limit:?}; raise pool_size if this is common");
-            Error::new(ErrorKind::Unavailable, operation, message)
+            Error::unanswered(operation, message)
         }
         PoolError::Timeout(TimeoutType::Create | TimeoutType::Recycle) => {
             let message = format!("{} did not answer within {:?}", limits.address, limits.connect);
-            Error::new(ErrorKind::Unavailable, operation, message)
+            Error::unanswered(operation, message)
         }
         PoolError::Closed => closed(operation),
         PoolError::NoRuntimeSpecified | PoolError::PostCreateHook(_) => {
@@ -205,7 +205,7 @@ pub(crate) fn unanswered(operation: &'static str, limit: std::time::Duration) ->
     let text = format!(
         "the database did not answer within {limit:?}, and the call was canceled; raise call_timeout if calls rightly take longer"
     );
-    Error::new(ErrorKind::Unavailable, operation, text)
+    Error::unanswered(operation, text)
 }
 
 /// The store was closed.
@@ -248,6 +248,17 @@ fn tls_error(error: &dyn StdError) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_deadline_of_the_pool_counts_as_no_answer() {
+        let second = std::time::Duration::from_secs(1);
+        let limits = PoolLimits { address: "a:1".to_owned(), connect: second, acquire: second, call: second };
+        for timeout in [TimeoutType::Wait, TimeoutType::Create, TimeoutType::Recycle] {
+            assert!(from_pool("test", PoolError::Timeout(timeout), &limits).is_unanswered(), "{timeout:?}");
+        }
+        assert!(unanswered("test", second).is_unanswered());
+        assert!(!from_server("test", "57P01", "shutting down").is_unanswered());
+    }
 
     #[test]
     fn codes_become_kinds() {

@@ -112,7 +112,7 @@ impl Connector {
         match self.connect_any().await {
             Ok(Ok(connected)) => Ok(connected),
             Ok(Err(error)) => Err(from_driver(operation, error)),
-            Err(NoAnswer) => Err(Error::new(ErrorKind::Unavailable, operation, "no server answered in time")),
+            Err(NoAnswer) => Err(Error::unanswered(operation, "no server answered in time")),
         }
     }
 

@@ -254,7 +254,7 @@ pub(crate) fn unanswered(operation: &'static str, limit: std::time::Duration) ->
     let text = format!(
         "the database did not answer within {limit:?}, and the connection was closed; raise call_timeout if calls rightly take longer"
     );
-    Error::new(ErrorKind::Unavailable, operation, text)
+    Error::unanswered(operation, text)
 }
 
 /// The store was closed.

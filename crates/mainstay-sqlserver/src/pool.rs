@@ -141,7 +141,7 @@ impl Connections {
             Err(_) => {
                 let message =
                     format!("{what} became free within {limit:?}; raise pool_size if this is common");
-                Err(Error::new(ErrorKind::Unavailable, operation, message))
+                Err(Error::unanswered(operation, message))
             }
         }
     }
@@ -219,7 +219,7 @@ impl Connections {
             }
             Some(Err(_)) => {
                 let message = format!("{} did not answer within {limit:?}", self.0.target.address());
-                return Err(Error::new(ErrorKind::Unavailable, operation, message));
+                return Err(Error::unanswered(operation, message));
             }
             None => return Err(closed(operation)),
         };

@@ -8,8 +8,10 @@
 //! A run that something follows is made in one transaction: its slices, the join that counts them, and the note that it was made.
 
 use std::collections::{HashMap, HashSet};
+use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use tokio::time::{Instant, timeout};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{JoinId, WorkItemId};
@@ -17,7 +19,7 @@ use crate::job::{Misfire, plan};
 use crate::join::{Counted, PreparedJoin};
 use crate::lease::Lease;
 use crate::outbox::{Message, PreparedMessage};
-use crate::renewing::{TURN_LIMIT, attempt};
+use crate::renewing::{attempt, call_limit};
 use crate::store::{StoreCall, StoreTransaction};
 use crate::telemetry;
 
@@ -28,13 +30,16 @@ use super::{
 
 const COORDINATE: &str = "fanout.coordinate";
 
+/// How often a planner that is still at work shows in the log.
+const SLOW_PLANNER: Duration = Duration::from_secs(60);
+
 /// Shards looked at, and slices made, per transaction.
 const PAGE: usize = 500;
 
 /// One call of a pass to the database. While one hangs the lease is renewed over other connections, and no coordinator anywhere works:
 /// so it is given up after two leases, and the lease with it.
 async fn step<T>(lease: &Lease, call: impl Future<Output = Result<T>>) -> Result<T> {
-    attempt(COORDINATE, (lease.duration() * 2).min(TURN_LIMIT), call).await
+    attempt(COORDINATE, call_limit(lease.duration()), call).await
 }
 
 /// What a pass has brought.
@@ -143,10 +148,7 @@ impl Run<'_> {
         // All of a run that something follows.
         let mut whole = Vec::new();
         loop {
-            let page = self.planner.candidates(self.key, after.as_deref(), PAGE);
-            let page = async { page.await.map_err(|error| planner_failed(self.key, error)) };
-            // The planner is the application's, and may be slow.
-            let page = attempt("fanout.plan", TURN_LIMIT, page).await?;
+            let page = self.candidates(after.as_deref()).await?;
             after = page.last().cloned();
             let fresh: Vec<String> = page.into_iter().filter(|shard| seen.insert(shard.clone())).collect();
             if fresh.is_empty() {
@@ -170,6 +172,21 @@ impl Run<'_> {
             Occasion::Cadence => Ok(()),
             _ if pass.run.is_some() => Ok(()),
             Occasion::Cron(_) | Occasion::Requested(_) => self.note().await,
+        }
+    }
+
+    /// Asks the planner for a page. It is the application's code and may take its time: the lease is renewed meanwhile.
+    async fn candidates(&self, after: Option<&str>) -> Result<Vec<String>> {
+        let page = self.planner.candidates(self.key, after, PAGE);
+        tokio::pin!(page);
+        let begun = Instant::now();
+        loop {
+            match timeout(SLOW_PLANNER, &mut page).await {
+                Ok(page) => return page.map_err(|error| planner_failed(self.key, error)),
+                Err(_) => {
+                    telemetry::fanout_planning(self.fanout.store().identifier(), self.key, begun.elapsed());
+                }
+            }
         }
     }
 
@@ -353,14 +370,16 @@ impl Run<'_> {
 
 fn planner_failed(key: &FanoutKey, error: super::PlannerError) -> Error {
     // What is underneath may say whether it is worth trying again; that it will be tried again is certain.
-    Error::new(ErrorKind::Internal, "fanout.plan", format!("the planner of {key} failed: {error}"))
-        .with_source(error)
+    let text = format!("the planner of {key} failed: {error}");
+    match error.downcast_ref::<Error>() {
+        Some(cause) if cause.is_unanswered() => Error::unanswered("fanout.plan", text),
+        _ => Error::new(ErrorKind::Internal, "fanout.plan", text),
+    }
+    .with_source(error)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn at(text: &str) -> Timestamp {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
+use crate::renewing::{TURN_LIMIT, attempt};
 use crate::store::FanoutStore;
 
 use super::{Candidate, FanoutKey, SliceTime};
@@ -95,7 +96,8 @@ impl Planner for KnownShards {
         limit: usize,
     ) -> Result<Vec<String>, PlannerError> {
         let limit = u32::try_from(limit).unwrap_or(u32::MAX);
-        let cursors = self.0.cursors(key, after, limit).await?;
+        // A call of ours, unlike an application's planner.
+        let cursors = attempt("fanout.plan", TURN_LIMIT, self.0.cursors(key, after, limit)).await?;
         Ok(cursors.into_iter().map(|cursor| cursor.shard_key).collect())
     }
 }

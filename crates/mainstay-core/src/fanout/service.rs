@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::lease::{Acquired, Lease, LeaseHolder};
-use crate::renewing::{TURN_LIMIT, WAIT_SPARE, attempt, is_unanswered};
+use crate::renewing::{TURN_LIMIT, WAIT_SPARE, attempt};
 use crate::runtime::{Lifecycle, Pause, Service};
 use crate::store::Wake;
 use crate::telemetry;
@@ -124,7 +124,7 @@ impl FanoutService {
             match self.term(held, &mut trouble).await {
                 Ok(()) => {}
                 Err(error) if error.kind() == ErrorKind::Closed => return,
-                Err(error) if is_unanswered(&error) => {
+                Err(error) if error.is_unanswered() => {
                     // The lease is renewed over other connections, so no other coordinator could work. Others may reach what this one does not.
                     *held = None;
                     telemetry::fanout_failed(self.identifier(), &self.key, &error, GIVE_WAY);
@@ -170,7 +170,7 @@ impl FanoutService {
                 }
                 Err(error) if error.kind() == ErrorKind::Closed => return Err(error),
                 Err(error) if error.kind() == ErrorKind::LeaseLost => break,
-                Err(error) if is_unanswered(&error) => return Err(error),
+                Err(error) if error.is_unanswered() => return Err(error),
                 // The lease stays: whoever had it next would have the same trouble.
                 Err(error) => self.rest_from(&error, trouble).await,
             }
@@ -237,6 +237,59 @@ impl std::fmt::Debug for FanoutService {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fanout::{FanoutPolicy, shards_from};
+    use crate::runtime::{Running, start};
+    use crate::silent::{Silent, SilentProvider};
+
+    const HOUR: Duration = Duration::from_secs(3_600);
+
+    /// A coordinator with this planner, over a database that hangs.
+    fn coordinator(planner: impl Planner) -> (Arc<Silent>, Running) {
+        let silent = Arc::new(Silent::default());
+        let fanout = Fanout::new(&SilentProvider(Arc::clone(&silent)));
+        let key = FanoutKey::new("etl", "payments").unwrap();
+        let service = FanoutService::new(fanout, key, Arc::new(planner), FanoutOptions::default()).unwrap();
+        (silent, start(Arc::new(service)))
+    }
+
+    fn policy() -> FanoutPolicy {
+        FanoutPolicy::new(FanoutKey::new("etl", "payments").unwrap(), jiff::Timestamp::now())
+    }
+
+    fn no_shards() -> impl Planner {
+        shards_from(async || Ok::<_, std::io::Error>(Vec::<String>::new()))
+    }
+
+    /// Reads within an hour of a clock that only moves when nothing else does.
+    async fn reaches(silent: &Silent, call: &str, count: usize) {
+        let reached = timeout(HOUR, silent.reaches(call, count)).await;
+        assert!(reached.is_ok(), "{call}: {} instead of {count}", silent.count(call));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pass_without_an_answer_gives_the_lease_up_whichever_deadline_fires() {
+        let (silent, _running) = coordinator(no_shards());
+        reaches(&silent, "lease.release", 1).await;
+        // From now on the provider's own deadline fires first.
+        *silent.standing.lock().unwrap() = Some(Err("the database did not answer within 1 s"));
+        let released = silent.count("lease.release");
+        let asked = silent.count("fanout.standing");
+        reaches(&silent, "fanout.standing", asked + 2).await;
+        assert!(silent.count("lease.release") > released);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_planner_keeps_the_lease_and_comes_to_its_end() {
+        let planner = shards_from(async || {
+            sleep(HOUR / 2).await;
+            Ok::<_, std::io::Error>(Vec::<String>::new())
+        });
+        let (silent, _running) = coordinator(planner);
+        *silent.standing.lock().unwrap() = Some(Ok(policy()));
+        reaches(&silent, "fanout.wait", 1).await;
+        assert_eq!((silent.count("fanout.standing"), silent.count("lease.release")), (1, 0));
+        assert!(silent.count("lease.renew") > 10);
+    }
 
     #[test]
     fn options_are_bounded() {

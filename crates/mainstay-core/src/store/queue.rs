@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use crate::error::Result;
 use crate::id::OwnerToken;
 use crate::queue::{ClaimBatch, ClaimHandle, ClaimRequest, Settled, Settlement};
+use crate::renewing::{TURN_LIMIT, attempt};
 
 use super::{Capabilities, StoreTransaction};
 
@@ -35,12 +36,20 @@ pub struct WaitRequest {
     pub only_topics: Vec<String>,
     /// Work of these topics does not end the wait, as in a claim. Defaults to empty: none is left out.
     pub except_topics: Vec<String>,
+    /// How long each of its statements may take; the sleep between them does not count. Defaults to 60 s.
+    pub call_limit: Duration,
 }
 
 impl WaitRequest {
     /// A wait of `consumer` with everything at its default.
     pub fn new(consumer: OwnerToken) -> Self {
-        Self { consumer, timeout: Duration::from_secs(1), only_topics: Vec::new(), except_topics: Vec::new() }
+        Self {
+            consumer,
+            timeout: Duration::from_secs(1),
+            only_topics: Vec::new(),
+            except_topics: Vec::new(),
+            call_limit: TURN_LIMIT,
+        }
     }
 
     /// How long at most.
@@ -60,6 +69,21 @@ impl WaitRequest {
     pub fn except_topics(mut self, topics: Vec<String>) -> Self {
         self.except_topics = topics;
         self
+    }
+    /// How long each of its statements may take.
+    #[must_use]
+    pub fn call_limit(mut self, limit: Duration) -> Self {
+        self.call_limit = limit;
+        self
+    }
+
+    /// Runs one of its statements within the limit. For providers.
+    pub async fn within_limit<T>(
+        &self,
+        operation: &'static str,
+        statement: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        attempt(operation, self.call_limit, statement).await
     }
 }
 

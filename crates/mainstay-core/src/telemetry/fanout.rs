@@ -50,6 +50,11 @@ pub(crate) fn fanout_was_ahead(store: &str, policy: &FanoutPolicy) {
     tracing::warn!(store, fanout = %key, ?last_run_at, %since_at, "the database's clock was set back; occurrences count from now on");
 }
 
+/// The application's planner has not returned for so long.
+pub(crate) fn fanout_planning(store: &str, key: &FanoutKey, since: Duration) {
+    tracing::warn!(store, fanout = %key, ?since, "the planner has not returned; nothing of the fan-out is dispatched until it does");
+}
+
 /// A pass of a coordinator has failed, and will be made again.
 pub(crate) fn fanout_failed(store: &str, key: &FanoutKey, error: &Error, pause: Duration) {
     tracing::warn!(store, fanout = %key, %error, ?pause, "a pass of the fan-out failed");

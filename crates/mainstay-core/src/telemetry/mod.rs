@@ -31,7 +31,8 @@ pub const DISCARDED: (&str, &str) = ("mainstay", "discarded");
 
 pub(crate) use fanout::{
     fanout_administered, fanout_completed, fanout_dispatched, fanout_failed, fanout_known,
-    fanout_not_completed, fanout_refused, fanout_registered, fanout_term, fanout_was_ahead, fanouts_unknown,
+    fanout_not_completed, fanout_planning, fanout_refused, fanout_registered, fanout_term, fanout_was_ahead,
+    fanouts_unknown,
 };
 pub(crate) use fleet::{
     assignment_changed, assignment_joined, assignment_members, assignment_owned, assignment_refused,
