@@ -421,6 +421,16 @@ impl JoinStore for Silent {
 }
 
 #[async_trait]
+impl TimerStore for Silent {
+    async fn reschedule(&self, _id: WorkItemId, _due: When, _by: Option<&Actor>) -> Result<bool> {
+        self.asked("timer.reschedule").await
+    }
+    async fn next_event_time(&self) -> Result<Option<Timestamp>> {
+        self.asked("timer.next_event_time").await
+    }
+}
+
+#[async_trait]
 impl Provider for SilentProvider {
     fn kind(&self) -> &'static str {
         "test"
@@ -435,7 +445,7 @@ impl Provider for SilentProvider {
         Arc::clone(&self.0) as Arc<dyn LeaseStore>
     }
     fn timers(&self) -> Arc<dyn TimerStore> {
-        unreachable!()
+        Arc::clone(&self.0) as Arc<dyn TimerStore>
     }
     fn jobs(&self) -> Arc<dyn JobStore> {
         Arc::clone(&self.0) as Arc<dyn JobStore>

@@ -236,14 +236,14 @@ impl Waiting {
         let (flow, misses, vain) =
             self.consumer(token, |consumer| (consumer.flow, consumer.misses, consumer.vain));
         if flow >= FLOW_CLAIMS {
-            self.take_back(token, |_| true).await;
+            let _ = tokio::time::timeout(request.call_limit, self.take_back(token, |_| true)).await;
             // The claim that follows is the look.
             let pause = FLOW_PAUSES[misses.min(FLOW_PAUSES.len() - 1)];
             tokio::time::sleep_until(deadline.min(Instant::now() + pause)).await;
             return Ok(Wake::Flow);
         }
         if vain >= VAIN {
-            self.take_back(token, |_| true).await;
+            let _ = tokio::time::timeout(request.call_limit, self.take_back(token, |_| true)).await;
             if let Some(wake) = self.look_in_vain(request, &mut ear, deadline).await? {
                 return Ok(wake);
             }
@@ -340,14 +340,16 @@ impl Waiting {
             (&only, Type::TEXT_ARRAY),
             (&except, Type::TEXT_ARRAY),
         ];
-        let rows = self.connections.query(WAIT, &self.statements.idle, &parameters).await?;
+        let rows = self.connections.query(WAIT, &self.statements.idle, &parameters);
+        let rows = request.within_limit(WAIT, rows).await?;
         let next_due = due_from(rows::value(WAIT, &rows)?);
         let until = asked + span;
         // Renewed without a gap, the old horizon still stands: everybody since has seen a declaration.
         let declared = match held.filter(|held| held.until > Instant::now()) {
             Some(held) => Declaration { until, ..held },
             None => {
-                let rows = self.connections.query(WAIT, &self.statements.horizon, &[]).await?;
+                let rows = self.connections.query(WAIT, &self.statements.horizon, &[]);
+                let rows = request.within_limit(WAIT, rows).await?;
                 Declaration { until, horizon: rows::value(WAIT, &rows)?, passed: false, session }
             }
         };
@@ -360,7 +362,8 @@ impl Waiting {
         let (only, except) = (topics(&request.only_topics), topics(&request.except_topics));
         let parameters: [Parameter<'_>; 3] =
             [(&declared.horizon, Type::INT8), (&only, Type::TEXT_ARRAY), (&except, Type::TEXT_ARRAY)];
-        let rows = self.connections.query(WAIT, &self.statements.horizon_passed, &parameters).await?;
+        let rows = self.connections.query(WAIT, &self.statements.horizon_passed, &parameters);
+        let rows = request.within_limit(WAIT, rows).await?;
         let passed = rows::value(WAIT, &rows)?;
         let next_due = match rows.first() {
             Some(row) => due_from(Reader::new(WAIT, row).get(1)?),
@@ -374,7 +377,8 @@ impl Waiting {
     async fn next_due(&self, request: &WaitRequest) -> Result<Option<Instant>> {
         let (only, except) = (topics(&request.only_topics), topics(&request.except_topics));
         let parameters: [Parameter<'_>; 2] = [(&only, Type::TEXT_ARRAY), (&except, Type::TEXT_ARRAY)];
-        let rows = self.connections.query(WAIT, &self.statements.next_due, &parameters).await?;
+        let rows = self.connections.query(WAIT, &self.statements.next_due, &parameters);
+        let rows = request.within_limit(WAIT, rows).await?;
         Ok(due_from(rows::value(WAIT, &rows)?))
     }
 }

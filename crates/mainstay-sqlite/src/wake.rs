@@ -105,13 +105,18 @@ async fn look_at(database: &Database, topics: &Topics, next: &Arc<Next>, seen: O
 pub(crate) async fn wait(database: &Database, request: &WaitRequest, next: Arc<Next>) -> Result<Wake> {
     let deadline = Instant::now() + request.timeout.min(FAR);
     let topics = Topics::new(&request.only_topics, &request.except_topics);
-    match timeout_at(deadline, wait_for_work(database, &topics, &next)).await {
+    match timeout_at(deadline, wait_for_work(database, request, &topics, &next)).await {
         Ok(wake) => wake,
         Err(_) => Ok(Wake::TimedOut),
     }
 }
 
-async fn wait_for_work(database: &Database, topics: &Topics, next: &Arc<Next>) -> Result<Wake> {
+async fn wait_for_work(
+    database: &Database,
+    request: &WaitRequest,
+    topics: &Topics,
+    next: &Arc<Next>,
+) -> Result<Wake> {
     // From before the first look, so that nothing falls between the two.
     let mut signal = database.signal.0.subscribe();
     let mut seen = None;
@@ -122,7 +127,7 @@ async fn wait_for_work(database: &Database, topics: &Topics, next: &Arc<Next>) -
         if signal.borrow_and_update().closed {
             return Err(database.closed(WAIT));
         }
-        let look = look_at(database, topics, next, seen).await?;
+        let look = request.within_limit(WAIT, look_at(database, topics, next, seen)).await?;
         if let Some(next) = look.next {
             match next {
                 Some(next) if next.is_zero() => return Ok(woken),

@@ -85,7 +85,7 @@ impl Waiting {
         signal.mark_unchanged();
         let queue = || self.procedures.next_due(&request.only_topics, &request.except_topics);
         let step = self.look.clone().unwrap_or_else(queue);
-        let look = self.connections.run(WAIT, &step);
+        let look = request.within_limit(WAIT, self.connections.run(WAIT, &step));
         let rows = tokio::select! {
             rows = look => rows?,
             () = self.closed.cancelled() => return Err(closed(WAIT)),

@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::lease::{Acquired, Lease, LeaseHolder};
-use crate::renewing::{TURN_LIMIT, WAIT_SPARE, attempt};
+use crate::renewing::{WAIT_SPARE, attempt, call_limit};
 use crate::runtime::{Lifecycle, Pause, Service};
 use crate::store::Wake;
 use crate::telemetry;
@@ -145,8 +145,9 @@ impl FanoutService {
     async fn term(&self, held: &mut Option<Lease>, trouble: &mut Pause) -> Result<()> {
         let leases = &self.fanout.leases;
         let options = leases.options().clone().wait(Duration::ZERO);
+        let limit = call_limit(leases.options().duration);
         let name = self.key.lease_name();
-        let lease = match attempt("fanout.acquire", TURN_LIMIT, leases.acquire_with(&name, options)).await? {
+        let lease = match attempt("fanout.acquire", limit, leases.acquire_with(&name, options)).await? {
             Acquired::Held(holder) => {
                 self.looks_at(Some(Instant::now() + holder.remaining().max(STANDBY.1)));
                 sleep(standby(&holder)).await;
@@ -163,7 +164,7 @@ impl FanoutService {
             match pass {
                 Ok(pass) => {
                     trouble.reset();
-                    let idle = self.idle(&pass, begun.elapsed());
+                    let idle = self.idle(&pass, begun.elapsed(), lease.duration());
                     if let Some(ended) = lease.cancellation().run_until_cancelled(idle).await {
                         ended?;
                     }
@@ -179,7 +180,7 @@ impl FanoutService {
     }
 
     /// Waits until another look is worth it.
-    async fn idle(&self, pass: &Pass, took: Duration) -> Result<()> {
+    async fn idle(&self, pass: &Pass, took: Duration, lease: Duration) -> Result<()> {
         let under_way = pass.in_flight > 0 || !pass.dispatched.is_empty();
         let next = pass.next.map(|next| Duration::try_from(next).unwrap_or_default());
         // A slice may leave work behind that is due at once, and nobody tells when it has ended.
@@ -192,9 +193,10 @@ impl FanoutService {
             if left.is_zero() {
                 return Ok(());
             }
-            let wait = poll.step().min(left);
+            // No longer than a lease, so that a wait without an answer is given up within two.
+            let wait = poll.step().min(left).min(lease.max(self.options.poll_min));
             let waited = self.fanout.store().wait(&self.key, pass.version, wait);
-            if attempt("fanout.wait", wait + WAIT_SPARE, waited).await? != Wake::TimedOut {
+            if attempt("fanout.wait", wait + WAIT_SPARE.min(lease), waited).await? != Wake::TimedOut {
                 return Ok(());
             }
         }

@@ -83,6 +83,7 @@ impl JobOptions {
 pub struct JobService {
     jobs: Jobs,
     options: JobOptions,
+    call_limit: Duration,
 }
 
 impl JobService {
@@ -91,16 +92,23 @@ impl JobService {
     /// A scheduler of these jobs.
     pub fn new(jobs: Jobs, options: JobOptions) -> Result<Self> {
         options.validate()?;
-        Ok(Self { jobs, options })
+        Ok(Self { jobs, options, call_limit: TURN_LIMIT })
+    }
+
+    /// Gives each call up after so long. Defaults to 60 s.
+    #[must_use]
+    pub(crate) fn with_call_limit(mut self, limit: Duration) -> Self {
+        self.call_limit = limit;
+        self
     }
 
     /// Does everything that is to be done now.
     async fn turn(&self, owner: OwnerToken, sweep: &Mutex<Sweep>) -> Result<Turn> {
         // Each whatever became of the one before, and each with its own time limit.
-        let made = attempt("job.materialise", TURN_LIMIT, self.jobs.materialise(owner)).await;
+        let made = attempt("job.materialise", self.call_limit, self.jobs.materialise(owner)).await;
         let dispatched =
-            attempt("job.dispatch", TURN_LIMIT, self.jobs.dispatch(owner, self.options.batch)).await;
-        let swept = attempt("job.collect", TURN_LIMIT, self.sweep(sweep)).await;
+            attempt("job.dispatch", self.call_limit, self.jobs.dispatch(owner, self.options.batch)).await;
+        let swept = attempt("job.collect", self.call_limit, self.sweep(sweep)).await;
         let (made, dispatched, more) = (made?, dispatched?, swept?);
         Ok(match made == Materialised::default() && dispatched.is_empty() {
             _ if more => Turn::More,
@@ -138,6 +146,7 @@ impl Service for JobService {
             service: self.name(),
             operation: "schedule",
             poll: (self.options.poll_min, self.options.poll_max),
+            call_limit: self.call_limit,
         };
         let sweep = Mutex::default();
         watch.run(&lifecycle, |owner| self.turn(owner, &sweep)).await

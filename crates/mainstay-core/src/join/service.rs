@@ -23,6 +23,7 @@ const SHORTEST: Duration = Duration::from_millis(1);
 pub struct JoinService {
     joins: Joins,
     options: JoinOptions,
+    call_limit: Duration,
 }
 
 impl JoinService {
@@ -31,18 +32,26 @@ impl JoinService {
     /// Looks after the deadlines of `joins`.
     pub fn new(joins: Joins, options: JoinOptions) -> Result<Self> {
         options.validate()?;
-        Ok(Self { joins, options })
+        Ok(Self { joins, options, call_limit: TURN_LIMIT })
+    }
+
+    /// Gives each call up after so long. Defaults to 60 s.
+    #[must_use]
+    pub(crate) fn with_call_limit(mut self, limit: Duration) -> Self {
+        self.call_limit = limit;
+        self
     }
 
     /// Ends what is due. How long to sleep then.
     async fn turn(&self) -> Result<Duration> {
         loop {
-            let expired = attempt("join.expire", TURN_LIMIT, self.joins.expire(self.options.batch)).await?;
+            let expired =
+                attempt("join.expire", self.call_limit, self.joins.expire(self.options.batch)).await?;
             if expired.len() < self.options.batch as usize {
                 break;
             }
         }
-        let next = attempt("join.expire", TURN_LIMIT, self.joins.store().next_deadline()).await?;
+        let next = attempt("join.expire", self.call_limit, self.joins.store().next_deadline()).await?;
         Ok(next.map_or(self.options.poll_max, |next| next.clamp(SHORTEST, self.options.poll_max)))
     }
 

@@ -11,8 +11,9 @@ use crate::id::{OwnerToken, WorkItemId};
 use crate::queue::{
     ClaimBatch, ClaimHandle, ClaimRequest, FailureReason, Outcome, Settled, Settlement, validate_settlements,
 };
+use crate::renewing::{WAIT_SPARE, attempt};
 use crate::runtime::{SweepClock, purge_pages};
-use crate::store::OutboxStore;
+use crate::store::{OutboxStore, WaitRequest, Wake};
 use crate::telemetry;
 use crate::text::validate_name;
 use crate::trace::TraceContext;
@@ -162,15 +163,22 @@ impl Outbox {
         Ok(enqueued)
     }
 
-    /// Claims due messages for `request.owner`.
+    /// Claims due messages for `request.owner`. A claim without an answer is given up after two leases, a minute at most: what it
+    /// claimed comes back when its lease lapses.
     pub async fn claim(&self, request: &ClaimRequest) -> Result<ClaimBatch> {
         request.validate()?;
         let claiming = telemetry::Claiming::begin(self.store.identifier());
-        let claimed = self.store.claim(request).await;
+        let claimed = attempt("outbox.claim", request.call_limit(), self.store.claim(request)).await;
         claiming.end(&claimed);
         let batch = claimed?;
         telemetry::claimed(self.store.identifier(), &batch);
         Ok(batch)
+    }
+
+    /// Waits until there may be something to claim, or the request's time is over. See [`QueueStore::wait`](crate::store::QueueStore::wait).
+    pub async fn wait(&self, request: &WaitRequest) -> Result<Wake> {
+        let limit = request.timeout.saturating_add(WAIT_SPARE.max(request.call_limit));
+        attempt("outbox.wait", limit, self.store.wait(request)).await
     }
 
     /// Marks claimed messages as handled.

@@ -11,6 +11,7 @@ use crate::bounds::validate_batch;
 use crate::error::{Error, Result};
 use crate::id::{MessageId, OwnerToken, WorkItemId};
 use crate::outbox::Headers;
+use crate::renewing::call_limit;
 
 use super::FailureReason;
 
@@ -82,6 +83,11 @@ impl ClaimRequest {
     pub fn except_topics(mut self, topics: Vec<String>) -> Self {
         self.except_topics = topics;
         self
+    }
+
+    /// How long a call may take that work claimed like this waits for: two leases, a minute at most.
+    pub fn call_limit(&self) -> Duration {
+        call_limit(self.lease)
     }
 
     /// Refuses a nil owner and a lease, batch or limit outside its bounds.

@@ -5,6 +5,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
@@ -14,6 +15,7 @@ use crate::inbox::{MESSAGE_ID, SOURCE};
 use crate::job::{CurrentRun, Jobs};
 use crate::join::JOIN;
 use crate::outbox::{Enqueued, Headers, Message, Outbox, PreparedMessage, RESERVED_HEADER};
+use crate::renewing::attempt;
 use crate::store::{StoreCall, StoreTransaction};
 use crate::telemetry;
 use crate::trace::TraceContext;
@@ -46,6 +48,9 @@ struct Delivery {
     /// How far the handler's own transaction has come; see the constants below.
     completion: AtomicU8,
 }
+
+/// How long a handler waits at most until its start is noted.
+const NOTE_LIMIT: Duration = Duration::from_secs(5);
 
 /// The handler has not acked by itself.
 const OPEN: u8 = 0;
@@ -153,8 +158,11 @@ impl Context {
     /// Notes that a handler has begun with the run that this message is, if it is one.
     pub(crate) async fn note_start(&self) {
         let (Some(run), Some(jobs)) = (self.job(), &self.0.ends.jobs) else { return };
-        // Nobody's work depends on it.
-        if let Err(error) = jobs.store().started(run.id).await {
+        // The handler waits for it only so long: no work depends on it.
+        let Claimed { claimed_at, locked_until, .. } = self.message();
+        let lease = Duration::try_from(locked_until.duration_since(*claimed_at)).unwrap_or_default();
+        let limit = (lease / 2).min(NOTE_LIMIT);
+        if let Err(error) = attempt("job.started", limit, jobs.store().started(run.id)).await {
             telemetry::run_not_noted(jobs.store().identifier(), run.id, "its start", &error);
         }
     }

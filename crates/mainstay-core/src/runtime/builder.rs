@@ -16,6 +16,7 @@ use crate::lease::{LeaseGauges, LeaseOptions, Leases};
 use crate::operation::{OperationOptions, Operations};
 use crate::outbox::Outbox;
 use crate::queue::slots::Slots;
+use crate::renewing::call_limit;
 use crate::store::{Provider, Queue};
 use crate::timer::Timers;
 
@@ -208,6 +209,8 @@ impl MainstayBuilder {
         };
         let clocks = SweepClock::new(&self.provider);
         let clock = |what: &'static str| clocks.of(what);
+        // What these services make is late by as much as their calls hang.
+        let limit = call_limit(self.outbox.options.lease);
         let lease_gauges = positive("gauge interval", self.outbox.gauge_interval)?;
         let ends = |name, queue: &Outbox| {
             let (queue, outbox, jobs) = (queue.clone(), outbox.clone(), jobs.clone());
@@ -252,14 +255,14 @@ impl MainstayBuilder {
         }
         let runs = Outbox::new(self.provider.queue(Queue::JobRuns));
         let before = services.len();
-        let definitions = self.jobs.build(&jobs, &runs, clock, &mut services)?;
+        let definitions = self.jobs.build(&jobs, &runs, clock, limit, &mut services)?;
         if let Some(builder) = self.timers {
-            services.extend(builder.services(&timers, clock)?);
+            services.extend(builder.services(&timers, clock, limit)?);
         }
         let schedules = services.len() > before;
         let ends_joins = self.joins.is_some();
         if let Some(builder) = self.joins {
-            services.extend(builder.services(&joins, clock)?);
+            services.extend(builder.services(&joins, clock, limit)?);
         }
         services.extend(coordinators.iter().map(|one| Arc::clone(one) as Arc<dyn Service>));
         services.extend(known_fanouts.iter().map(|known| Arc::clone(known) as Arc<dyn Service>));

@@ -85,6 +85,7 @@ impl JobsBuilder {
         jobs: &Jobs,
         runs: &Outbox,
         clock: impl Fn(&'static str) -> SweepClock,
+        call_limit: Duration,
         services: &mut Vec<Arc<dyn Service>>,
     ) -> Result<Vec<JobDefinition>> {
         self.options.validate()?;
@@ -96,7 +97,7 @@ impl JobsBuilder {
             definition.validate(&limits)?;
         }
         if self.schedule.unwrap_or(self.wanted) {
-            services.push(Arc::new(JobService::new(jobs.clone(), self.options)?));
+            services.push(Arc::new(JobService::new(jobs.clone(), self.options)?.with_call_limit(call_limit)));
             if let Some(interval) = reap {
                 services.push(Arc::new(Reaper::new(runs.clone(), interval)));
             }

@@ -72,9 +72,10 @@ impl JoinsBuilder {
         self,
         joins: &Joins,
         clock: impl Fn(&'static str) -> SweepClock,
+        call_limit: Duration,
     ) -> Result<Vec<Arc<dyn Service>>> {
         let mut services: Vec<Arc<dyn Service>> =
-            vec![Arc::new(JoinService::new(joins.clone(), self.options)?)];
+            vec![Arc::new(JoinService::new(joins.clone(), self.options)?.with_call_limit(call_limit))];
         if let Some(interval) = positive("joins' gauge interval", self.gauge_interval)? {
             services.push(Arc::new(JoinGauges::new(joins.clone(), interval)));
         }

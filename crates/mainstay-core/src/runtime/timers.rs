@@ -62,9 +62,10 @@ impl TimersBuilder {
         self,
         timers: &Timers,
         clock: impl Fn(&'static str) -> SweepClock,
+        call_limit: Duration,
     ) -> Result<Vec<Arc<dyn Service>>> {
         let mut services: Vec<Arc<dyn Service>> =
-            vec![Arc::new(TimerService::new(timers.clone(), self.options)?)];
+            vec![Arc::new(TimerService::new(timers.clone(), self.options)?.with_call_limit(call_limit))];
         if let Some(interval) = positive("timers' reap interval", self.reap_interval)? {
             services.push(Arc::new(Reaper::new(timers.queue().clone(), interval)));
         }

@@ -82,6 +82,8 @@ pub(crate) struct Watch<'a> {
     pub(crate) operation: &'static str,
     /// The first and the longest wait when nothing is due.
     pub(crate) poll: (Duration, Duration),
+    /// How long each statement of a wait may take.
+    pub(crate) call_limit: Duration,
 }
 
 impl Watch<'_> {
@@ -147,8 +149,9 @@ impl Watch<'_> {
             Turn::Nothing if idling.said_to_be_due => tokio::time::sleep(idling.blocked.step()).await,
             Turn::Nothing => {}
         }
-        let request = WaitRequest::new(owner).timeout(idling.poll.step());
-        let wake = attempt(self.operation, request.timeout + WAIT_SPARE, self.waited.wait(&request)).await?;
+        let request = WaitRequest::new(owner).timeout(idling.poll.step()).call_limit(self.call_limit);
+        let limit = request.timeout + WAIT_SPARE.max(self.call_limit);
+        let wake = attempt(self.operation, limit, self.waited.wait(&request)).await?;
         idling.said_to_be_due = wake == Wake::Due;
         if wake == Wake::Notified {
             idling.poll.reset();

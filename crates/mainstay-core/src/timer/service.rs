@@ -1,6 +1,7 @@
 //! Fires timers: makes messages of those that are due, and sleeps until the next one is.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 
@@ -17,6 +18,7 @@ use super::{TimerOptions, Timers};
 pub struct TimerService {
     timers: Timers,
     options: TimerOptions,
+    call_limit: Duration,
 }
 
 impl TimerService {
@@ -25,7 +27,14 @@ impl TimerService {
     /// Fires `timers`.
     pub fn new(timers: Timers, options: TimerOptions) -> Result<Self> {
         options.validate()?;
-        Ok(Self { timers, options })
+        Ok(Self { timers, options, call_limit: TURN_LIMIT })
+    }
+
+    /// Gives each call up after so long. Defaults to 60 s.
+    #[must_use]
+    pub(crate) fn with_call_limit(mut self, limit: Duration) -> Self {
+        self.call_limit = limit;
+        self
     }
 }
 
@@ -43,9 +52,10 @@ impl Service for TimerService {
             service: self.name(),
             operation: "forward",
             poll: (self.options.poll_min, self.options.poll_max),
+            call_limit: self.call_limit,
         };
         let fire = |owner| async move {
-            let fired = attempt("timer.forward", TURN_LIMIT, store.forward(owner, batch)).await?;
+            let fired = attempt("timer.forward", self.call_limit, store.forward(owner, batch)).await?;
             telemetry::fired(store.identifier(), &fired);
             Ok(match fired.len() {
                 0 => Turn::Nothing,

@@ -17,7 +17,7 @@ use crate::queue::context::Ends;
 use crate::queue::pulse::Beat;
 use crate::queue::slots::{Slot, Slots};
 use crate::queue::{ClaimHandle, ClaimRequest, Claimed, Context, DispatcherOptions, Registry, Settled};
-use crate::renewing::{WAIT_SPARE, attempt};
+use crate::renewing::{TURN_LIMIT, attempt, call_limit};
 use crate::runtime::Waited;
 use crate::runtime::pause::{BLOCKED, Pause, TROUBLE};
 use crate::store::{WaitRequest, Wake};
@@ -204,7 +204,8 @@ impl Engine {
         self.source = Source::Claiming(tokio::spawn(async move {
             let asked_at = clock::now().into_std();
             // What an answer would bring after that may be claimed by others.
-            let answer = attempt("dispatcher.claim", request.lease, queue.claim(&request)).await;
+            let limit = request.lease.min(TURN_LIMIT);
+            let answer = attempt("dispatcher.claim", limit, queue.claim(&request)).await;
             (asked_at, request.batch, answer)
         }));
     }
@@ -323,13 +324,11 @@ impl Engine {
         self.left_out.extend(self.admission.left_out(&self.in_flight));
         let request = WaitRequest::new(self.owner)
             .timeout(self.poll.step())
+            .call_limit(call_limit(self.options.lease))
             .only_topics(self.admission.only_topics())
             .except_topics(self.left_out.iter().cloned().collect());
         let queue = self.queue.clone();
-        let wait = async move {
-            let limit = request.timeout + WAIT_SPARE;
-            attempt("dispatcher.wait", limit, queue.store().wait(&request)).await
-        };
+        let wait = async move { queue.wait(&request).await };
         self.source = Source::Waiting(AbortOnDropHandle::new(tokio::spawn(wait)));
     }
 

@@ -12,6 +12,8 @@ mod in_flight;
 mod renewing;
 mod seen;
 mod settling;
+#[cfg(test)]
+mod silence;
 mod source;
 mod stopping;
 
