@@ -5,8 +5,11 @@
 //! on by itself, or is set when the machine resumes. So each reading here compares the two, and a jump of the wall clock ahead of the
 //! monotonic one counts as time that has passed.
 //!
+//! The wall clock may also be set back before the next reading, and so hide a suspension. On Linux the system itself counts most of them
+//! (`CLOCK_BOOTTIME`), but not those of a virtual machine by its host. So the larger of the two counts.
+//!
 //! Nothing can tell a suspension from a wall clock that is set forward. Then leases count as lost too early, by at most that jump,
-//! which is safe: no other holder has what a holder gives up too early. A wall clock that is set back changes nothing.
+//! which is safe: no other holder has what a holder gives up too early.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant as Raw, SystemTime};
@@ -31,18 +34,20 @@ static CLOCK: Mutex<Clock> = Mutex::new(Clock { seen: None, skipped: Duration::Z
 #[derive(Debug, Default)]
 struct Clock {
     /// The last reading of both.
-    seen: Option<(Raw, SystemTime)>,
+    seen: Option<Reading>,
     /// How long the monotonic clock stood still, in all.
     skipped: Duration,
 }
 
 impl Clock {
     /// Takes a reading in. Returns the jump since the last one, if there was one.
-    fn read(&mut self, monotonic: Raw, wall: SystemTime) -> Option<Duration> {
-        let (then, wall_then) = self.seen.replace((monotonic, wall))?;
+    fn read(&mut self, reading: Reading) -> Option<Duration> {
+        let then = self.seen.replace(reading)?;
         // A wall clock that was set back shows no time at all.
-        let by_wall = wall.duration_since(wall_then).unwrap_or_default();
-        let jump = by_wall.saturating_sub(monotonic.saturating_duration_since(then));
+        let by_wall = reading.wall.duration_since(then.wall).unwrap_or_default();
+        let by_wall = by_wall.saturating_sub(reading.monotonic.saturating_duration_since(then.monotonic));
+        // Where both show the suspension it counts once; where one does not, the other does.
+        let jump = by_wall.max(reading.suspended.saturating_sub(then.suspended));
         if jump < JUMP {
             return None;
         }
@@ -51,17 +56,48 @@ impl Clock {
     }
 }
 
-/// Both clocks, read at the same moment.
-fn both() -> (Raw, SystemTime) {
-    let mut attempts = 0;
-    loop {
-        let (monotonic, wall) = (Raw::now(), SystemTime::now());
-        attempts += 1;
-        // On a machine that is too busy, time that passed in between counts twice: on the safe side.
-        if monotonic.elapsed() < APART || attempts == 10 {
-            return (monotonic, wall);
+/// All clocks, read at the same moment.
+#[derive(Debug, Clone, Copy)]
+struct Reading {
+    monotonic: Raw,
+    wall: SystemTime,
+    /// How long the machine was suspended since it was started. Always zero where the system does not tell.
+    suspended: Duration,
+}
+
+impl Reading {
+    fn take() -> Self {
+        let mut attempts = 0;
+        loop {
+            let monotonic = Raw::now();
+            let reading = Self { monotonic, wall: SystemTime::now(), suspended: suspended() };
+            attempts += 1;
+            // On a machine that is too busy, time that passed in between counts twice: on the safe side.
+            if monotonic.elapsed() < APART || attempts == 10 {
+                return reading;
+            }
         }
     }
+}
+
+/// By how much the clock that goes on while the machine is suspended is ahead of the one that does not.
+#[cfg(target_os = "linux")]
+fn suspended() -> Duration {
+    use rustix::time::{ClockId, Timespec, clock_gettime};
+
+    let (monotonic, boot) = (clock_gettime(ClockId::Monotonic), clock_gettime(ClockId::Boottime));
+    let since_start = |time: Timespec| {
+        Duration::new(
+            u64::try_from(time.tv_sec).unwrap_or_default(),
+            u32::try_from(time.tv_nsec).unwrap_or_default(),
+        )
+    };
+    since_start(boot).saturating_sub(since_start(monotonic))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn suspended() -> Duration {
+    Duration::ZERO
 }
 
 /// Now, by the clock of leases. Comparable with other moments of this clock only.
@@ -95,8 +131,7 @@ fn skipped() -> Duration {
     let (jump, skipped) = {
         // Read within the lock, so that readings are taken in in their order.
         let mut clock = CLOCK.lock().unwrap_or_else(PoisonError::into_inner);
-        let (monotonic, wall) = both();
-        (clock.read(monotonic, wall), clock.skipped)
+        (clock.read(Reading::take()), clock.skipped)
     };
     if let Some(jump) = jump {
         telemetry::clock_jumped(jump);
@@ -113,22 +148,21 @@ mod tests {
     /// A clock, and what it is moved by.
     struct Hands {
         clock: Clock,
-        monotonic: Raw,
-        wall: SystemTime,
+        reading: Reading,
     }
 
     impl Hands {
         fn new() -> Self {
-            let mut hands = Self { clock: Clock::default(), monotonic: Raw::now(), wall: SystemTime::now() };
+            let mut hands = Self { clock: Clock::default(), reading: Reading::take() };
             hands.pass(Duration::ZERO, Duration::ZERO);
             hands
         }
 
         /// How much is skipped after so much time by either clock.
         fn pass(&mut self, monotonic: Duration, wall: Duration) -> Duration {
-            self.monotonic += monotonic;
-            self.wall += wall;
-            self.clock.read(self.monotonic, self.wall);
+            self.reading.monotonic += monotonic;
+            self.reading.wall += wall;
+            self.clock.read(self.reading);
             self.clock.skipped
         }
     }
@@ -156,9 +190,26 @@ mod tests {
     #[test]
     fn a_wall_clock_that_is_set_back_hides_no_later_suspension() {
         let mut hands = Hands::new();
-        hands.wall -= 3_600 * SECOND;
+        hands.reading.wall -= 3_600 * SECOND;
         assert_eq!(hands.pass(SECOND, SECOND), Duration::ZERO);
         assert_eq!(hands.pass(SECOND, 60 * SECOND), 59 * SECOND);
+    }
+
+    #[test]
+    fn a_wall_clock_that_is_set_back_after_a_suspension_does_not_hide_it() {
+        let mut hands = Hands::new();
+        hands.reading.suspended += 40 * SECOND;
+        assert_eq!(hands.pass(SECOND, 11 * SECOND), 40 * SECOND);
+        // What both clocks show counts once.
+        hands.reading.suspended += 40 * SECOND;
+        assert_eq!(hands.pass(SECOND, 41 * SECOND), 80 * SECOND);
+    }
+
+    #[test]
+    fn the_system_s_own_count_of_suspensions_stands_still_while_none_happens() {
+        let before = Reading::take();
+        let after = Reading::take();
+        assert!(after.suspended.abs_diff(before.suspended) < JUMP);
     }
 
     #[test]
