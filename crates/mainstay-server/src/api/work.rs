@@ -1,6 +1,6 @@
 //! Taking work and ending it, the same for the outbox and the inbox: claim, ack, abandon, fail, release, renew.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -302,10 +302,11 @@ async fn claim_within(
             .owner;
         let asked = WaitRequest::new(waiter)
             .timeout(left.min(poll.step()))
+            .call_limit(request.call_limit())
             .only_topics(request.only_topics.clone())
             .except_topics(request.except_topics.clone());
         let begun = Instant::now();
-        match stop.run_until_cancelled(store.wait(&asked)).await {
+        match stop.run_until_cancelled(queue.wait(&asked)).await {
             None => return Ok(ClaimBatch { items: Vec::new(), rejected }),
             Some(woken) => drop(woken?),
         }
@@ -470,12 +471,13 @@ pub(super) async fn settle(call: &Call, queue: &Outbox, body: SettleBody) -> Res
 
 /// Ends them, those of each owner in one transaction. Most have one owner. Nothing of the request may be wrong by now.
 async fn end(queue: &Outbox, settlements: Vec<(OwnerToken, Settlement)>) -> Result<SettledView, Problem> {
+    let asked: BTreeSet<_> = settlements.iter().map(|(_, settlement)| settlement.claim.id()).collect();
     let mut all = Settled::default();
     for (owner, settlements) in by_owner(settlements) {
         let settled = queue.settle(owner, &settlements).await;
         add(&mut all, settled)?;
     }
-    told(all)
+    told(&asked, all)
 }
 
 pub(super) async fn renew(call: &Call, queue: &Outbox, body: RenewBody) -> Result<SettledView, Problem> {
@@ -485,12 +487,13 @@ pub(super) async fn renew(call: &Call, queue: &Outbox, body: RenewBody) -> Resul
     for (index, text) in body.claims.iter().enumerate() {
         claims.push(handle(&queue_name(queue), &format!("claims[{index}]"), text)?);
     }
+    let asked: BTreeSet<_> = claims.iter().map(|(_, claim)| claim.id()).collect();
     let mut all = Settled::default();
     for (owner, claims) in by_owner(claims) {
         let renewed = queue.renew(owner, &claims, lease).await;
         add(&mut all, renewed)?;
     }
-    told(all)
+    told(&asked, all)
 }
 
 fn by_owner<T>(all: Vec<(OwnerToken, T)>) -> BTreeMap<OwnerToken, Vec<T>> {
@@ -516,9 +519,11 @@ fn add(all: &mut Settled, more: mainstay_core::Result<Settled>) -> Result<(), Pr
     }
 }
 
-/// Whoever looks at nothing but the status must not take lost claims for settled ones.
-fn told(settled: Settled) -> Result<SettledView, Problem> {
-    if settled.changed.is_empty() && !settled.stale.is_empty() {
+/// A client that looks at nothing but the status must not take lost claims for settled ones.
+fn told(asked: &BTreeSet<WorkItemId>, settled: Settled) -> Result<SettledView, Problem> {
+    // A claim that is neither changed nor stale is held: another transaction was changing its item.
+    let lost = settled.stale.iter().collect::<BTreeSet<_>>().len();
+    if settled.changed.is_empty() && lost > 0 && lost == asked.len() {
         let text = "none of the claims holds any more: somebody else has taken or settled the items; drop what was done for them";
         return Err(Problem::new(Kind::ClaimLost, text).with("stale", ids(&settled.stale)));
     }
@@ -527,7 +532,24 @@ fn told(settled: Settled) -> Result<SettledView, Problem> {
 
 #[cfg(test)]
 mod tests {
-    use super::fitting;
+    use super::*;
+
+    #[test]
+    fn a_claim_that_is_held_but_not_extended_is_not_lost() {
+        let (stale, held) = (WorkItemId::new(), WorkItemId::new());
+        let settled = |changed: &[WorkItemId], stale: &[WorkItemId]| {
+            let mut settled = Settled::default();
+            (settled.changed, settled.stale) = (changed.to_vec(), stale.to_vec());
+            settled
+        };
+        let both = BTreeSet::from([stale, held]);
+        let told_both = told(&both, settled(&[], &[stale])).ok().map(|view| (view.changed, view.stale));
+        assert_eq!(told_both, Some((Vec::new(), vec![stale.as_uuid()])));
+        assert!(told(&both, settled(&[], &[stale, held])).is_err());
+        assert!(told(&BTreeSet::from([stale]), settled(&[], &[stale])).is_err());
+        assert!(told(&both, settled(&[held], &[stale])).is_ok());
+        assert!(told(&both, Settled::default()).is_ok());
+    }
 
     #[test]
     fn an_answer_has_a_bound_and_one_item_at_least() {
