@@ -21,6 +21,9 @@ use mainstay_core::{Error, OwnerToken, WorkItemId};
 use crate::fixture::{Fixture, Lacking};
 use crate::session::Session;
 
+/// By how much a lease may be longer than asked for: a clock of whole milliseconds cuts off what it is given at, and no lease may be shorter.
+pub(crate) const GRAIN: Duration = Duration::from_millis(1);
+
 /// The topic of messages whose topic does not matter.
 pub(crate) const TOPIC: &str = "conformance";
 

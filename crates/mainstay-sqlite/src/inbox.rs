@@ -26,7 +26,7 @@ use crate::database::Database;
 use crate::error::Fault;
 use crate::queue::{purge_told, requeue, when};
 use crate::statements::{AuditStatements, InboxStatements, Statements};
-use crate::value::{maybe_uuid_at, span};
+use crate::value::{lease_span, maybe_uuid_at, span};
 use crate::writer::Ticket;
 
 const ENQUEUE: &str = "inbox.enqueue";
@@ -171,7 +171,7 @@ impl InboxStore for SqliteInbox {
         };
         let steps = match mark {
             Mark::Processing(lease) => {
-                let mark = [source.clone(), message_id.clone(), span(*lease).into()];
+                let mark = [source.clone(), message_id.clone(), lease_span(*lease).into()];
                 vec![step(&sql.mark_processing, mark), step(&sql.postpone, key_of(key))]
             }
             Mark::Processed => {
@@ -211,7 +211,7 @@ impl InboxStore for SqliteInbox {
         let (sql, hash, owner) = (&self.statements, hash_bytes(hash), bytes(owner.as_uuid()));
         let with = |last: &[Argument]| [&key_of(key)[..], std::slice::from_ref(&hash), last].concat();
         let steps = vec![
-            Step { sql: Arc::clone(&sql.begin), arguments: with(&[owner.clone(), span(lease).into()]) },
+            Step { sql: Arc::clone(&sql.begin), arguments: with(&[owner.clone(), lease_span(lease).into()]) },
             Step { sql: Arc::clone(&sql.begun), arguments: with(&[owner]) },
             Step { sql: Arc::clone(&sql.begin_seen), arguments: with(&[]) },
         ];
@@ -220,7 +220,7 @@ impl InboxStore for SqliteInbox {
 
     async fn renew(&self, reservation: &Reservation, lease: Duration) -> Result<Option<Timestamp>> {
         let [source, message_id, owner, generation] = held(reservation);
-        let renew = [source, message_id, owner, generation, span(lease).into()];
+        let renew = [source, message_id, owner, generation, lease_span(lease).into()];
         let steps = vec![
             step(&self.statements.renew, renew),
             step(&self.statements.postpone, key_of(&reservation.key)),

@@ -23,7 +23,7 @@ use crate::audit::note;
 use crate::database::{Database, lease_identifier};
 use crate::error::Fault;
 use crate::statements::{LeaseStatements, Statements};
-use crate::value::{after, maybe_text_at, moment, moment_at, text_at};
+use crate::value::{lease_end, maybe_text_at, moment, moment_at, text_at};
 
 pub(crate) const GUARD: &str = "lease.guard";
 
@@ -221,7 +221,7 @@ fn try_acquire(
     let granted = |row: &Row<'_>| grant(row.get(0)?, row.get(1)?, row.get(2)?, now);
     connection
         .prepare_cached(&sql.acquire)?
-        .query_row(params![name, owner, context, now, after(now, *duration), reentrant], granted)
+        .query_row(params![name, owner, context, now, lease_end(now, *duration), reentrant], granted)
         .optional()
 }
 
@@ -235,7 +235,7 @@ fn renew(
     let LeaseClaim { name, owner, epoch } = claim;
     let granted = |row: &Row<'_>| grant(*epoch, row.get(0)?, row.get(1)?, now);
     let mut statement = connection.prepare_cached(&sql.renew)?;
-    Ok(statement.query_row(params![name, owner, epoch, now, after(now, duration)], granted).optional()?)
+    Ok(statement.query_row(params![name, owner, epoch, now, lease_end(now, duration)], granted).optional()?)
 }
 
 fn release(

@@ -28,6 +28,17 @@ pub(crate) fn after(now: i64, duration: Duration) -> i64 {
     now.saturating_add(span(duration)).min(LAST)
 }
 
+/// The end of a lease that is granted at `now`.
+pub(crate) fn lease_end(now: i64, lease: Duration) -> i64 {
+    now.saturating_add(lease_span(lease)).min(LAST)
+}
+
+/// A lease in microseconds, to be added to SQLite's clock. That counts whole milliseconds and cuts the rest off, so a lease that is
+/// granted late in one would lapse too early without these microseconds.
+pub(crate) fn lease_span(lease: Duration) -> i64 {
+    span(lease).saturating_add(999)
+}
+
 /// The end of the last day that a calendar has; the tables hold nothing later.
 const LAST: i64 = 253_402_207_200_000_000;
 
@@ -81,6 +92,21 @@ fn headers(json: &str) -> Headers {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_lease_is_never_shorter_than_asked_for_by_a_clock_of_whole_milliseconds() {
+        // By SQLite's clock at a moment in microseconds.
+        let clock = |moment: i64| moment / 1_000 * 1_000;
+        for asked_at in [0, 1, 499, 500, 999, 1_000, 1_234_567] {
+            for micros in [1, 999, 1_000, 1_001, 30_000_000] {
+                let end = lease_end(clock(asked_at), Duration::from_micros(micros));
+                let held_until = asked_at + i64::try_from(micros).unwrap();
+                let lapses = (asked_at..).find(|moment| clock(*moment).ge(&end)).unwrap();
+                assert!(lapses >= held_until, "asked at {asked_at} for {micros}");
+                assert!(lapses <= held_until + 2_000, "asked at {asked_at} for {micros}");
+            }
+        }
+    }
 
     #[test]
     fn odd_headers_are_read_as_well_as_possible() {

@@ -8,7 +8,7 @@ use mainstay_core::{OwnerToken, WorkItemId};
 
 use crate::case::cases;
 use crate::fixture::Fixture;
-use crate::world::{LEASE, TOPIC, World, handles, set, snapshot};
+use crate::world::{GRAIN, LEASE, TOPIC, World, handles, set, snapshot};
 
 cases! { $ ack_cases:
     obx_030_an_ack_marks_the_message_processed ["OBX-030", "OBX-031", "OBX-032"],
@@ -198,7 +198,7 @@ pub(super) async fn r11_a_renewed_claim_outlives_its_first_lease(fx: &dyn Fixtur
     assert_eq!(renewed, Settled { changed: vec![id], stale: vec![] });
     let row = world.row(id).await;
     let locked = row.locked_until.unwrap();
-    assert!(before + LEASE <= locked && locked <= after + LEASE);
+    assert!(before + LEASE <= locked && locked <= after + LEASE + GRAIN);
     assert_eq!((row.attempts, row.generation), (1, claimed.handle.generation()), "a renewal is no claim");
     world.advance(LEASE - Duration::from_secs(5)).await;
     world.assert_nothing_due().await;

@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use crate::case::cases;
 use crate::fixture::Fixture;
-use crate::world::{LEASE, TOPIC, World, handles, ids, set};
+use crate::world::{GRAIN, LEASE, TOPIC, World, handles, ids, set};
 
 cases! { $ claim_cases:
     obx_017_a_claim_takes_up_to_the_batch ["OBX-017", "OBX-026", "PRIM-OUTBOX-002"],
@@ -120,7 +120,10 @@ pub(super) async fn obx_020_the_lock_holds_for_the_lease_from_the_databases_now(
         let after = world.now().await;
         assert_eq!(claimed.len(), 1);
         let locked = claimed[0].locked_until;
-        assert!(before + lease <= locked && locked <= after + lease, "{before} + {lease:?}: {locked}");
+        assert!(
+            before + lease <= locked && locked <= after + lease + GRAIN,
+            "{before} + {lease:?}: {locked}"
+        );
         assert!(before <= claimed[0].claimed_at && claimed[0].claimed_at <= after);
         assert_eq!(world.row(id).await.locked_until, Some(locked));
         world.outbox.ack(owner, &[claimed[0].handle]).await.unwrap();

@@ -11,7 +11,7 @@ use tracing::Level;
 use crate::case::{Verdict, cases};
 use crate::fixture::Fixture;
 use crate::probe::{Logs, Meter};
-use crate::world::{LEASE, TOPIC, World};
+use crate::world::{GRAIN, LEASE, TOPIC, World};
 
 cases! { $ dedupe_cases:
     ibx_001_the_key_is_source_and_message_id ["IBX-001", "R13"],
@@ -276,7 +276,7 @@ async fn prim_inbox_002_marking_as_processing_moves_the_state(fx: &dyn Fixture) 
     let entry = world.entry(SOURCE, "m").await;
     assert_eq!((entry.state, entry.attempts), (EntryState::Processing, 1));
     let until = entry.locked_until.unwrap();
-    assert!(before + LEASE <= until && until <= after + LEASE, "by the database's clock");
+    assert!(before + LEASE <= until && until <= after + LEASE + GRAIN, "by the database's clock");
     // Again, as somebody does who tries once more: another attempt.
     assert!(world.inbox.mark_processing(SOURCE, "m", LEASE).await.unwrap());
     assert_eq!(world.entry(SOURCE, "m").await.attempts, 2);

@@ -15,7 +15,9 @@ use uuid::Uuid;
 use crate::error::Fault;
 use crate::joins::Counting;
 use crate::statements::Statements;
-use crate::value::{after, headers_at, maybe_moment_at, maybe_text_at, moment, moment_at, text_at, uuid_at};
+use crate::value::{
+    headers_at, lease_end, maybe_moment_at, maybe_text_at, moment, moment_at, text_at, uuid_at,
+};
 
 use super::settle::{Ending, retire};
 
@@ -52,7 +54,7 @@ fn claim_with(
         request,
         take,
         now,
-        locked_until: after(now, request.lease),
+        locked_until: lease_end(now, request.lease),
         topics: Topics::new(&request.only_topics, &request.except_topics),
         room: request.batch as usize,
         passed: 0,

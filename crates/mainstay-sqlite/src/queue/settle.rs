@@ -10,7 +10,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 use crate::error::Fault;
 use crate::joins::Counting;
 use crate::statements::Statements;
-use crate::value::{after, span};
+use crate::value::{after, lease_end};
 
 /// How a message leaves the open table.
 pub(super) struct Ending<'a> {
@@ -187,7 +187,7 @@ pub(crate) fn renew(
     lease: Duration,
 ) -> Result<Settled, Fault> {
     let now = sql.now(connection)?;
-    let until = now.saturating_add(span(lease));
+    let until = lease_end(now, lease);
     let owner = owner.as_uuid();
     let mut statement = connection.prepare_cached(&sql.renew)?;
     let mut changed = Vec::with_capacity(claims.len());
