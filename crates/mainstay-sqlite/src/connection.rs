@@ -50,6 +50,8 @@ pub(crate) struct Times {
     pub(crate) busy: Duration,
     /// The statements of one operation, before they are interrupted.
     pub(crate) statement: Duration,
+    /// The wait for the answer to a call.
+    pub(crate) call: Duration,
 }
 
 /// Where a database is.

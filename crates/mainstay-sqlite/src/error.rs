@@ -4,6 +4,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use mainstay_core::{Error, ErrorKind};
 use rusqlite::ErrorCode;
@@ -73,6 +74,15 @@ impl Place {
 
     pub(crate) fn closed(&self, operation: &'static str) -> Error {
         Error::new(ErrorKind::Closed, operation, format!("the database {} has been closed", self.0.display()))
+    }
+
+    /// A call that was given up after `limit`.
+    pub(crate) fn unanswered(&self, operation: &'static str, limit: Duration) -> Error {
+        let text = format!(
+            "the database {} did not answer within {limit:?}: others kept it busy; raise call_timeout if calls rightly take longer",
+            self.0.display()
+        );
+        Error::unanswered(operation, text)
     }
 
     pub(crate) fn panicked(&self, operation: &'static str) -> Error {

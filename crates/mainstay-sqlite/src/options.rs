@@ -38,6 +38,7 @@ pub struct SqliteBuilder {
     keep_done_payloads: bool,
     transaction_limit: Duration,
     statement_limit: Duration,
+    call_timeout: Duration,
     gate: Option<Arc<ConnectionGate>>,
     creates: bool,
 }
@@ -52,6 +53,7 @@ impl SqliteBuilder {
             keep_done_payloads: true,
             transaction_limit: Duration::from_secs(5),
             statement_limit: Duration::from_secs(10),
+            call_timeout: Duration::from_secs(60),
             gate: None,
             creates: true,
         }
@@ -99,6 +101,14 @@ impl SqliteBuilder {
         self
     }
 
+    /// How long a call waits for its answer. A call that has not begun by then is withdrawn; one that
+    /// has is bounded by `statement_limit`. A deployment of the schema is not bounded. At most an
+    /// hour. Defaults to 60 s.
+    pub fn call_timeout(mut self, limit: Duration) -> Self {
+        self.call_timeout = limit;
+        self
+    }
+
     /// Whether the file is made where there is none. Without it only a deployment of the schema makes it, and everything else fails
     /// until then. Defaults to true.
     pub fn create_missing(mut self, create: bool) -> Self {
@@ -120,8 +130,11 @@ impl SqliteBuilder {
             let got = self.readers;
             return Err(Error::invalid(OPEN, "readers", format_args!("must be 1 to 64, got {got}")));
         }
-        let limits =
-            [("transaction_limit", self.transaction_limit), ("statement_limit", self.statement_limit)];
+        let limits = [
+            ("transaction_limit", self.transaction_limit),
+            ("statement_limit", self.statement_limit),
+            ("call_timeout", self.call_timeout),
+        ];
         for (name, got) in limits {
             if got.is_zero() || got > Duration::from_secs(3_600) {
                 let reason = format_args!("must be above zero and at most 1 h, got {got:?}");
@@ -150,7 +163,8 @@ impl SqliteBuilder {
         check_version(rusqlite::version_number(), rusqlite::version())?;
         let location = self.location();
         let gated = self.gate.is_some();
-        let times = Times { busy: self.busy_timeout, statement: self.statement_limit };
+        let times =
+            Times { busy: self.busy_timeout, statement: self.statement_limit, call: self.call_timeout };
         let link = Arc::new(Link::new(location.clone(), times, self.readers, self.gate));
         let database = Database {
             identifier: identifier(&location, &self.names),

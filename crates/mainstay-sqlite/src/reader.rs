@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use mainstay_core::Error;
 use rusqlite::Connection;
 use tokio::sync::{oneshot, watch};
+use tokio::time::timeout;
 
 use crate::connection::{Location, Times};
 use crate::error::{Fault, Place};
@@ -22,6 +23,7 @@ type Job = Box<dyn FnOnce(&Connection) + Send>;
 pub(crate) struct Readers {
     place: Place,
     statement_limit: Duration,
+    call_timeout: Duration,
     jobs: RwLock<Option<mpsc::Sender<Job>>>,
     ended: watch::Receiver<()>,
 }
@@ -51,7 +53,8 @@ impl Readers {
             spawn("mainstay-sqlite-reader", body)?;
             open.await.map_err(|_| place.panicked("sqlite.open"))??;
         }
-        Ok(Self { place, statement_limit: times.statement, jobs: RwLock::new(Some(jobs)), ended })
+        let (statement_limit, call_timeout) = (times.statement, times.call);
+        Ok(Self { place, statement_limit, call_timeout, jobs: RwLock::new(Some(jobs)), ended })
     }
 
     /// Runs `work` on one snapshot. Its statements are interrupted at their limit.
@@ -70,8 +73,11 @@ impl Readers {
         let jobs = self.jobs.read().unwrap_or_else(PoisonError::into_inner).clone();
         let jobs = jobs.ok_or_else(|| self.place.closed(operation))?;
         jobs.send(Box::new(job)).map_err(|_| self.place.closed(operation))?;
+        // One that has not begun by then is never begun.
+        let answer = timeout(self.call_timeout, answer).await;
+        let answer = answer.map_err(|_| self.place.unanswered(operation, self.call_timeout))?;
         // Without an answer, the job panicked.
-        let result = answer.await.map_err(|_| self.place.panicked(operation))?;
+        let result = answer.map_err(|_| self.place.panicked(operation))?;
         result.map_err(|fault| limit::error(&self.place, operation, limit, fault))
     }
 

@@ -5,6 +5,7 @@
 //! can't succeed harms no other.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use mainstay_core::Error;
@@ -22,6 +23,8 @@ const TURN: Duration = Duration::from_millis(2);
 
 /// An operation in the queue, whatever its result is.
 pub(super) trait Task: Send {
+    /// Takes it over from its caller. False when that has taken it back: it is not to be run.
+    fn begin(&mut self) -> bool;
     /// It has a transaction of its own.
     fn is_large(&self) -> bool;
     /// Nobody waits for it any more, so it need not begin.
@@ -38,7 +41,10 @@ pub(super) trait Task: Send {
 
 pub(super) struct Operation<T, F> {
     ticket: Ticket,
-    work: F,
+    /// Shared with the caller until it begins.
+    waiting: Arc<Mutex<Option<F>>>,
+    /// Some once it has begun.
+    work: Option<F>,
     wakes: fn(&T) -> bool,
     result: Option<Result<T, Error>>,
     over_limit: bool,
@@ -51,9 +57,32 @@ impl<T, F> Operation<T, F> {
         work: F,
         wakes: fn(&T) -> bool,
         reply: oneshot::Sender<Result<T, Error>>,
-    ) -> Self {
-        Self { ticket, work, wakes, result: None, over_limit: false, reply }
+    ) -> (Self, Waiting<F>) {
+        let waiting = Arc::new(Mutex::new(Some(work)));
+        let caller = Waiting(Arc::clone(&waiting));
+        (Self { ticket, waiting, work: None, wakes, result: None, over_limit: false, reply }, caller)
     }
+}
+
+/// The caller's end of an operation: dropping it frees the operation, unless that has begun.
+pub(super) struct Waiting<F>(Arc<Mutex<Option<F>>>);
+
+impl<F> Waiting<F> {
+    /// Takes the operation back. Returns false if it has begun.
+    pub(super) fn withdraw(&self) -> bool {
+        take(&self.0).is_some()
+    }
+}
+
+impl<F> Drop for Waiting<F> {
+    fn drop(&mut self) {
+        self.withdraw();
+    }
+}
+
+fn take<F>(waiting: &Mutex<Option<F>>) -> Option<F> {
+    // Nothing runs while it is held.
+    waiting.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
 impl<T, F> Task for Operation<T, F>
@@ -61,6 +90,11 @@ where
     T: Send,
     F: FnMut(&Connection) -> Result<T, Fault> + Send,
 {
+    fn begin(&mut self) -> bool {
+        self.work = self.work.take().or_else(|| take(&self.waiting));
+        self.work.is_some()
+    }
+
     fn is_large(&self) -> bool {
         self.ticket.items > ALONE
     }
@@ -76,7 +110,8 @@ where
     fn run(&mut self, connection: &Connection, place: &Place, limit: Duration) -> bool {
         let limit = self.ticket.limit.unwrap_or(limit);
         let deadline = Instant::now() + limit;
-        let work = AssertUnwindSafe(|| until(connection, deadline, &mut self.work)?);
+        let Some(work) = &mut self.work else { return false };
+        let work = AssertUnwindSafe(|| until(connection, deadline, work)?);
         let result = match catch_unwind(work) {
             Ok(result) => result.map_err(|fault| {
                 self.over_limit = is_interrupt(&fault);
@@ -146,7 +181,7 @@ impl Thread {
     fn run_some(&self, connection: &Connection, group: &mut [Box<dyn Task>]) -> rusqlite::Result<usize> {
         if let [task] = group {
             // The transaction is its savepoint.
-            if task.run(connection, &self.place, self.times.statement) {
+            if task.begin() && task.run(connection, &self.place, self.times.statement) {
                 self.commit(connection)?;
             } else {
                 self.roll_back(connection);
@@ -156,13 +191,16 @@ impl Thread {
         let mut done = 0;
         let mut look = Instant::now() + TURN;
         for task in group.iter_mut() {
+            done += 1;
+            if !task.begin() {
+                continue;
+            }
             connection.prepare_cached("SAVEPOINT operation")?.execute([])?;
             if !task.run(connection, &self.place, self.times.statement) {
                 // Fails when SQLite has rolled back everything by itself.
                 connection.prepare_cached("ROLLBACK TO operation")?.execute([])?;
             }
             connection.prepare_cached("RELEASE operation")?.execute([])?;
-            done += 1;
             if Instant::now() >= look {
                 if self.turns.others_wait() {
                     break;

@@ -7,6 +7,8 @@
 mod group;
 mod lend;
 mod queue;
+#[cfg(test)]
+mod tests;
 mod turns;
 
 use std::cell::Cell;
@@ -17,6 +19,7 @@ use std::time::Duration;
 use mainstay_core::Error;
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::timeout;
 
 use crate::connection::{Location, Times};
 use crate::error::{Fault, Place};
@@ -75,6 +78,7 @@ enum Job {
 /// The way to the thread. Dropping it lets the thread finish what is queued and end.
 pub(crate) struct Writer {
     place: Place,
+    call_timeout: Duration,
     jobs: RwLock<Option<mpsc::Sender<Job>>>,
     ended: watch::Receiver<()>,
 }
@@ -110,29 +114,45 @@ impl Writer {
         };
         spawn("mainstay-sqlite-writer", body)?;
         open.await.map_err(|_| place.panicked("sqlite.open"))??;
-        Ok(Self { place, jobs: RwLock::new(Some(jobs)), ended })
+        Ok(Self { place, call_timeout: times.call, jobs: RwLock::new(Some(jobs)), ended })
     }
 
     /// Runs an operation in a transaction. It is durable when this returns. `work` may be run again, when the
     /// transaction it shared with others failed because of one of them. `wakes` tells from the result whether there may
-    /// be work now; waiters learn it after the commit, even if the caller has gone.
+    /// be work now; waiters learn it after the commit, even if the caller has gone. A caller that goes before the operation
+    /// has begun takes `work` along.
     pub(crate) async fn run<T, F>(&self, ticket: Ticket, work: F, wakes: fn(&T) -> bool) -> Result<T, Error>
     where
         T: Send + 'static,
         F: FnMut(&Connection) -> Result<T, Fault> + Send + 'static,
     {
         let (reply, answer) = oneshot::channel();
-        let task = Operation::new(ticket, work, wakes, reply);
-        self.send(ticket.operation, Job::Run(Box::new(task))).await?;
-        // No answer: the thread has ended, because it panicked outside of any operation.
-        answer.await.map_err(|_| self.place.closed(ticket.operation))?
+        let (task, waiting) = Operation::new(ticket, work, wakes, reply);
+        let answer = async {
+            self.send(ticket.operation, Job::Run(Box::new(task))).await?;
+            // No answer: the thread has ended, because it panicked outside of any operation.
+            answer.await.map_err(|_| self.place.closed(ticket.operation))?
+        };
+        tokio::pin!(answer);
+        // A deployment takes as long as it needs.
+        let limit = if ticket.limit.is_some() { Duration::MAX } else { self.call_timeout };
+        match timeout(limit, &mut answer).await {
+            Ok(answer) => answer,
+            Err(_) if waiting.withdraw() => Err(self.place.unanswered(ticket.operation, limit)),
+            // It has begun, and its statements are interrupted at their limit.
+            Err(_) => answer.await,
+        }
     }
 
     /// Lends the thread to a handler's transaction, for `limit` at most.
     pub(crate) async fn lend(&self, operation: &'static str, limit: Duration) -> Result<Loan, Error> {
         let (reply, answer) = oneshot::channel();
-        self.send(operation, Job::Lend(lend::Request { operation, limit, reply })).await?;
-        answer.await.map_err(|_| self.place.closed(operation))?
+        let answer = async {
+            self.send(operation, Job::Lend(lend::Request { operation, limit, reply })).await?;
+            answer.await.map_err(|_| self.place.closed(operation))?
+        };
+        let unanswered = |_| Err(self.place.unanswered(operation, self.call_timeout));
+        timeout(self.call_timeout, answer).await.unwrap_or_else(unanswered)
     }
 
     async fn send(&self, operation: &'static str, job: Job) -> Result<(), Error> {
