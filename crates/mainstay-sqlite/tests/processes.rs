@@ -52,6 +52,7 @@ async fn child() {
     match role.as_str() {
         "drain" => drain(&outbox).await,
         "churn" => churn(&outbox).await,
+        "write" => write(&outbox).await,
         _ => panic!("no such role"),
     }
 }
@@ -89,6 +90,23 @@ async fn churn(outbox: &Outbox) {
     let workers: Vec<_> = (0..8).map(|_| tokio::spawn(worker(outbox.clone()))).collect();
     for worker in workers {
         worker.await.unwrap();
+    }
+}
+
+/// How many enqueue at the same time, so that the next transaction is always at hand.
+const HOT: usize = 8;
+
+/// Enqueues without a pause. A transaction holds no more than `HOT` messages.
+async fn write(outbox: &Outbox) {
+    let writer = |outbox: Outbox| async move {
+        for _ in 0..u64::MAX {
+            let id = outbox.enqueue(Message::new("hot", "")).await.unwrap().work_item;
+            say("added", id);
+        }
+    };
+    let writers: Vec<_> = (0..HOT).map(|_| tokio::spawn(writer(outbox.clone()))).collect();
+    for writer in writers {
+        writer.await.unwrap();
     }
 }
 
@@ -145,4 +163,33 @@ async fn a_killed_process_loses_nothing_it_acknowledged() {
     }
     let check: String = scratch.connect().query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
     assert_eq!(check, "ok");
+}
+
+/// Each write is a turn. Counted are the messages that the other process has between two of ours, in the order of the table.
+#[tokio::test]
+async fn a_single_writer_gets_turns_beside_a_process_that_writes_without_a_pause() {
+    const WRITES: usize = 41;
+    let scratch = Scratch::new().await;
+    let (_hot, output) = Process::start("write", &scratch.path());
+    // Its pipe must not fill up.
+    let mut lines = output.lines();
+    let first = lines.find_map(|line| said(&line.unwrap()).map(|(_, id)| id));
+    assert!(first.is_some());
+    std::thread::spawn(move || lines.for_each(drop));
+    for _ in 0..WRITES {
+        scratch.outbox.enqueue(Message::new("single", "")).await.unwrap();
+    }
+    let connection = scratch.connect();
+    let between = "SELECT (SELECT count(*) FROM infra_outbox h WHERE h.topic = 'hot' AND h.seq > own.before AND h.seq < own.seq)
+        FROM (SELECT seq, lag(seq) OVER (ORDER BY seq) AS before FROM infra_outbox WHERE topic = 'single') own
+        WHERE own.before IS NOT NULL";
+    let mut statement = connection.prepare(between).unwrap();
+    let turns = statement.query_map([], |row| row.get::<_, i64>(0)).unwrap();
+    let mut turns: Vec<i64> = turns.map(Result::unwrap).collect();
+    turns.sort_unstable();
+    assert_eq!(turns.len(), WRITES - 1);
+    let most = 5 * i64::try_from(HOT).unwrap();
+    // Without turns, the one has hundreds and then the other. The median, since the machine may stop either for any time.
+    let median = turns[turns.len() / 2];
+    assert!((1..=most).contains(&median), "messages of the other process for each of ours: {turns:?}");
 }
