@@ -164,6 +164,7 @@ BEGIN
     DECLARE @Ids TABLE ("Id" UNIQUEIDENTIFIER NOT NULL PRIMARY KEY);
     DECLARE @Locked TABLE ("Id" UNIQUEIDENTIFIER NOT NULL PRIMARY KEY);
     DECLARE @Held TABLE ("Id" UNIQUEIDENTIFIER NOT NULL);
+    DECLARE @Free TABLE ("Id" UNIQUEIDENTIFIER NOT NULL, "Live" BIT NOT NULL);
     INSERT INTO @Asked ("Id", "Generation")
     SELECT DISTINCT s.id, s.generation FROM OPENJSON(@Claims) WITH (id UNIQUEIDENTIFIER '$.id', generation BIGINT '$.generation') s;
     INSERT INTO @Ids ("Id") SELECT DISTINCT a."Id" FROM @Asked a;
@@ -182,17 +183,24 @@ BEGIN
      WHERE "Id" IN (SELECT l."Id" FROM @Locked l) AND "OwnerToken" = @OwnerToken AND "Status" = 1 AND ("OrderingKey" IS NULL OR "LockedUntil" > @Now)
        AND EXISTS (SELECT 1 FROM @Asked a WHERE a."Id" = "{{schema}}"."{{queue}}"."Id" AND (a."Generation" IS NULL OR a."Generation" = "{{schema}}"."{{queue}}"."Generation")) OPTION (LOOP JOIN);
     IF @Own = 1 COMMIT;
-    -- Held as well is what is there, or was until somebody who has not committed yet, and is seen by nobody who passes locked rows. The status has the row itself looked at, which is
-    -- what others lock: the index of ids alone would be free.
-    -- It keeps the lease it has.
+    -- The other claims are looked up once more. A row found unlocked tells the truth: another transaction had it above and has ended since. Its claim counts as held
+    -- until the lease ends. The status makes the lookup lock the row itself, which is what others lock: the index of ids alone would be free.
+    INSERT INTO @Free ("Id", "Live")
+    SELECT o."Id", CASE WHEN o."OwnerToken" = @OwnerToken AND o."Status" = 1 AND o."LockedUntil" > SYSUTCDATETIME()
+                         AND EXISTS (SELECT 1 FROM @Asked a WHERE a."Id" = o."Id" AND (a."Generation" IS NULL OR a."Generation" = o."Generation")) THEN 1 ELSE 0 END
+      FROM @Ids i JOIN "{{schema}}"."{{queue}}" o WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) ON o."Id" = i."Id"
+     WHERE o."Status" < 9 AND NOT EXISTS (SELECT 1 FROM @Held h WHERE h."Id" = i."Id") OPTION (LOOP JOIN);
+    -- A row that is still locked, in the queue or in the history, is being changed. Its claim counts as held, too, and keeps its lease.
     SELECT h."Id" AS id, CAST(1 AS BIT) AS extended FROM @Held h
     UNION ALL
-    SELECT DISTINCT a."Id", CAST(0 AS BIT) FROM @Asked a
-     WHERE NOT EXISTS (SELECT 1 FROM @Held h WHERE h."Id" = a."Id")
-       AND (EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}" o WITH (NOLOCK) WHERE o."Id" = a."Id")
-            OR EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}_history" o WITH (NOLOCK) WHERE o."Id" = a."Id"))
-       AND NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}" o WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE o."Id" = a."Id" AND o."Status" < 9)
-       AND NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}_history" o WITH (READCOMMITTEDLOCK, READPAST) WHERE o."Id" = a."Id");
+    SELECT f."Id", CAST(0 AS BIT) FROM @Free f WHERE f."Live" = 1
+    UNION ALL
+    SELECT i."Id", CAST(0 AS BIT) FROM @Ids i
+     WHERE NOT EXISTS (SELECT 1 FROM @Held h WHERE h."Id" = i."Id")
+       AND NOT EXISTS (SELECT 1 FROM @Free f WHERE f."Id" = i."Id")
+       AND (EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}" o WITH (NOLOCK) WHERE o."Id" = i."Id")
+            OR EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}_history" o WITH (NOLOCK) WHERE o."Id" = i."Id"))
+       AND NOT EXISTS (SELECT 1 FROM "{{schema}}"."{{queue}}_history" o WITH (READCOMMITTEDLOCK, READPAST) WHERE o."Id" = i."Id");
 END
 GO
 ALTER PROCEDURE "{{schema}}"."{{queue}}_Renew"
