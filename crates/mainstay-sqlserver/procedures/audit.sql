@@ -123,6 +123,7 @@ AS
 BEGIN
     SET NOCOUNT ON;
     SET XACT_ABORT ON;
+    IF @@LOCK_TIMEOUT NOT BETWEEN 0 AND 4000 SET LOCK_TIMEOUT 4000;
     IF @OlderThanSeconds IS NULL OR @OlderThanSeconds < 0 OR @OlderThanSeconds > 10000000000
         THROW 50001, N'audit_purge: older_than_seconds must be 0 to 10000000000', 1;
     DECLARE @Own BIT = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;

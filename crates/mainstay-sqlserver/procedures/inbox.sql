@@ -547,6 +547,7 @@ AS
 BEGIN
     SET NOCOUNT ON;
     SET XACT_ABORT ON;
+    IF @@LOCK_TIMEOUT NOT BETWEEN 0 AND 4000 SET LOCK_TIMEOUT 4000;
     IF @DoneOlderThanSeconds < 0 OR @DoneOlderThanSeconds > 10000000000
         THROW 50001, N'inbox_forget: done_older_than_seconds must be 0 to 10000000000, or null', 1;
     IF @DeadOlderThanSeconds < 0 OR @DeadOlderThanSeconds > 10000000000

@@ -61,6 +61,7 @@ AS
 BEGIN
     SET NOCOUNT ON;
     SET XACT_ABORT ON;
+    IF @@LOCK_TIMEOUT NOT BETWEEN 0 AND 4000 SET LOCK_TIMEOUT 4000;
     DECLARE @Complaint NVARCHAR(300) = CASE
         WHEN @Name IS NULL OR DATALENGTH(@Name) = 0 OR "{{schema}}"."{{outbox}}_exceeds"(@Name, 255) = 1 THEN N'name must be 1 to 255 characters' + "{{schema}}"."{{outbox}}_got"(@Name)
         WHEN @Owner IS NULL OR DATALENGTH(@Owner) = 0 OR "{{schema}}"."{{outbox}}_exceeds"(@Owner, 255) = 1 THEN N'owner must be 1 to 255 characters' + "{{schema}}"."{{outbox}}_got"(@Owner)
@@ -96,6 +97,7 @@ AS
 BEGIN
     SET NOCOUNT ON;
     SET XACT_ABORT ON;
+    IF @@LOCK_TIMEOUT NOT BETWEEN 0 AND 4000 SET LOCK_TIMEOUT 4000;
     DECLARE @Complaint NVARCHAR(300) = N'lease_acquire_many: ' + CASE
         WHEN @Names IS NULL THEN N'names must not be null'
         WHEN @Owner IS NULL OR DATALENGTH(@Owner) = 0 OR "{{schema}}"."{{outbox}}_exceeds"(@Owner, 255) = 1 THEN N'owner must be 1 to 255 characters' + "{{schema}}"."{{outbox}}_got"(@Owner)
@@ -133,6 +135,7 @@ AS
 BEGIN
     SET NOCOUNT ON;
     SET XACT_ABORT ON;
+    IF @@LOCK_TIMEOUT NOT BETWEEN 0 AND 4000 SET LOCK_TIMEOUT 4000;
     IF @DurationSeconds IS NULL OR NOT (@DurationSeconds > 0 AND @DurationSeconds <= 1000000000)
         THROW 50001, N'lease_renew_many: duration_seconds must be more than 0 and at most 1000000000', 1;
     DECLARE @Now DATETIME2(6) = SYSUTCDATETIME();
@@ -158,6 +161,7 @@ AS
 BEGIN
     SET NOCOUNT ON;
     SET XACT_ABORT ON;
+    IF @@LOCK_TIMEOUT NOT BETWEEN 0 AND 4000 SET LOCK_TIMEOUT 4000;
     DECLARE @Complaint NVARCHAR(300) = N'lease_renew: ' + CASE
         WHEN @Name IS NULL THEN N'name must not be null'
         WHEN @Owner IS NULL THEN N'owner must not be null'
@@ -177,6 +181,7 @@ AS
 BEGIN
     SET NOCOUNT ON;
     SET XACT_ABORT ON;
+    IF @@LOCK_TIMEOUT NOT BETWEEN 0 AND 4000 SET LOCK_TIMEOUT 4000;
     DECLARE @Now DATETIME2(6) = SYSUTCDATETIME();
     DECLARE @Asked TABLE ("Name" NVARCHAR(510) COLLATE Latin1_General_BIN2 NOT NULL, "Owner" NVARCHAR(510) COLLATE Latin1_General_BIN2 NOT NULL, "Epoch" BIGINT NOT NULL);
     DECLARE @Hit TABLE ("Name" NVARCHAR(510) COLLATE Latin1_General_BIN2 NOT NULL, "Epoch" BIGINT NOT NULL);
@@ -197,6 +202,7 @@ AS
 BEGIN
     SET NOCOUNT ON;
     SET XACT_ABORT ON;
+    IF @@LOCK_TIMEOUT NOT BETWEEN 0 AND 4000 SET LOCK_TIMEOUT 4000;
     DECLARE @Complaint NVARCHAR(300) = N'lease_release: ' + CASE
         WHEN @Name IS NULL THEN N'name must not be null'
         WHEN @Owner IS NULL THEN N'owner must not be null'

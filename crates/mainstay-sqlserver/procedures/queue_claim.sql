@@ -27,6 +27,7 @@ AS
 BEGIN
     SET NOCOUNT ON;
     SET XACT_ABORT ON;
+    IF @@LOCK_TIMEOUT NOT BETWEEN 0 AND 4000 SET LOCK_TIMEOUT 4000;
     DECLARE @Complaint NVARCHAR(300) = CASE
         WHEN @OwnerToken IS NULL OR @OwnerToken = '00000000-0000-0000-0000-000000000000' THEN N'owner must not be null or nil'
         WHEN @LeaseSeconds IS NULL OR NOT (@LeaseSeconds > 0 AND @LeaseSeconds <= 1000000000) THEN N'lease_seconds must be more than 0 and at most 1000000000'

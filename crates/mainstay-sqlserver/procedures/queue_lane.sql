@@ -14,7 +14,8 @@ BEGIN
     -- all of a server: hence its number.
     DECLARE @Digest BIGINT = CAST(SUBSTRING(HASHBYTES('SHA2_256', @OrderingKey), 1, 8) AS BIGINT);
     DECLARE @Resource NVARCHAR(255) = N'mainstay ' + CAST(DB_ID() AS NVARCHAR(10)) + N' {{schema:literal}}.{{queue:literal}} ' + CAST(@Digest AS NVARCHAR(20));
-    DECLARE @Timeout INT = CASE WHEN @Wait = 1 THEN 30000 ELSE 0 END;
+    -- As long as for a row, and for 30 s at most.
+    DECLARE @Timeout INT = CASE WHEN @Wait = 0 THEN 0 WHEN @@LOCK_TIMEOUT BETWEEN 0 AND 30000 THEN @@LOCK_TIMEOUT ELSE 30000 END;
     DECLARE @Got INT;
     EXEC @Got = sp_getapplock @Resource = @Resource, @LockMode = N'Exclusive', @LockOwner = N'Transaction', @LockTimeout = @Timeout;
     IF @Got < 0 AND SERVERPROPERTY(N'BabelfishVersion') IS NOT NULL EXEC "{{schema}}"."{{outbox}}_LetGo";

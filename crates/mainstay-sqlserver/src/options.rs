@@ -83,8 +83,9 @@ impl SqlServerBuilder {
     }
 
     /// How long a call may take once it has a connection. Then it fails with `Unavailable`, and its connection is closed: the server ends the
-    /// statement. A statement waits for locks for half of that, and for 30 s at most. Defaults to `Command Timeout` of the connection string, or else 60 s. It bounds no deployment of the
-    /// schema; a handler's own statements are bounded by its time limit.
+    /// statement. Attempts after a conflict share the limit. A statement waits for a lock for half of it, and for 4 s at most (30 s in a handler's
+    /// transaction). Defaults to `Command Timeout` of the connection string, or else 60 s. It bounds no deployment of the schema; a handler's own
+    /// statements are bounded by its time limit.
     pub fn call_timeout(mut self, limit: Duration) -> Self {
         self.call_timeout = Some(limit);
         self

@@ -25,8 +25,11 @@ use crate::url::Target;
 /// How often a statement is tried that lost to a concurrent one.
 const CONFLICT_ATTEMPTS: u32 = 5;
 
-/// The longest wait for a lock.
-const LOCKS_MAX: Duration = Duration::from_secs(30);
+/// The longest wait for a lock: less than the shortest patience of a settle (5 s).
+const LOCKS_MAX: Duration = Duration::from_secs(4);
+
+/// The longest wait of a handler's own statements.
+const HANDLER_LOCKS_MAX: Duration = Duration::from_secs(30);
 
 /// How often a server is tried that refuses for the moment.
 const CONNECT_ATTEMPTS: u32 = 3;
@@ -49,7 +52,11 @@ pub(crate) struct PoolOptions {
 impl PoolOptions {
     /// How long a statement waits for another transaction's locks: less than its caller waits for the statement.
     fn locks(&self) -> Duration {
-        (self.call / 2).clamp(Duration::from_millis(1), LOCKS_MAX)
+        self.locks_within(LOCKS_MAX)
+    }
+
+    fn locks_within(&self, longest: Duration) -> Duration {
+        (self.call / 2).clamp(Duration::from_millis(1), longest)
     }
 }
 
@@ -105,6 +112,17 @@ impl Connections {
     /// How long a call may take once it has a connection.
     pub(crate) fn call_timeout(&self) -> Duration {
         self.0.options.call
+    }
+
+    /// The batch that begins a handler's transaction. The handler's own statements wait longer for locks than the pool's.
+    pub(crate) fn beginning(&self) -> String {
+        let locks = self.0.options.locks_within(HANDLER_LOCKS_MAX).as_millis();
+        format!("SET XACT_ABORT ON; SET LOCK_TIMEOUT {locks}; BEGIN TRANSACTION")
+    }
+
+    /// The batch that makes the connection the pool's again.
+    pub(crate) fn after_transaction(&self, end: &str) -> String {
+        format!("{end}; SET LOCK_TIMEOUT {}", self.0.options.locks().as_millis())
     }
 
     /// Names the database in logs, the way the identifiers of its stores begin.

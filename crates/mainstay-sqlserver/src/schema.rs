@@ -371,6 +371,40 @@ mod tests {
     }
 
     #[test]
+    fn procedures_that_workers_call_have_a_limit_for_locks() {
+        let all = procedures(&names());
+        for name in [
+            "Outbox_Claim",
+            "Inbox_Settle",
+            "Outbox_RenewMany",
+            "JobRuns_ReapExpired",
+            "Timers_Forward",
+            "Outbox_Purge",
+            "Inbox_Forget",
+            "Lease_Acquire",
+            "Lease_AcquireMany",
+            "Lease_Renew",
+            "Lease_RenewMany",
+            "Lease_Release",
+            "Lease_ReleaseMany",
+            "Jobs_Advance",
+            "Jobs_Reject",
+            "Jobs_Dispatch",
+            "Jobs_Collect",
+            "Jobs_Purge",
+            "Joins_Expire",
+            "Joins_Purge",
+            "Operations_MarkStalled",
+            "Operations_Purge",
+            "Audit_Purge",
+        ] {
+            let named = format!(".\"{name}\"");
+            let procedure = all.iter().find(|procedure| procedure.name.ends_with(&named)).unwrap();
+            assert!(procedure.text.contains("SET LOCK_TIMEOUT 4000;"), "{name} waits for locks without end");
+        }
+    }
+
+    #[test]
     fn names_are_written_as_is_usual_unless_they_are_given() {
         let own = Names::default().with_timers("clock").unwrap();
         let own = local(&own).unwrap();

@@ -56,7 +56,7 @@ impl SqlServerTransaction {
     ) -> Result<Self> {
         const BEGIN: &str = "transaction.begin";
         let mut lease = connections.lease_for_transaction(BEGIN).await?;
-        lease.batch(BEGIN, "SET XACT_ABORT ON; BEGIN TRANSACTION").await?;
+        lease.batch(BEGIN, connections.beginning()).await?;
         Ok(Self {
             lease,
             connections,
@@ -150,15 +150,16 @@ impl StoreTransaction for SqlServerTransaction {
 
     async fn commit(mut self: Box<Self>) -> Result<()> {
         self.check(COMMIT)?;
-        self.lease.batch(COMMIT, "COMMIT TRANSACTION").await?;
+        let commit = self.connections.after_transaction("COMMIT TRANSACTION");
+        self.lease.batch(COMMIT, commit).await?;
         joins_counted(&self.identifier, &self.counted);
         self.lease.give_back();
         Ok(())
     }
 
     async fn rollback(mut self: Box<Self>) -> Result<()> {
-        let rolled_back =
-            self.lease.batch("transaction.rollback", "IF @@TRANCOUNT > 0 ROLLBACK TRANSACTION").await;
+        let rollback = self.connections.after_transaction("IF @@TRANCOUNT > 0 ROLLBACK TRANSACTION");
+        let rolled_back = self.lease.batch("transaction.rollback", rollback).await;
         if rolled_back.is_ok() {
             self.lease.give_back();
         }

@@ -1,9 +1,10 @@
 //! What happens to the pool's connections when operations are given up, fail, or meet a server that says nothing.
 
 use mainstay_core::ErrorKind;
-use mainstay_core::store::ConnectionGate;
+use mainstay_core::store::{ConnectionGate, StoreTransaction};
 
 use super::server::{Reply, Server, Welcome, read, step, wide};
+use super::transaction::begun as begun_transaction;
 use crate::pool::Connections;
 
 #[tokio::test]
@@ -216,9 +217,26 @@ async fn no_connection_waits_for_locks_without_end() {
     let pool = server.pool(2);
     pool.run("test", &step()).await.unwrap();
     let sent = server.settings.recv().await.unwrap();
-    assert!(sent.ends_with(&wide("SET LOCK_TIMEOUT 30000")));
+    assert!(sent.ends_with(&wide("SET LOCK_TIMEOUT 4000")));
     // The application's own client waits as long as the application wants.
     pool.open_one("test").await.unwrap();
     server.settings.recv().await.unwrap();
     assert!(server.settings.recv().await.unwrap().ends_with(&wide("SET LOCK_TIMEOUT -1")));
+    let transaction = begun_transaction(&pool).await;
+    server.queries.recv().await.unwrap();
+    let sent = server.queries.recv().await.unwrap();
+    assert!(
+        sent.ends_with(&wide("SET LOCK_TIMEOUT 30000; BEGIN TRANSACTION")),
+        "a handler's own statements wait longer"
+    );
+    transaction.commit().await.unwrap();
+    assert!(
+        server.queries.recv().await.unwrap().ends_with(&wide("COMMIT TRANSACTION; SET LOCK_TIMEOUT 4000"))
+    );
+    let transaction = begun_transaction(&pool).await;
+    server.queries.recv().await.unwrap();
+    transaction.rollback().await.unwrap();
+    assert!(
+        server.queries.recv().await.unwrap().ends_with(&wide("ROLLBACK TRANSACTION; SET LOCK_TIMEOUT 4000"))
+    );
 }
