@@ -176,7 +176,15 @@ impl Connections {
             None => self.connect(operation).await?,
         };
         let (pool, limit) = (self.clone(), Some(self.call_timeout()));
-        Ok(Lease { connection: Some(connection), pool, limit, permit: None, _pass: pass, _slot: slot })
+        Ok(Lease {
+            connection: Some(connection),
+            pool,
+            limit,
+            deadline: None,
+            permit: None,
+            _pass: pass,
+            _slot: slot,
+        })
     }
 
     /// A connection for a handler's transaction.
@@ -270,13 +278,22 @@ impl Connections {
     }
 
     /// Runs one statement in a transaction of its own. When it lost to a concurrent one (a deadlock, a lock that was not to be had), it is tried
-    /// again (OBX-082): the server has undone it. So it is on a fresh connection when the server was too busy to begin with it. No attempt
-    /// begins once the time limit of a call is over.
+    /// again (OBX-082): the server has undone it. So it is on a fresh connection when the server was too busy to begin with it. All attempts
+    /// share the time limit of a call, which begins with the first connection.
     pub(crate) async fn run(&self, operation: &'static str, step: &Step) -> Result<Vec<Row>> {
-        let (mut attempt, mut began) = (1, None);
+        let (mut attempt, mut before) = (1, None);
         loop {
-            let mut lease = self.lease(operation).await?;
-            let began = *began.get_or_insert_with(Instant::now);
+            let mut lease = match before.take() {
+                None => self.lease(operation).await?,
+                // Waits for a connection within the time of the call, too.
+                Some((deadline, error)) => {
+                    let lease = tokio::time::timeout_at(deadline, self.lease(operation)).await;
+                    let mut lease = lease.unwrap_or(Err(error))?;
+                    lease.deadline = Some(deadline);
+                    lease
+                }
+            };
+            let deadline = *lease.deadline.get_or_insert_with(|| end_of(self.call_timeout()));
             let error = match lease.query(operation, step).await {
                 Ok(rows) => {
                     lease.give_back();
@@ -292,12 +309,13 @@ impl Connections {
             }
             let lost = error.kind() == ErrorKind::Conflict && error.is_retryable();
             let most = if turned_away { CONNECT_ATTEMPTS } else { CONFLICT_ATTEMPTS };
-            let is_late = began.elapsed() >= self.0.options.call;
+            let is_late = Instant::now() >= deadline;
             if !(lost || turned_away) || attempt >= most || is_late {
                 return Err(error);
             }
             tracing::debug!(store = self.store(), operation, attempt, %error, "not done by the server; trying again");
             tokio::time::sleep(pause(attempt) * if turned_away { PATIENCE } else { 1 }).await;
+            before = Some((deadline, error));
             attempt += 1;
         }
     }
@@ -361,6 +379,12 @@ fn cut(operation: &'static str) -> Error {
     Error::new(ErrorKind::Unavailable, operation, "all connections were closed while this one was being made")
 }
 
+/// The end of a time limit that begins now. One beyond what the clock can hold is years away.
+fn end_of(limit: Duration) -> Instant {
+    let now = Instant::now();
+    now.checked_add(limit).unwrap_or_else(|| now + Duration::from_secs(1 << 30))
+}
+
 /// 5 to 10 ms, doubling: random, so that two that met don't meet again.
 fn pause(attempt: u32) -> Duration {
     let random = Duration::from_micros(u64::from(Uuid::new_v4().as_u128() as u16) % 5_000);
@@ -373,6 +397,8 @@ pub(crate) struct Lease {
     pool: Connections,
     /// How long a call on it may take.
     limit: Option<Duration>,
+    /// When the calls on it end at the latest: attempts of one call share it.
+    deadline: Option<Instant>,
     permit: Option<OwnedSemaphorePermit>,
     /// Let go of last.
     _pass: Option<ConnectionPass>,
@@ -436,7 +462,8 @@ impl Lease {
         let answer = Aborting(task).join();
         let answer = match limit {
             Some(limit) => {
-                tokio::time::timeout(limit, answer).await.map_err(|_| unanswered(operation, limit))?
+                let end = self.deadline.map_or(end_of(limit), |deadline| deadline.min(end_of(limit)));
+                tokio::time::timeout_at(end, answer).await.map_err(|_| unanswered(operation, limit))?
             }
             None => answer.await,
         };

@@ -2,6 +2,7 @@
 
 use mainstay_core::ErrorKind;
 use mainstay_core::store::{ConnectionGate, StoreTransaction};
+use tokio::time::Instant;
 
 use super::server::{Reply, Server, Welcome, read, step, wide};
 use super::transaction::begun as begun_transaction;
@@ -239,4 +240,24 @@ async fn no_connection_waits_for_locks_without_end() {
     assert!(
         server.queries.recv().await.unwrap().ends_with(&wide("ROLLBACK TRANSACTION; SET LOCK_TIMEOUT 4000"))
     );
+}
+
+#[tokio::test]
+async fn the_attempts_of_a_call_share_its_time() {
+    // The first attempt loses late, and the second one gets no answer.
+    let mut server = Server::start(vec![Reply::Held(1222), Reply::Silence]).await;
+    let pool = server.pool(1);
+    let began = Instant::now();
+    let call = begun(&pool);
+    server.queries.recv().await.unwrap();
+    tokio::time::pause();
+    tokio::time::advance(pool.call_timeout() * 3 / 4).await;
+    tokio::time::resume();
+    server.go_on();
+    server.queries.recv().await.unwrap();
+    // From here on only the clock can go on.
+    tokio::time::pause();
+    let error = call.await.unwrap().unwrap_err();
+    assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Unavailable, true));
+    assert!(began.elapsed() < pool.call_timeout() * 3 / 2, "each attempt had its own time limit");
 }

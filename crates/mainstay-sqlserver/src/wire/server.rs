@@ -9,7 +9,7 @@ use mainstay_core::store::{Allowance, Argument, ConnectionGate, Step};
 use rustls::{ServerConfig, ServerConnection};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 
 use crate::pool::{Connections, PoolOptions};
 use crate::rows::{Reader, Row};
@@ -45,6 +45,8 @@ pub(super) enum Reply {
     Told(u32, u8, &'static str),
     /// Nothing, ever.
     Silence,
+    /// An error of the server, once [`Server::go_on`] is called.
+    Held(u32),
     /// The end of the connection, after the number.
     NumberAndEnd(i32),
     /// The end of the connection, without a word.
@@ -61,6 +63,7 @@ pub(super) struct Server {
     pub(super) queries: mpsc::UnboundedReceiver<Vec<u8>>,
     /// What connections set for themselves.
     pub(super) settings: mpsc::UnboundedReceiver<Vec<u8>>,
+    held: Arc<Notify>,
 }
 
 /// What a connection of the server goes by.
@@ -72,6 +75,7 @@ struct Script {
     logins: mpsc::UnboundedSender<Vec<u8>>,
     queries: mpsc::UnboundedSender<Vec<u8>>,
     settings: mpsc::UnboundedSender<Vec<u8>>,
+    held: Arc<Notify>,
 }
 
 impl Server {
@@ -92,6 +96,7 @@ impl Server {
         let (login_sent, logins) = mpsc::unbounded_channel();
         let (query_sent, queries) = mpsc::unbounded_channel();
         let (setting_sent, settings) = mpsc::unbounded_channel();
+        let held = Arc::new(Notify::new());
         let script = Script {
             welcomes: Arc::new(std::sync::Mutex::new(welcomes.into_iter())),
             replies: Arc::new(std::sync::Mutex::new(replies.into_iter())),
@@ -99,6 +104,7 @@ impl Server {
             logins: login_sent,
             queries: query_sent,
             settings: setting_sent,
+            held: Arc::clone(&held),
         };
         let count = Arc::clone(&opened);
         tokio::spawn(async move {
@@ -112,7 +118,7 @@ impl Server {
                 });
             }
         });
-        Self { port, opened, ended: watched, logins, queries, settings }
+        Self { port, opened, ended: watched, logins, queries, settings, held }
     }
 
     /// A pool of connections without encryption.
@@ -124,6 +130,11 @@ impl Server {
     pub(super) fn pool_under(&self, size: usize, gate: Option<Arc<ConnectionGate>>) -> Connections {
         let url = format!("mssql://user:secret@127.0.0.1:{}/shop?encrypt=disabled", self.port);
         pool(&Target::parse(&url).unwrap(), size, gate)
+    }
+
+    /// Lets one reply go on that waits.
+    pub(super) fn go_on(&self) {
+        self.held.notify_one();
     }
 
     pub(super) fn opened(&self) -> usize {
@@ -298,6 +309,10 @@ async fn converse(mut line: Line, script: Script) -> std::io::Result<()> {
                     Reply::Error(value) => line.answer(&error(value, CLASS, "no")).await?,
                     Reply::Told(value, class, text) => line.answer(&error(value, class, text)).await?,
                     Reply::Silence => {}
+                    Reply::Held(value) => {
+                        script.held.notified().await;
+                        line.answer(&error(value, CLASS, "no")).await?;
+                    }
                     Reply::NumberAndEnd(value) => {
                         line.answer(&number(value)).await?;
                         return Ok(());
