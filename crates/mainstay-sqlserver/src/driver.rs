@@ -54,6 +54,25 @@ impl Severance {
         // It may be gone already.
         drop(self.0.shutdown(Shutdown::Both));
     }
+
+    /// Ends the client's side of the connection.
+    pub(crate) fn half_close(&self) {
+        drop(self.0.shutdown(Shutdown::Write));
+    }
+
+    /// Ends the client's side of the connection, and waits until the server has ended its own.
+    pub(crate) async fn part(&self) {
+        self.half_close();
+        let Ok(stream) = self.0.try_clone().and_then(TcpStream::from_std) else { return };
+        let mut rest = [0; 4096];
+        while stream.readable().await.is_ok() {
+            match stream.try_read(&mut rest) {
+                Ok(read) if read > 0 => {}
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+                _ => return,
+            }
+        }
+    }
 }
 
 impl Session {

@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use crate::driver::Session;
+use crate::driver::{Session, Severance};
 use crate::error::{Fault, closed, from_fault, has_undone, unanswered, was_turned_away};
 use crate::rows::Row;
 use crate::url::Target;
@@ -30,6 +30,9 @@ const LOCKS_MAX: Duration = Duration::from_secs(4);
 
 /// The longest wait of a handler's own statements.
 const HANDLER_LOCKS_MAX: Duration = Duration::from_secs(30);
+
+/// How long a given-up connection keeps its place beyond the longest wait for a lock.
+const PARTING: Duration = Duration::from_secs(1);
 
 /// How often a server is tried that refuses for the moment.
 const CONNECT_ATTEMPTS: u32 = 3;
@@ -80,8 +83,8 @@ struct Pool {
 /// A connection that nobody else has.
 struct Connection {
     session: Session,
-    /// Whoever counts it hears by this that it is no more.
-    _open: oneshot::Sender<()>,
+    /// Counts as an open connection until the last of these is dropped.
+    open: Arc<oneshot::Sender<()>>,
 }
 
 /// Ends a task unless it has ended.
@@ -176,14 +179,13 @@ impl Connections {
             None => self.connect(operation).await?,
         };
         let (pool, limit) = (self.clone(), Some(self.call_timeout()));
+        let (severance, open) = (connection.session.severance(), Arc::clone(&connection.open));
         Ok(Lease {
             connection: Some(connection),
             pool,
             limit,
             deadline: None,
-            permit: None,
-            _pass: pass,
-            _slot: slot,
+            place: Some(Place { severance, _open: open, permit: None, _pass: pass, _slot: slot }),
         })
     }
 
@@ -192,7 +194,9 @@ impl Connections {
         let enter = async { Arc::clone(&self.0.transactions).acquire_owned().await.ok() };
         let permit = self.turn(operation, "no connection for a transaction", enter).await?;
         let mut lease = self.lease(operation).await?;
-        lease.permit = Some(permit);
+        if let Some(place) = &mut lease.place {
+            place.permit = Some(permit);
+        }
         Ok(lease)
     }
 
@@ -258,7 +262,7 @@ impl Connections {
                 () = counted.severed() => severance.sever(),
             }
         }));
-        Ok(Connection { session, _open: open })
+        Ok(Connection { session, open: Arc::new(open) })
     }
 
     /// A connection that is none of the pool's. It waits for locks as long as whoever has it wants.
@@ -399,6 +403,25 @@ pub(crate) struct Lease {
     limit: Option<Duration>,
     /// When the calls on it end at the latest: attempts of one call share it.
     deadline: Option<Instant>,
+    /// None once the connection is given back.
+    place: Option<Place>,
+}
+
+/// Ends the client's side of a connection when a call on it is given up or has broken it: the lease may live on.
+struct GivingUp(Option<Severance>);
+
+impl Drop for GivingUp {
+    fn drop(&mut self) {
+        if let Some(severance) = &self.0 {
+            severance.half_close();
+        }
+    }
+}
+
+/// The place of a connection in the pool.
+struct Place {
+    severance: Severance,
+    _open: Arc<oneshot::Sender<()>>,
     permit: Option<OwnedSemaphorePermit>,
     /// Let go of last.
     _pass: Option<ConnectionPass>,
@@ -455,6 +478,7 @@ impl Lease {
             return Err(Error::new(ErrorKind::Unavailable, operation, message));
         };
         self.pool.0.visits.fetch_add(1, Ordering::Relaxed);
+        let mut giving_up = GivingUp(Some(connection.session.severance()));
         let task = self.pool.spawn(async move {
             let result = work(&mut connection.session).await;
             (connection, result)
@@ -471,6 +495,7 @@ impl Lease {
             return Err(Error::new(ErrorKind::Unavailable, operation, "the connection's task was ended"));
         };
         if result.as_ref().err().is_none_or(Fault::leaves_connection) {
+            giving_up.0 = None;
             self.connection = Some(connection);
         }
         result.map_err(|fault| from_fault(operation, fault))
@@ -479,11 +504,34 @@ impl Lease {
     /// Back to the pool: nothing is under way on it.
     pub(crate) fn give_back(mut self) {
         let Some(connection) = self.connection.take() else { return };
+        let place = self.place.take();
         if self.pool.0.slots.is_closed() {
             return;
         }
         self.pool.idle().push(connection);
+        // Free once the connection is there to be had.
+        drop(place);
         // It may have come back after all others were let go.
         self.pool.let_go();
+    }
+}
+
+/// A connection that is not given back keeps its place until the server has closed it, too: its session may still wait for a lock there. A
+/// server that does not answer has ended that wait by the limit, or is not there any more.
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let Some(place) = self.place.take() else { return };
+        let options = &self.pool.0.options;
+        let limit = options.locks() + PARTING;
+        let runtime = options.runtime.clone().or_else(|| tokio::runtime::Handle::try_current().ok());
+        let parting = async move {
+            drop(tokio::time::timeout(limit, place.severance.part()).await);
+            place.severance.sever();
+            drop(place);
+        };
+        match runtime {
+            Some(runtime) => drop(runtime.spawn(parting)),
+            None => drop(parting),
+        }
     }
 }

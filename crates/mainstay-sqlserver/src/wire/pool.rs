@@ -1,5 +1,7 @@
 //! What happens to the pool's connections when operations are given up, fail, or meet a server that says nothing.
 
+use std::time::Duration;
+
 use mainstay_core::ErrorKind;
 use mainstay_core::store::{ConnectionGate, StoreTransaction};
 use tokio::time::Instant;
@@ -260,4 +262,28 @@ async fn the_attempts_of_a_call_share_its_time() {
     let error = call.await.unwrap().unwrap_err();
     assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Unavailable, true));
     assert!(began.elapsed() < pool.call_timeout() * 3 / 2, "each attempt had its own time limit");
+}
+
+#[tokio::test]
+async fn a_connection_that_is_given_up_keeps_its_place_until_the_server_has_ended_it() {
+    let mut server = Server::start(vec![Reply::Deaf, Reply::Number(9)]).await;
+    let pool = server.pool(1);
+    let stuck = begun(&pool);
+    server.queries.recv().await.unwrap();
+    stuck.abort();
+    let next = tokio::time::timeout(Duration::from_millis(50), pool.run("test", &step())).await;
+    assert!(next.is_err() && server.opened() == 1, "the server has two sessions of a pool of one");
+    server.go_on();
+    assert_eq!(read(&pool.run("test", &step()).await.unwrap()), 9);
+    assert_eq!(server.opened(), 2);
+}
+
+#[tokio::test]
+async fn so_it_does_for_a_short_time_where_the_server_never_ends_it() {
+    let mut server = Server::start(vec![Reply::Deaf, Reply::Number(9)]).await;
+    let pool = server.pool(1);
+    let stuck = begun(&pool);
+    server.queries.recv().await.unwrap();
+    stuck.abort();
+    assert_eq!(read(&pool.run("test", &step()).await.unwrap()), 9);
 }

@@ -45,6 +45,8 @@ pub(super) enum Reply {
     Told(u32, u8, &'static str),
     /// Nothing, ever.
     Silence,
+    /// Nothing. The connection stays although the client has ended it, until [`Server::go_on`].
+    Deaf,
     /// An error of the server, once [`Server::go_on`] is called.
     Held(u32),
     /// The end of the connection, after the number.
@@ -309,6 +311,10 @@ async fn converse(mut line: Line, script: Script) -> std::io::Result<()> {
                     Reply::Error(value) => line.answer(&error(value, CLASS, "no")).await?,
                     Reply::Told(value, class, text) => line.answer(&error(value, class, text)).await?,
                     Reply::Silence => {}
+                    Reply::Deaf => {
+                        script.held.notified().await;
+                        return Ok(());
+                    }
                     Reply::Held(value) => {
                         script.held.notified().await;
                         line.answer(&error(value, CLASS, "no")).await?;
