@@ -4,6 +4,7 @@ use mainstay_core::Result;
 use mainstay_core::outbox::{Enqueued, PreparedMessage};
 use tokio_postgres::Row;
 
+use crate::contention::{Key, Turns};
 use crate::error::from_driver;
 use crate::parameters::{Many, One};
 use crate::pool::{Connections, Parameter};
@@ -38,9 +39,17 @@ impl<'a> Addition<'a> {
         &self,
         connections: &Connections,
         statements: &QueueStatements,
+        turns: &Turns,
     ) -> Result<Vec<Enqueued>> {
         let (sql, parameters) = self.statement(statements);
-        self.enqueued(&connections.query(ENQUEUE, sql, &parameters).await?)
+        let rows = match self.messages.iter().all(is_independent) {
+            true => connections.query(ENQUEUE, sql, &parameters).await?,
+            false => {
+                let keys = self.messages.iter().flat_map(keys).collect();
+                connections.query_in_turn(ENQUEUE, sql, &parameters, turns.take(keys)).await?
+            }
+        };
+        self.enqueued(&rows)
     }
 
     /// Adds them in whatever transaction the connection is in.
@@ -83,6 +92,13 @@ impl<'a> Addition<'a> {
 
 fn added(message: &PreparedMessage) -> Enqueued {
     Enqueued { work_item: message.work_item(), message: message.message(), added: true }
+}
+
+/// What other messages can have as well. Not its joins: many messages have the same, and they rarely wait for each other there.
+fn keys(message: &PreparedMessage) -> impl Iterator<Item = Key> {
+    let id = message.has_own_id().then(|| Key::Id(message.work_item().as_uuid()));
+    let idempotency = message.idempotency_key().map(|key| Key::Idempotency(key.to_owned()));
+    id.into_iter().chain(idempotency)
 }
 
 /// Whether a message is added whatever else is there, and waits for no other transaction: it has no idempotency key, no joins and no

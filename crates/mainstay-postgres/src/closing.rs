@@ -10,11 +10,11 @@ use std::time::Duration;
 use deadpool_postgres::{Object, Pool};
 use futures_util::future::{Either, select};
 use mainstay_core::store::ConnectionPass;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
 use crate::cancel::Cancel;
+use crate::contention::Permit;
 use crate::error::PoolLimits;
 
 /// A connection on which nothing is under way answers within this, as a rule. If not, a cancel request too many does no harm.
@@ -41,7 +41,7 @@ pub(crate) struct Closer {
 pub(crate) struct Abandoned {
     pub(crate) object: Option<Object>,
     /// Let go of after the connection: others that get them find one.
-    pub(crate) _permit: Option<OwnedSemaphorePermit>,
+    pub(crate) _permit: Option<Permit>,
     pub(crate) _pass: Option<ConnectionPass>,
 }
 

@@ -63,7 +63,10 @@ pub(crate) fn from_server(operation: &'static str, code: &str, message: &str) ->
         advice => format!("{message}; {advice}"),
     };
     let error = match code {
-        // The keys of our tables that a caller can meet are ids.
+        // The key of a queue's table is the id. (The functions look an id up and name it; this is what they can't see.)
+        "23505" if message.contains("_pkey\"") && operation.ends_with("enqueue") => {
+            Error::new(ErrorKind::AlreadyExists, operation, format!("an id of the call is known: {text}"))
+        }
         "23505" if message.contains("_pkey\"") => {
             Error::invalid(operation, "work_item_id", format_args!("must be new: {text}"))
         }
@@ -208,6 +211,14 @@ pub(crate) fn unanswered(operation: &'static str, limit: std::time::Duration) ->
     Error::unanswered(operation, text)
 }
 
+/// Another call of this process with the same id or key did not end in time.
+pub(crate) fn held_up(operation: &'static str, limit: std::time::Duration) -> Error {
+    let text = format!(
+        "another call with the same id or key has waited for {limit:?}, most likely for a transaction that is open elsewhere: look for that in pg_stat_activity"
+    );
+    Error::new(ErrorKind::Unavailable, operation, text)
+}
+
 /// The store was closed.
 pub(crate) fn closed(operation: &'static str) -> Error {
     Error::new(ErrorKind::Closed, operation, "the store has been closed")
@@ -303,6 +314,20 @@ mod tests {
         let existing = error.existing().unwrap();
         assert_eq!((existing.id, existing.status), (id, mainstay_core::queue::Status::Failed));
         assert!(is_from_server(&error));
+    }
+
+    #[test]
+    fn a_used_id_of_unknown_status_is_told_as_known() {
+        let id = mainstay_core::WorkItemId::new();
+        let unseen =
+            format!("outbox_enqueue: work_item_id {id} belongs to a work item already, whose status");
+        let broken = "duplicate key value violates unique constraint \"outbox_pkey\"";
+        for (code, text) in [(USED_ID, unseen.as_str()), ("23505", broken)] {
+            let error = from_server("outbox.enqueue", code, text);
+            assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::AlreadyExists, false));
+            assert!(error.existing().is_none() && error.message().contains(text), "{error}");
+        }
+        assert_eq!(from_server("join.start", "23505", broken).kind(), ErrorKind::InvalidArgument);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! There is no timer. A call that finds nothing under way goes at once and alone; those that come meanwhile wait for its
 //! end, and then go together in one statement and one commit. Each is durable before it is answered, and each call is still
 //! all or nothing. Only small, independent messages are gathered: the statement of an idempotency key or of an id of the caller's own
-//! can wait for another transaction, and no other caller is to wait with it.
+//! can wait for another transaction, and no other caller is to wait with it (see [`contention`](crate::contention)).
 //!
 //! Statements run in tasks of their own and never in a caller's future: a caller who stops polling would stop all others.
 //! One without a waiting caller is given up, and a call that has not been sent yet goes as soon as its caller does.
@@ -20,6 +20,7 @@ use mainstay_core::{Error, ErrorKind, Result};
 use tokio::sync::oneshot;
 
 use crate::addition::{Addition, is_independent};
+use crate::contention::Turns;
 use crate::error::is_from_server;
 use crate::pool::Connections;
 use crate::statements::QueueStatements;
@@ -42,6 +43,7 @@ pub(crate) struct Gathering(Arc<Shared>);
 struct Shared {
     connections: Connections,
     statements: Arc<QueueStatements>,
+    turns: Turns,
     queue: Mutex<Queue>,
 }
 
@@ -63,7 +65,7 @@ struct Call {
 
 impl Gathering {
     pub(crate) fn new(connections: Connections, statements: Arc<QueueStatements>) -> Self {
-        Self(Arc::new(Shared { connections, statements, queue: Mutex::default() }))
+        Self(Arc::new(Shared { connections, statements, turns: Turns::default(), queue: Mutex::default() }))
     }
 
     /// Adds messages in a transaction that is over, and durable, when this returns.
@@ -115,7 +117,7 @@ impl Drop for Place<'_> {
 
 impl Shared {
     async fn add(&self, messages: &[PreparedMessage]) -> Result<Vec<Enqueued>> {
-        Addition::new(messages).by(&self.connections, &self.statements).await
+        Addition::new(messages).by(&self.connections, &self.statements, &self.turns).await
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
@@ -231,7 +233,7 @@ impl Drop for Turn {
 
 /// Whether the server has refused the statement for what is in it. Nothing was written then.
 fn is_about_messages(error: &Error) -> bool {
-    error.kind() == ErrorKind::InvalidArgument && is_from_server(error)
+    matches!(error.kind(), ErrorKind::InvalidArgument | ErrorKind::AlreadyExists) && is_from_server(error)
 }
 
 fn abandoned() -> Error {

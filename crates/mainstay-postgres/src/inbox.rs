@@ -17,6 +17,7 @@ use mainstay_core::store::{InboxStore, Names, StoreCall};
 use mainstay_core::{OwnerToken, Result};
 
 use crate::audit::actor;
+use crate::contention::Key;
 use crate::parameters::{array, incoming_as_text};
 use crate::pool::Connections;
 use crate::statements::InboxStatements;
@@ -43,6 +44,11 @@ fn text(text: &str) -> Option<String> {
 
 fn seconds(duration: Duration) -> Option<String> {
     Some(duration.as_secs_f64().to_string())
+}
+
+/// What transactions of other clients can have received as well.
+fn received(key: &InboxKey) -> Key {
+    Key::Received(key.source().to_owned(), key.message_id().to_owned())
 }
 
 fn hex(hash: Option<&ContentHash>) -> Option<String> {
@@ -100,7 +106,8 @@ impl InboxStore for PostgresInbox {
     ) -> Result<BeginAnswer> {
         let (source, message_id) = (text(key.source()), text(key.message_id()));
         let arguments = [source, message_id, Some(owner.to_string()), seconds(lease), hex(hash)];
-        answer::begun(&self.texts.ask("inbox.begin", &self.statements.begin, arguments).await?)
+        let (sql, keys) = (&self.statements.begin, vec![received(key)]);
+        answer::begun(&self.texts.ask_in_turn("inbox.begin", sql, arguments, keys).await?)
     }
 
     async fn renew(&self, reservation: &Reservation, lease: Duration) -> Result<Option<Timestamp>> {
@@ -128,7 +135,9 @@ impl InboxStore for PostgresInbox {
             return Ok(Vec::new());
         }
         let arguments = incoming_as_text(messages);
-        answer::received(&self.texts.ask("inbox.enqueue", &self.statements.enqueue, arguments).await?)
+        let (sql, keys) = (&self.statements.enqueue, messages.iter().map(|message| received(message.key())));
+        let answers = self.texts.ask_in_turn("inbox.enqueue", sql, arguments, keys.collect()).await?;
+        answer::received(&answers)
     }
 
     async fn get(&self, key: &InboxKey) -> Result<Option<InboxEntry>> {

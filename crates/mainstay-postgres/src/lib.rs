@@ -11,6 +11,7 @@ mod agenda;
 mod audit;
 mod cancel;
 mod closing;
+mod contention;
 mod cursor;
 mod diagnosis;
 mod error;

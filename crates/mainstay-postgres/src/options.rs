@@ -62,8 +62,9 @@ impl PostgresBuilder {
         self
     }
 
-    /// Connections at most, beside one for notifications. Defaults to 8. Handlers' transactions get three quarters of them;
-    /// the rest is kept to renew and settle claims while those run.
+    /// Connections at most, beside one for notifications. Defaults to 8. Handlers' transactions get three quarters of them. So do
+    /// calls that can wait for another client's transaction (an enqueue with an id of your own, an idempotency key or a join; a
+    /// received message), up to half of all. The rest is kept to claim, and to renew and settle claims, while those run.
     pub fn pool_size(mut self, connections: usize) -> Self {
         self.pool_size = connections;
         self

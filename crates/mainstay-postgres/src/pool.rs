@@ -15,7 +15,7 @@ use deadpool_postgres::{
 use futures_util::future::join3;
 use mainstay_core::store::{Allowance, ConnectionPass, CountedConnection};
 use mainstay_core::{Error, ErrorKind, Result};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::AcquireError;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 use tokio_postgres::config::SslMode;
@@ -28,7 +28,8 @@ use uuid::Uuid;
 
 use crate::cancel::Cancel;
 use crate::closing::{Abandoned, Closer};
-use crate::error::{PoolLimits, closed, from_driver, from_pool, unanswered};
+use crate::contention::{Permit, Places, Turn};
+use crate::error::{PoolLimits, closed, from_driver, from_pool, held_up, unanswered};
 use crate::session::{Session, is_stale};
 use crate::url::{Server, Target};
 
@@ -172,8 +173,8 @@ impl Connect for Connector {
 pub(crate) struct Connections {
     pool: Pool,
     closer: Arc<Closer>,
-    /// How many may be in handlers' transactions; the rest is left to renew and settle while those run.
-    transactions: Arc<Semaphore>,
+    /// How many may be in handlers' transactions and in calls that wait for others; the rest is left to claim, renew and settle.
+    places: Places,
     /// Whether the database's default isolation is not the one that claims need, so that each statement says it.
     isolate: Arc<AtomicBool>,
     /// Whether statements are prepared once per connection.
@@ -201,9 +202,16 @@ impl Connections {
         let pool = pool.map_err(|error| {
             Error::new(ErrorKind::Internal, "postgres.connect", "the pool can't be built").with_source(error)
         })?;
-        let transactions = Arc::new(Semaphore::new((size - size.div_ceil(4)).max(1)));
         let closer = Arc::new(Closer::new(pool.clone(), cancel, limits));
-        Ok(Self { pool, closer, transactions, isolate: Arc::default(), prepared, store, allowance })
+        Ok(Self {
+            pool,
+            closer,
+            places: Places::new(size),
+            isolate: Arc::default(),
+            prepared,
+            store,
+            allowance,
+        })
     }
 
     pub(crate) fn pool(&self) -> &Pool {
@@ -222,7 +230,7 @@ impl Connections {
 
     pub(crate) fn close(&self) {
         self.pool.close();
-        self.transactions.close();
+        self.places.close();
         if let Some(gate) = self.allowance.gate() {
             gate.close();
         }
@@ -301,15 +309,22 @@ impl Connections {
 
     /// A connection for a handler's transaction.
     pub(crate) async fn lease_for_transaction(&self, operation: &'static str) -> Result<Lease> {
-        let permit = Arc::clone(&self.transactions).acquire_owned();
-        let permit = match tokio::time::timeout(self.limits().acquire, permit).await {
-            Ok(Ok(permit)) => permit,
-            Ok(Err(_)) => return Err(closed(operation)),
-            Err(_) => return Err(from_pool(operation, PoolError::Timeout(TimeoutType::Wait), self.limits())),
-        };
+        let permit = self.permit(operation, self.places.for_transaction()).await?;
         let mut lease = self.lease(operation).await?;
         lease.permit = Some(permit);
         Ok(lease)
+    }
+
+    async fn permit(
+        &self,
+        operation: &'static str,
+        permit: impl Future<Output = Result<Permit, AcquireError>>,
+    ) -> Result<Permit> {
+        match tokio::time::timeout(self.limits().acquire, permit).await {
+            Ok(Ok(permit)) => Ok(permit),
+            Ok(Err(_)) => Err(closed(operation)),
+            Err(_) => Err(from_pool(operation, PoolError::Timeout(TimeoutType::Wait), self.limits())),
+        }
     }
 
     /// Runs one statement in a transaction that can write nothing, and that goes by indexes whatever the statistics say.
@@ -337,9 +352,35 @@ impl Connections {
         sql: &str,
         parameters: &[Parameter<'_>],
     ) -> Result<Vec<Row>> {
+        self.query_with(operation, sql, parameters, None).await
+    }
+
+    /// The same for a statement that can wait for a transaction of another client: see [`contention`](crate::contention). The
+    /// turn is waited for as long as a call may take, for it stands for that wait.
+    pub(crate) async fn query_in_turn(
+        &self,
+        operation: &'static str,
+        sql: &str,
+        parameters: &[Parameter<'_>],
+        turn: impl Future<Output = Turn>,
+    ) -> Result<Vec<Row>> {
+        let limit = self.limits().call;
+        let _turn = timeout_at(Instant::now() + limit, turn).await.map_err(|_| held_up(operation, limit))?;
+        let permit = self.permit(operation, self.places.for_waiting()).await?;
+        self.query_with(operation, sql, parameters, Some(permit)).await
+    }
+
+    async fn query_with(
+        &self,
+        operation: &'static str,
+        sql: &str,
+        parameters: &[Parameter<'_>],
+        permit: Option<Permit>,
+    ) -> Result<Vec<Row>> {
         let (mut attempt, mut deadline) = (1, None);
         loop {
-            let lease = self.lease(operation).await?;
+            let mut lease = self.lease(operation).await?;
+            lease.permit.clone_from(&permit);
             let deadline = *deadline.get_or_insert_with(|| Instant::now() + self.limits().call);
             let isolate = self.isolate.load(Ordering::Relaxed);
             let answer = async {
@@ -424,7 +465,7 @@ pub(crate) struct Lease {
     closer: Arc<Closer>,
     /// A call on it got no answer in time, and may be under way still.
     is_given_up: AtomicBool,
-    permit: Option<OwnedSemaphorePermit>,
+    permit: Option<Permit>,
     /// Where somebody else says how many connections there may be: what the connection is of.
     gated: Option<Connections>,
     /// Let go of last.

@@ -9,6 +9,7 @@ use mainstay_core::store::{Argument, Names, Step, StoreCall};
 use tokio_postgres::types::{ToSql, Type};
 
 use crate::adapter::Origin;
+use crate::contention::{Key, Turns};
 use crate::pool::{Connections, Parameter};
 use crate::rows;
 
@@ -17,13 +18,14 @@ pub(crate) struct Texts {
     identifier: String,
     connections: Connections,
     origin: Arc<Origin>,
+    turns: Turns,
 }
 
 impl Texts {
     /// For the store that is known by this table.
     pub(crate) fn new(connections: Connections, names: &Names, table: impl Display) -> Self {
         let identifier = format!("{}/{}.{table}", connections.store(), names.schema());
-        Self { identifier, connections, origin: Arc::default() }
+        Self { identifier, connections, origin: Arc::default(), turns: Turns::default() }
     }
 
     /// The store's name.
@@ -50,12 +52,26 @@ impl Texts {
         sql: &str,
         arguments: impl AsRef<[Option<String>]> + Send,
     ) -> Result<Vec<String>> {
-        let parameters: Vec<Parameter<'_>> =
-            arguments.as_ref().iter().map(|argument| (argument as &(dyn ToSql + Sync), Type::TEXT)).collect();
+        let parameters = parameters(arguments.as_ref());
         rows::answers(operation, &self.connections.query(operation, sql, &parameters).await?)
     }
 
-    /// A call in transactions of its own, one for each of its statements.
+    /// The same for a statement that can wait for a transaction of another client with one of these keys.
+    pub(crate) async fn ask_in_turn(
+        &self,
+        operation: &'static str,
+        sql: &str,
+        arguments: impl AsRef<[Option<String>]> + Send,
+        keys: Vec<Key>,
+    ) -> Result<Vec<String>> {
+        let parameters = parameters(arguments.as_ref());
+        let turn = self.turns.take(keys);
+        let rows = self.connections.query_in_turn(operation, sql, &parameters, turn).await?;
+        rows::answers(operation, &rows)
+    }
+
+    /// A call in transactions of its own, one for each of its statements. It can wait for transactions of applications, which call
+    /// the same functions.
     pub(crate) async fn run(&self, call: StoreCall) -> Result<Vec<String>> {
         let mut answers = Vec::new();
         for Step { sql, arguments } in call.steps {
@@ -67,8 +83,12 @@ impl Texts {
                     Argument::Null | Argument::Integer(_) | Argument::Bytes(_) => None,
                 })
                 .collect();
-            answers.extend(self.ask(call.operation, &sql, texts).await?);
+            answers.extend(self.ask_in_turn(call.operation, &sql, texts, Vec::new()).await?);
         }
         Ok(answers)
     }
+}
+
+fn parameters(arguments: &[Option<String>]) -> Vec<Parameter<'_>> {
+    arguments.iter().map(|argument| (argument as &(dyn ToSql + Sync), Type::TEXT)).collect()
 }

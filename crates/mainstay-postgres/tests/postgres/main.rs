@@ -7,6 +7,7 @@ mod adapters;
 mod audit;
 mod canceling;
 mod connecting;
+mod contention;
 mod failover;
 mod faults;
 mod fleet;
