@@ -30,6 +30,8 @@ as $mainstay$
 #variable_conflict use_column
 declare
     c record;
+    patience constant text := current_setting('lock_timeout');
+    own boolean := false;
 begin
     update "{{schema}}"."{{joins}}_slot" s set left_over = 0 where s.join_id = $1 and s.left_over > 0;
     update "{{schema}}"."{{joins}}" j set status = $2, reason = $3, updated_at = $4, ended_at = $4 where j.id = $1;
@@ -37,7 +39,8 @@ begin
     if not found then
         return;
     end if;
-    -- A continuation whose id another message has (it was a copy of that) gets ids of its own: the end of a join must not fail.
+    -- A continuation whose id another message has (it was a copy of that) gets ids of its own: the end of a join must not fail. Nor
+    -- must it wait for a transaction that has inserted the id and stays open.
     if exists (select from "{{schema}}"."{{outbox}}" o where o.id = c.work_item_id)
        or exists (select from "{{schema}}"."{{outbox}}_history" h where h.id = c.work_item_id) then
         c.work_item_id := gen_random_uuid();
@@ -46,10 +49,19 @@ begin
     -- Twice at most: another transaction may have put its copy there just now.
     loop
         begin
+            if not own then
+                perform set_config('lock_timeout', '50ms', true);
+            end if;
             perform "{{schema}}"."{{outbox}}_add_one"(c.work_item_id, c.message_id, c.topic, c.payload, c.correlation_id, c.headers::text,
                 ordering_key => c.ordering_key, hold_on_failure => c.hold_on_failure, priority => c.priority);
+            perform set_config('lock_timeout', patience, true);
             return;
-        exception when unique_violation then
+        -- Nobody else can have its own ids, so waiting for something else then is an error.
+        exception when unique_violation or lock_not_available then
+            if own and sqlstate = '55P03' then
+                raise;
+            end if;
+            own := true;
             c.work_item_id := gen_random_uuid();
             c.message_id := gen_random_uuid();
         end;

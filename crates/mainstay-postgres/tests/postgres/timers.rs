@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use mainstay_core::OwnerToken;
+use mainstay_core::outbox::Message;
 use mainstay_core::store::{Provider, Queue, WaitRequest, Wake};
 use mainstay_core::timer::{NewTimer, Timers};
+use mainstay_core::{OwnerToken, WorkItemId};
 use mainstay_tests::{TestDatabase, eventually};
 use tokio_postgres::Client;
 use uuid::Uuid;
@@ -159,5 +160,79 @@ async fn whoever_forwards_goes_on_being_notified() {
         })
         .await;
     }
+    fixture.end().await;
+}
+
+/// Timers whose ids an open transaction has added to the outbox are promoted once it has ended, and the others at once.
+#[tokio::test]
+async fn an_open_transaction_with_the_ids_of_timers_holds_up_no_other_timer() {
+    const BATCH: u32 = 4;
+    let fixture = Fixture::new().await;
+    let timers = Timers::new(&fixture.postgres);
+    let (store, owner) = (fixture.postgres.queue(Queue::Timers), OwnerToken::new());
+    let due = async || {
+        let timer = NewTimer::new("t", "", Duration::ZERO);
+        timers.schedule(timer).await.unwrap().work_item
+    };
+    let promoted = async || store.forward(owner, BATCH).await.expect("the other timers go on");
+    // More than one batch of them in front.
+    let mut client = fixture.database.client().await;
+    let elsewhere = client.transaction().await.unwrap();
+    let mut blocked = Vec::new();
+    for _ in 0..2 * BATCH {
+        let id = due().await;
+        let add = "select infra.outbox_add(array[$1::uuid], array[gen_random_uuid()], array['t'], array['foreign'])";
+        elsewhere.execute(add, &[&id.as_uuid()]).await.unwrap();
+        blocked.push(id);
+    }
+    let others = [due().await, due().await];
+    let mut found = Vec::new();
+    eventually(DEADLINE, "the others are promoted", async || {
+        found.extend(promoted().await);
+        found.len() == others.len()
+    })
+    .await;
+    assert_eq!(found, others);
+    // What is put off is no delivery, and stays what it was.
+    for id in &blocked {
+        let timer = timers.get(*id).await.unwrap().unwrap();
+        assert!(!timer.has_fired());
+    }
+    let attempts = "select coalesce(sum(attempts), 0)::bigint from infra.timers";
+    let observer = fixture.database.client().await;
+    assert_eq!(observer.query_one(attempts, &[]).await.unwrap().get::<_, i64>(0), 0);
+    elsewhere.rollback().await.unwrap();
+    let mut rest: Vec<WorkItemId> = Vec::new();
+    eventually(DEADLINE, "those that were put off are promoted", async || {
+        rest.extend(promoted().await);
+        rest.len() == blocked.len()
+    })
+    .await;
+    rest.sort();
+    blocked.sort();
+    assert_eq!(rest, blocked);
+    fixture.end().await;
+}
+
+/// Should the transaction commit, the timer cannot become a message: it fails and says so.
+#[tokio::test]
+async fn a_timer_whose_id_another_message_gets_meanwhile_fails() {
+    let fixture = Fixture::new().await;
+    let timers = Timers::new(&fixture.postgres);
+    let (store, owner) = (fixture.postgres.queue(Queue::Timers), OwnerToken::new());
+    let mut client = fixture.database.client().await;
+    let mut elsewhere = client.transaction().await.unwrap();
+    let taken = timers.schedule(NewTimer::new("t", "", Duration::ZERO)).await.unwrap().work_item;
+    let message = Message::new("t", "foreign").work_item_id(taken);
+    fixture.outbox.enqueue_in(&mut elsewhere, message).await.unwrap();
+    assert_eq!(store.forward(owner, 10).await.unwrap(), []);
+    elsewhere.commit().await.unwrap();
+    let observer = fixture.database.client().await;
+    let failed = "select count(*) from infra.timers_history where id = $1 and status = 3 and last_error ~ 'another message'";
+    eventually(DEADLINE, "the timer fails", async || {
+        assert_eq!(store.forward(owner, 10).await.unwrap(), []);
+        observer.query_one(failed, &[&taken.as_uuid()]).await.unwrap().get::<_, i64>(0) == 1
+    })
+    .await;
     fixture.end().await;
 }
