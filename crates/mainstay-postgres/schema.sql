@@ -933,7 +933,8 @@ create function infra.fanout_add_shards(topic text,
         work_key text,
         shards text[],
         actor text DEFAULT NULL::text)
-    returns integer language plpgsql volatile;
+    returns integer language plpgsql volatile
+    set lock_timeout=4s;
 
 create function infra.fanout_channel()
     returns text language sql immutable;
@@ -942,13 +943,15 @@ create function infra.fanout_claim(topic text,
         work_key text,
         version bigint,
         plan jsonb)
-    returns SETOF text language plpgsql volatile;
+    returns SETOF text language plpgsql volatile
+    set lock_timeout=4s;
 
 create function infra.fanout_complete(topic text,
         work_key text,
         shard_key text,
         at timestamp with time zone)
-    returns boolean language plpgsql volatile;
+    returns boolean language plpgsql volatile
+    set lock_timeout=4s;
 
 create function infra.fanout_delete(topic text,
         work_key text,
@@ -966,7 +969,8 @@ create function infra.fanout_ran(topic text,
         version bigint,
         nominal timestamp with time zone,
         requested timestamp with time zone)
-    returns void language plpgsql volatile;
+    returns void language plpgsql volatile
+    set lock_timeout=4s;
 
 create function infra.fanout_register(topic text,
         work_key text,
@@ -1092,7 +1096,7 @@ create function infra.inbox_begin(source text,
         OUT hash_mismatch boolean,
         OUT asked_at timestamp with time zone)
     returns record language plpgsql volatile
-    set jit=off set enable_seqscan=off;
+    set lock_timeout=4s set jit=off set enable_seqscan=off;
 
 create function infra.inbox_busy(consumer uuid)
     returns void language plpgsql volatile
@@ -1220,7 +1224,7 @@ create function infra.inbox_guard_end(source text,
         ending smallint,
         error text)
     returns boolean language plpgsql volatile
-    set jit=off set enable_seqscan=off;
+    set lock_timeout=4s set jit=off set enable_seqscan=off;
 
 create function infra.inbox_guard_fail(source text,
         message_id text,
@@ -1242,7 +1246,7 @@ create function infra.inbox_guard_renew(source text,
         generation bigint,
         lease_seconds double precision DEFAULT 30)
     returns timestamp with time zone language plpgsql volatile
-    set jit=off set enable_seqscan=off;
+    set lock_timeout=4s set jit=off set enable_seqscan=off;
 
 create function infra.inbox_horizon()
     returns bigint language sql volatile;
@@ -1790,7 +1794,8 @@ create function infra.jobs_purge(older_than_seconds double precision,
 
 create function infra.jobs_record_output(id uuid,
         output text)
-    returns boolean language plpgsql volatile;
+    returns boolean language plpgsql volatile
+    set lock_timeout=4s;
 
 create function infra.jobs_register(name text,
         topic text,
@@ -1823,7 +1828,8 @@ create function infra.jobs_set_enabled(name text,
     returns boolean language plpgsql volatile;
 
 create function infra.jobs_started(id uuid)
-    returns boolean language plpgsql volatile;
+    returns boolean language plpgsql volatile
+    set lock_timeout=4s;
 
 create function infra.jobs_told(job infra.jobs)
     returns jsonb language sql immutable;
@@ -1957,7 +1963,8 @@ create function infra.lease_acquire_many(names text[],
         duration_seconds double precision DEFAULT 30,
         context text DEFAULT NULL::text,
         reentrant boolean DEFAULT false)
-    returns TABLE(name text, epoch bigint, fencing_token bigint, expires_at timestamp with time zone, server_time timestamp with time zone) language plpgsql volatile;
+    returns TABLE(name text, epoch bigint, fencing_token bigint, expires_at timestamp with time zone, server_time timestamp with time zone) language plpgsql volatile
+    set lock_timeout=4s;
 
 create function infra.lease_active()
     returns bigint language sql stable;
@@ -2022,7 +2029,8 @@ create function infra.lease_renew_many(names text[],
 create function infra.operations_end(id uuid,
         outcome text DEFAULT 'succeeded'::text,
         error text DEFAULT NULL::text)
-    returns smallint language plpgsql volatile;
+    returns smallint language plpgsql volatile
+    set lock_timeout=4s;
 
 create function infra.operations_final()
     returns trigger language plpgsql volatile;
@@ -2039,13 +2047,15 @@ create function infra.operations_note(id uuid,
         data json DEFAULT NULL::json,
         OUT state smallint,
         OUT seq bigint)
-    returns record language plpgsql volatile;
+    returns record language plpgsql volatile
+    set lock_timeout=4s;
 
 create function infra.operations_progress(id uuid,
         done bigint DEFAULT NULL::bigint,
         total bigint DEFAULT NULL::bigint,
         message text DEFAULT NULL::text)
-    returns smallint language plpgsql volatile;
+    returns smallint language plpgsql volatile
+    set lock_timeout=4s;
 
 create function infra.operations_purge(older_than_seconds double precision,
         max_rows integer DEFAULT 1000,
@@ -2062,7 +2072,8 @@ create function infra.operations_start(name text,
         tag_keys text[] DEFAULT '{}'::text[],
         tag_values text[] DEFAULT '{}'::text[],
         id uuid DEFAULT NULL::uuid)
-    returns uuid language plpgsql volatile;
+    returns uuid language plpgsql volatile
+    set lock_timeout=4s;
 
 create function infra.outbox_abandon(owner uuid,
         ids uuid[],

@@ -2,6 +2,7 @@
 
 create or replace function "{{schema}}"."{{fanout}}_complete"(topic text, work_key text, shard_key text, at timestamptz) returns boolean
 language plpgsql volatile
+set lock_timeout = '4s'
 as $mainstay$
 #variable_conflict use_column
 begin
@@ -39,6 +40,7 @@ comment on function "{{schema}}"."{{fanout}}_add_cursors"(text, text, text[]) is
 
 create or replace function "{{schema}}"."{{fanout}}_add_shards"(topic text, work_key text, shards text[], actor text default null) returns integer
 language plpgsql volatile
+set lock_timeout = '4s'
 as $mainstay$
 declare
     added text[];
@@ -128,6 +130,7 @@ comment on function "{{schema}}"."{{fanout}}_delete"(text, text, text) is
 
 create or replace function "{{schema}}"."{{fanout}}_claim"(topic text, work_key text, version bigint, plan jsonb) returns setof text
 language plpgsql volatile
+set lock_timeout = '4s'
 as $mainstay$
 #variable_conflict use_column
 begin

@@ -147,6 +147,7 @@ comment on function "{{schema}}"."{{fanout}}_run"(text, text, text) is
 
 create or replace function "{{schema}}"."{{fanout}}_ran"(topic text, work_key text, version bigint, nominal timestamptz, requested timestamptz) returns void
 language plpgsql volatile
+set lock_timeout = '4s'
 as $mainstay$
 #variable_conflict use_column
 begin

@@ -6,6 +6,7 @@ create or replace function "{{schema}}"."{{inbox}}_begin"(
     out outcome text, out generation bigint, out attempt integer, out until timestamptz, out hash_mismatch boolean, out asked_at timestamptz
 )
 language plpgsql volatile
+set lock_timeout = '4s'
 set jit = off set enable_seqscan = off
 as $mainstay$
 #variable_conflict use_column
@@ -64,6 +65,7 @@ create or replace function "{{schema}}"."{{inbox}}_guard_end"(
     source text, message_id text, owner uuid, generation bigint, ending smallint, error text
 ) returns boolean
 language plpgsql volatile
+set lock_timeout = '4s'
 set jit = off set enable_seqscan = off
 as $mainstay$
 #variable_conflict use_column
@@ -128,6 +130,7 @@ create or replace function "{{schema}}"."{{inbox}}_guard_renew"(
     source text, message_id text, owner uuid, generation bigint, lease_seconds double precision default 30
 ) returns timestamptz
 language plpgsql volatile
+set lock_timeout = '4s'
 set jit = off set enable_seqscan = off
 as $mainstay$
 #variable_conflict use_column

@@ -22,6 +22,7 @@ comment on function "{{schema}}"."{{jobs}}_dispatch"(uuid, integer, boolean) is
 
 create or replace function "{{schema}}"."{{jobs}}_started"(id uuid) returns boolean
 language plpgsql volatile
+set lock_timeout = '4s'
 as $mainstay$
 #variable_conflict use_column
 begin
@@ -34,6 +35,7 @@ comment on function "{{schema}}"."{{jobs}}_started"(uuid) is
 
 create or replace function "{{schema}}"."{{jobs}}_record_output"(id uuid, output text) returns boolean
 language plpgsql volatile
+set lock_timeout = '4s'
 as $mainstay$
 #variable_conflict use_column
 begin

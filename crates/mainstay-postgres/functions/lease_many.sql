@@ -6,6 +6,7 @@ create or replace function "{{schema}}"."{{lease}}_acquire_many"(
     names text[], owner text, duration_seconds double precision default 30, context text default null, reentrant boolean default false
 ) returns table (name text, epoch bigint, fencing_token bigint, expires_at timestamptz, server_time timestamptz)
 language plpgsql volatile
+set lock_timeout = '4s'
 as $mainstay$
 #variable_conflict use_column
 declare

@@ -14,6 +14,7 @@ create or replace function "{{schema}}"."{{operations}}_start"(
     message text default null, tag_keys text[] default '{}', tag_values text[] default '{}', id uuid default null
 ) returns uuid
 language plpgsql volatile
+set lock_timeout = '4s'
 as $mainstay$
 #variable_conflict use_column
 declare
@@ -50,6 +51,7 @@ comment on function "{{schema}}"."{{operations}}_start"(text, text, uuid, text, 
 create or replace function "{{schema}}"."{{operations}}_progress"(id uuid, done bigint default null, total bigint default null, message text default null)
 returns smallint
 language plpgsql volatile
+set lock_timeout = '4s'
 as $mainstay$
 #variable_conflict use_column
 begin
@@ -72,6 +74,7 @@ comment on function "{{schema}}"."{{operations}}_progress"(uuid, bigint, bigint,
 
 create or replace function "{{schema}}"."{{operations}}_note"(id uuid, kind text, message text default null, data json default null, out state smallint, out seq bigint)
 language plpgsql volatile
+set lock_timeout = '4s'
 as $mainstay$
 #variable_conflict use_column
 declare
@@ -100,6 +103,7 @@ comment on function "{{schema}}"."{{operations}}_note"(uuid, text, text, json) i
 create or replace function "{{schema}}"."{{operations}}_end"(id uuid, outcome text default 'succeeded', error text default null)
 returns smallint
 language plpgsql volatile
+set lock_timeout = '4s'
 as $mainstay$
 #variable_conflict use_column
 declare

@@ -186,14 +186,86 @@ async fn functions_of_workers_do_not_wait_for_locks_without_end() {
     let error = admin.execute(claim, &[]).await.unwrap_err();
     assert_eq!(error.code(), Some(&tokio_postgres::error::SqlState::LOCK_NOT_AVAILABLE), "{error:?}");
     locker.batch_execute("commit").await.unwrap();
-    let patient = "select proname::text from pg_proc p join pg_namespace n on n.oid = p.pronamespace \
-         where nspname = 'infra' and (proname ~ '^(outbox|inbox|timers|job_runs)_(take|end|renew|reap_expired|purge|idle|busy)$' \
-            or proname ~ '^lease_(renew|release|renew_many|release_many)$') \
-           and array_to_string(coalesce(proconfig, '{}'), ' ') !~ 'lock_timeout'";
-    let patient: Vec<String> =
-        admin.query(patient, &[]).await.unwrap().iter().map(|row| row.get(0)).collect();
-    assert!(patient.is_empty(), "{patient:?}");
-    // What producers call in transactions of their own goes by those.
-    let own = "select count(*) from pg_proc where proname ~ '^outbox_(add|enqueue)' and array_to_string(coalesce(proconfig, '{}'), ' ') ~ 'lock_timeout'";
-    assert_eq!(admin.query_one(own, &[]).await.unwrap().get::<_, i64>(0), 0);
+    // Within an application's transaction its own choice holds, and nothing of a worker's is left behind.
+    let own = "begin; set local lock_timeout = '7s'; select infra.operations_start('k');
+        do $$ begin assert current_setting('lock_timeout') = '7s'; end $$; rollback";
+    admin.batch_execute(own).await.unwrap();
+    fixture.end().await;
+}
+
+/// Functions without a `lock_timeout`, and why they need none. All others have one.
+const PATIENT: [(&str, &str); 4] = [
+    (
+        "^((outbox|timers|job_runs|inbox)_(add|add_one|add_once|enqueue|enqueue_many)|timers_schedule|\
+          joins_(start|attach|attach_pairs|report)|lease_guard|audit_(write|note)|inbox_already_processed)$",
+        "applications call them in transactions of their own, whose lock_timeout is their choice",
+    ),
+    (
+        "^((outbox|timers|job_runs|inbox)_(claim|ack|abandon|fail|release|settle)|inbox_guard_(complete|fail|release))$",
+        "they only call a function that has one",
+    ),
+    (
+        "^((outbox|timers|job_runs|inbox)_(cancel|requeue|requeue_where|pause|resume|release_key)|timers_reschedule|inbox_(revive|mark_.*)|\
+          jobs_(create_or_update|register|delete|set_enabled|enable|disable|trigger|trigger_run)|joins_cancel|lease_force_release|\
+          fanout_(register|set|run|delete|forget_shard))$",
+        "an operator's action may take as long as its caller waits",
+    ),
+    (
+        "^((outbox|timers|job_runs|inbox)_(horizon|horizon_passed|next_due|first_due|stats|stats_by_topic|uuid7)|timers_next_event_time|inbox_ledger_stats|\
+          jobs_next_due|lease_(list|list_by_prefix|first_number)|joins_standing|audit_as)$",
+        "they only read",
+    ),
+];
+
+#[tokio::test]
+async fn functions_of_workers_have_a_lock_timeout() {
+    let fixture = Fixture::new().await;
+    let client = fixture.database.client().await;
+    let functions = "select distinct proname::text, provolatile <> 'v', coalesce(obj_description(p.oid), '') like 'Internal:%',
+               array_to_string(coalesce(proconfig, '{}'), ' ') ~ 'lock_timeout', prorettype = 'trigger'::regtype
+          from pg_proc p join pg_namespace n on n.oid = p.pronamespace where nspname = 'infra' order by 1";
+    let queries = [
+        include_str!("../../queries/queue.sql"),
+        include_str!("../../queries/inbox.sql"),
+        include_str!("../../queries/jobs.sql"),
+        include_str!("../../queries/joins.sql"),
+        include_str!("../../queries/timers.sql"),
+        include_str!("../../queries/lease.sql"),
+        include_str!("../../queries/fanout.sql"),
+        include_str!("../../queries/operations.sql"),
+        include_str!("../../queries/audit.sql"),
+    ]
+    .concat();
+    let (mut wrong, mut used) = (Vec::new(), BTreeSet::new());
+    for row in client.query(functions, &[]).await.unwrap() {
+        let (name, reads, internal, has): (String, bool, bool, bool) =
+            (row.get(0), row.get(1), row.get(2), row.get(3));
+        let is_called = || {
+            let queues = ["outbox", "timers", "job_runs", "inbox"];
+            let tables =
+                ["jobs", "joins", "lease", "fanout", "operations", "audit"].into_iter().chain(queues);
+            let (table, part) =
+                tables.filter_map(|table| Some((table, name.strip_prefix(table)?))).next().unwrap();
+            queries.contains(&format!("{{{{{table}}}}}{part}\"("))
+                || queues.contains(&table) && queries.contains(&format!("{{{{queue}}}}{part}\"("))
+        };
+        let mut reason = None;
+        for (pattern, why) in PATIENT {
+            let pattern = pattern.replace(char::is_whitespace, "");
+            if client.query_one("select $1::text ~ $2", &[&name, &pattern]).await.unwrap().get(0) {
+                used.insert(why);
+                reason = Some(why);
+            }
+        }
+        // Those that only read by their own account, and parts of other functions, which the program does not call.
+        let by_itself = reads || row.get::<_, bool>(4) || (internal && !is_called());
+        match (has, reason) {
+            (true, Some(why)) => wrong.push(format!("{name} has one, although {why}")),
+            (false, None) if !by_itself => wrong.push(format!("{name} has none")),
+            _ => {}
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert_eq!(used.len(), PATIENT.len());
+    fixture.end().await;
 }
