@@ -1084,6 +1084,10 @@ create function infra.inbox_already_processed(source text,
         OUT hash_mismatch boolean)
     returns record language plpgsql volatile;
 
+create function infra.inbox_await(ids uuid[])
+    returns void language plpgsql volatile
+    set jit=off set enable_seqscan=off set enable_indexscan=off set enable_indexonlyscan=off set enable_hashjoin=off set enable_mergejoin=off set enable_bitmapscan=on set plan_cache_mode=force_generic_plan set lock_timeout=4s;
+
 create function infra.inbox_begin(source text,
         message_id text,
         owner uuid,
@@ -1519,6 +1523,10 @@ create function infra.job_runs_add_one(work_item_id uuid,
 create function infra.job_runs_advance(ordering_keys text[])
     returns void language plpgsql volatile
     set jit=off set enable_indexscan=on set enable_indexonlyscan=on set enable_seqscan=off set enable_bitmapscan=off set enable_sort=off set plan_cache_mode=force_generic_plan;
+
+create function infra.job_runs_await(ids uuid[])
+    returns void language plpgsql volatile
+    set jit=off set enable_seqscan=off set enable_indexscan=off set enable_indexonlyscan=off set enable_hashjoin=off set enable_mergejoin=off set enable_bitmapscan=on set plan_cache_mode=force_generic_plan set lock_timeout=4s;
 
 create function infra.job_runs_busy(consumer uuid)
     returns void language plpgsql volatile
@@ -2142,6 +2150,10 @@ create function infra.outbox_advance(ordering_keys text[])
     returns void language plpgsql volatile
     set jit=off set enable_indexscan=on set enable_indexonlyscan=on set enable_seqscan=off set enable_bitmapscan=off set enable_sort=off set plan_cache_mode=force_generic_plan;
 
+create function infra.outbox_await(ids uuid[])
+    returns void language plpgsql volatile
+    set jit=off set enable_seqscan=off set enable_indexscan=off set enable_indexonlyscan=off set enable_hashjoin=off set enable_mergejoin=off set enable_bitmapscan=on set plan_cache_mode=force_generic_plan set lock_timeout=4s;
+
 create function infra.outbox_busy(consumer uuid)
     returns void language plpgsql volatile
     set lock_timeout=4s;
@@ -2433,6 +2445,10 @@ create function infra.timers_add_one(work_item_id uuid,
 create function infra.timers_advance(ordering_keys text[])
     returns void language plpgsql volatile
     set jit=off set enable_indexscan=on set enable_indexonlyscan=on set enable_seqscan=off set enable_bitmapscan=off set enable_sort=off set plan_cache_mode=force_generic_plan;
+
+create function infra.timers_await(ids uuid[])
+    returns void language plpgsql volatile
+    set jit=off set enable_seqscan=off set enable_indexscan=off set enable_indexonlyscan=off set enable_hashjoin=off set enable_mergejoin=off set enable_bitmapscan=on set plan_cache_mode=force_generic_plan set lock_timeout=4s;
 
 create function infra.timers_busy(consumer uuid)
     returns void language plpgsql volatile

@@ -33,7 +33,12 @@ declare
     returning_some boolean;
     done_ids uuid[] := ids;
     done_generations bigint[] := generations;
-    spots tid[] := places;
+    done_spots tid[] := places;
+    hinted boolean := true;
+    patience text := '50ms';
+    began constant timestamptz := clock_timestamp();
+    todo_ids uuid[];
+    spots tid[];
     tried tid[];
     found_ids uuid[];
     found_count bigint;
@@ -81,151 +86,208 @@ begin
 
     -- One outcome per claim, the first wins (an id may come twice, with a stale claim and with the one that holds).
     if not plain then
-        select array_agg(a.id), array_agg(a.generation), array_agg(a.place) into done_ids, done_generations, spots
+        select array_agg(a.id), array_agg(a.generation), array_agg(a.place) into done_ids, done_generations, done_spots
           from (select distinct on (u.id, u.generation) u.id, u.generation, u.place, u.outcome, u.error
                   from unnest(ids, generations, outcomes, errors, places) with ordinality as u(id, generation, outcome, error, place, n)
                  order by u.id, u.generation, u.n) a
          where a.outcome = 0 and nullif(a.error, '') is null;
     end if;
 
-    -- Mostly all of them are held and lie where they were put. Then nothing need pass from the delete to the insert: both read the same
-    -- snapshot, in which a place has one row, so as many rows gone as were asked for are the very rows kept. Otherwise, or if another
-    -- has ended one of them meanwhile, this is undone and the loop below takes what is left.
-    if cardinality(array_remove(spots, null)) = cardinality(done_ids) then
+    -- A transaction that attaches items in two calls takes their locks in an order of its own. So this never waits for long while it has
+    -- locks: what does not come off is undone by the end of the subtransaction, and tried again once what was locked is free.
+    loop
         begin
-            with kept as (
-                insert into "{{schema}}"."{{queue}}_history" (
-                    seq, created_at, due_at, requested_due_at, processed_at, expires_at, generation, attempts, priority, status, id, message_id,
-                    processed_by, hold_on_failure, topic, reason, ordering_key, idempotency_key, correlation_id, last_error, headers, payload)
-                select m.seq, m.created_at, m.due_at, m.requested_due_at, moment, m.expires_at, m.generation, m.attempts, m.priority, 2, m.id, m.message_id,
-                       m.owner, m.hold_on_failure, m.topic, null, m.ordering_key, m.idempotency_key, m.correlation_id, m.last_error, m.headers,
-                       case when keep_payload then m.payload end
-                  from "{{schema}}"."{{queue}}" m where m.ctid = any (spots)),
-            gone as (
-                delete from "{{schema}}"."{{queue}}" m
-                 where m.ctid = any (spots) and m.owner = $1 and m.status = 1
-                   and case when generations is null then (m.id in (select u.id from unnest(done_ids) u(id))) is true
-                            else ((m.id, m.generation) in (select u.id, u.generation from unnest(done_ids, done_generations) u(id, generation))) is true end
-                returning m.ordering_key)
-            select count(*), array_agg(g.ordering_key) filter (where g.ordering_key is not null) into found_count, left_keys from gone g;
-            if found_count < cardinality(done_ids) then
-                raise exception using errcode = 'MSNOT', message = 'not all of them';
+            -- An assignment, because that is cheaper than a statement.
+            patience := set_config('lock_timeout', patience, true);
+            todo_ids := done_ids;
+            spots := case when hinted then done_spots end;
+
+            -- Mostly all of them are held and lie where they were put. Then nothing need pass from the delete to the insert: both read the same
+            -- snapshot, in which a place has one row, so as many rows gone as were asked for are the very rows kept. Otherwise, or if another
+            -- has ended one of them meanwhile, this is undone and the loop below takes what is left, with the next attempt.
+            if hinted and cardinality(array_remove(spots, null)) = cardinality(done_ids) then
+                with kept as (
+                    insert into "{{schema}}"."{{queue}}_history" (
+                        seq, created_at, due_at, requested_due_at, processed_at, expires_at, generation, attempts, priority, status, id, message_id,
+                        processed_by, hold_on_failure, topic, reason, ordering_key, idempotency_key, correlation_id, last_error, headers, payload)
+                    select m.seq, m.created_at, m.due_at, m.requested_due_at, moment, m.expires_at, m.generation, m.attempts, m.priority, 2, m.id, m.message_id,
+                           m.owner, m.hold_on_failure, m.topic, null, m.ordering_key, m.idempotency_key, m.correlation_id, m.last_error, m.headers,
+                           case when keep_payload then m.payload end
+                      from "{{schema}}"."{{queue}}" m where m.ctid = any (spots)),
+                gone as (
+                    delete from "{{schema}}"."{{queue}}" m
+                     where m.ctid = any (spots) and m.owner = $1 and m.status = 1
+                       and case when generations is null then (m.id in (select u.id from unnest(done_ids) u(id))) is true
+                                else ((m.id, m.generation) in (select u.id, u.generation from unnest(done_ids, done_generations) u(id, generation))) is true end
+                    returning m.ordering_key)
+                select count(*), array_agg(g.ordering_key) filter (where g.ordering_key is not null) into found_count, left_keys from gone g;
+                if found_count < cardinality(done_ids) then
+                    raise exception using errcode = 'MSNOT', message = 'not all of them';
+                end if;
+                changed := done_ids;
+                todo_ids := null;
             end if;
-            changed := done_ids;
-            done_ids := null;
-        exception when unique_violation or sqlstate 'MSNOT' then
-            left_keys := null;
+
+            while todo_ids is not null loop
+                if spots is null or cardinality(array_remove(spots, null)) <> cardinality(todo_ids) then
+                    spots := array(select m.ctid from "{{schema}}"."{{queue}}" m
+                                    where m.id = any (todo_ids) and m.owner = $1 and m.status = 1
+                                      and (generations is null
+                                           or ((m.id, m.generation) in (select u.id, u.generation from unnest(todo_ids, done_generations) u(id, generation))) is true));
+                    -- The same once more: they are there, but something of the database's own keeps them from going.
+                    exit when spots = '{}' or spots = tried and found_ids is null;
+                end if;
+                tried := spots;
+                -- ("in … is true" is looked up in a hash table, a plain "in" would become a join.)
+                with gone as (
+                    delete from "{{schema}}"."{{queue}}" m
+                     where m.ctid = any (spots) and m.owner = $1 and m.status = 1
+                       and case when generations is null then (m.id in (select u.id from unnest(todo_ids) u(id))) is true
+                                else ((m.id, m.generation) in (select u.id, u.generation from unnest(todo_ids, done_generations) u(id, generation))) is true end
+                    returning m.*),
+                kept as (
+                    insert into "{{schema}}"."{{queue}}_history" (
+                        seq, created_at, due_at, requested_due_at, processed_at, expires_at, generation, attempts, priority, status, id, message_id,
+                        processed_by, hold_on_failure, topic, reason, ordering_key, idempotency_key, correlation_id, last_error, headers, payload)
+                    select g.seq, g.created_at, g.due_at, g.requested_due_at, moment, g.expires_at, g.generation, g.attempts, g.priority, 2, g.id, g.message_id,
+                           g.owner, g.hold_on_failure, g.topic, null, g.ordering_key, g.idempotency_key, g.correlation_id, g.last_error, g.headers,
+                           case when keep_payload then g.payload end
+                      from gone g
+                    returning id, ordering_key)
+                select array_agg(k.id), left_keys || array_agg(k.ordering_key) filter (where k.ordering_key is not null) into found_ids, left_keys from kept k;
+                changed := changed || found_ids;
+                exit when cardinality(changed) >= cardinality(todo_ids);
+                -- Not there, or moved on before this could lock it: where is it now?
+                spots := null;
+            end loop;
+
+            -- In both statements: in order of id, so that two callers wait for each other's rows in one order.
+            if ending and not plain then
+                with asked as materialized (
+                    select distinct on (u.id, u.generation) u.id, u.generation, u.outcome, nullif(left(u.error, 2048), '') as error
+                      from unnest(ids, generations, outcomes, errors) with ordinality as u(id, generation, outcome, error, n)
+                     order by u.id, u.generation, u.n),
+                gone as (
+                    delete from "{{schema}}"."{{queue}}" m using asked a
+                     where m.id = a.id and m.owner = $1 and m.status = 1 and (generations is null or m.generation = a.generation)
+                       and a.outcome not in (1, 3) and (a.outcome <> 0 or a.error is not null)
+                    returning m.*, a.outcome, a.error),
+                kept as (
+                    insert into "{{schema}}"."{{queue}}_history" (
+                        seq, created_at, due_at, requested_due_at, processed_at, expires_at, generation, attempts, priority, status, id, message_id,
+                        processed_by, hold_on_failure, topic, reason, ordering_key, idempotency_key, correlation_id, last_error, headers, payload)
+                    select g.seq, g.created_at, g.due_at, g.requested_due_at, moment, g.expires_at, g.generation,
+                           -- What was never handed to a handler was no delivery.
+                           g.attempts - case when g.outcome in (7, 8) then 1 else 0 end, g.priority,
+                           case g.outcome when 0 then 2 else 3 end, g.id, g.message_id, g.owner, g.hold_on_failure, g.topic,
+                           case g.outcome when 2 then 'handler' when 4 then 'delivery-limit' when 5 then 'expired' when 6 then 'cancelled' when 7 then 'delivery-limit' when 8 then 'expired' end, g.ordering_key, g.idempotency_key, g.correlation_id,
+                           coalesce(g.error, g.last_error), g.headers, case when keep_payload or g.outcome <> 0 then g.payload end
+                      from gone g
+                    returning id, ordering_key, status, status = 3 and reason <> 'cancelled' and hold_on_failure and ordering_key is not null as holds)
+                select changed || array_agg(k.id), left_keys || array_agg(k.ordering_key) filter (where k.ordering_key is not null), array_agg(k.id) filter (where k.holds),
+                       array_agg(k.id) filter (where k.status = 3)
+                  into changed, left_keys, holding, failed_ids from kept k;
+
+                if holding is not null then
+                    insert into "{{schema}}"."{{queue}}_hold" (ordering_key, work_item_id, held_at)
+                    select distinct on (h.ordering_key) h.ordering_key, h.id, moment from "{{schema}}"."{{queue}}_history" h
+                     where h.id = any (holding) and h.ordering_key is not null order by h.ordering_key
+                    on conflict do nothing;
+                end if;
+            end if;
+            -- A statement of its own: what was parked behind these items while the delete waited is visible only now.
+            if left_keys is not null then
+                perform "{{schema}}"."{{queue}}_advance"(left_keys);
+            end if;
+            -- What has ended is counted for its joins. A statement of its own, for the same reason: an attach that the delete has waited for.
+            if '{{queue:literal}}' = '{{outbox:literal}}' and changed <> '{}' and "{{schema}}"."{{joins}}_waiting"() then
+                perform "{{schema}}"."{{joins}}_ended"(
+                    case when failed_ids is null then changed else array(select u.id from unnest(changed) u(id)
+                                                                                    where (u.id in (select f.id from unnest(failed_ids) f(id))) is not true) end,
+                    coalesce(failed_ids, '{}'));
+            end if;
+
+            if returning_some then
+                with asked as materialized (
+                    select distinct on (u.id, u.generation) u.id, u.generation, u.outcome, u.delay, nullif(left(u.error, 2048), '') as error
+                      from unnest(ids, generations, outcomes, delays, errors) with ordinality as u(id, generation, outcome, delay, error, n)
+                     order by u.id, u.generation, u.n),
+                back as (
+                    update "{{schema}}"."{{queue}}" m
+                       set status = 0, owner = null, locked_until = null,
+                           -- A release was no delivery.
+                           attempts = case a.outcome when 3 then greatest(m.attempts - 1, 0) else m.attempts end,
+                           -- 1, 2, 4 … 60 seconds by the number of deliveries before this one; the exponent is capped to stay in range.
+                           -- Not before a reading of the clock that was taken after the transaction had its xid: see floor.
+                           due_at = greatest(case when pg_current_xact_id() is not null then clock_timestamp() end, moment + make_interval(secs => coalesce(
+                               a.delay, case a.outcome when 3 then 0 else least(2 ^ least(greatest(m.attempts - 1, 0), 6), 60) end))),
+                           last_error = coalesce(a.error, m.last_error)
+                      from asked a
+                     where m.id = a.id and m.owner = $1 and m.status = 1 and (generations is null or m.generation = a.generation) and a.outcome in (1, 3)
+                    returning m.id)
+                select array_agg(b.id) into returned from back b;
+                if returned is not null then
+                    changed := changed || returned;
+                    perform "{{schema}}"."{{queue}}_wake"();
+                end if;
+            end if;
+            exit;
+        exception
+            when unique_violation or sqlstate 'MSNOT' then
+                if not hinted then
+                    raise;
+                end if;
+                hinted := false;
+            when lock_not_available then
+                if clock_timestamp() > began + interval '4 seconds' then
+                    raise;
+                end if;
+                perform "{{schema}}"."{{queue}}_await"(ids);
+                patience := case patience when '50ms' then '100ms' when '100ms' then '200ms' else '400ms' end;
         end;
-    end if;
-
-    while done_ids is not null loop
-        if spots is null or cardinality(array_remove(spots, null)) <> cardinality(done_ids) then
-            spots := array(select m.ctid from "{{schema}}"."{{queue}}" m
-                            where m.id = any (done_ids) and m.owner = $1 and m.status = 1
-                              and (generations is null
-                                   or ((m.id, m.generation) in (select u.id, u.generation from unnest(done_ids, done_generations) u(id, generation))) is true));
-            -- The same once more: they are there, but something of the database's own keeps them from going.
-            exit when spots = '{}' or spots = tried and found_ids is null;
-        end if;
-        tried := spots;
-        -- ("in … is true" is looked up in a hash table, a plain "in" would become a join.)
-        with gone as (
-            delete from "{{schema}}"."{{queue}}" m
-             where m.ctid = any (spots) and m.owner = $1 and m.status = 1
-               and case when generations is null then (m.id in (select u.id from unnest(done_ids) u(id))) is true
-                        else ((m.id, m.generation) in (select u.id, u.generation from unnest(done_ids, done_generations) u(id, generation))) is true end
-            returning m.*),
-        kept as (
-            insert into "{{schema}}"."{{queue}}_history" (
-                seq, created_at, due_at, requested_due_at, processed_at, expires_at, generation, attempts, priority, status, id, message_id,
-                processed_by, hold_on_failure, topic, reason, ordering_key, idempotency_key, correlation_id, last_error, headers, payload)
-            select g.seq, g.created_at, g.due_at, g.requested_due_at, moment, g.expires_at, g.generation, g.attempts, g.priority, 2, g.id, g.message_id,
-                   g.owner, g.hold_on_failure, g.topic, null, g.ordering_key, g.idempotency_key, g.correlation_id, g.last_error, g.headers,
-                   case when keep_payload then g.payload end
-              from gone g
-            returning id, ordering_key)
-        select array_agg(k.id), left_keys || array_agg(k.ordering_key) filter (where k.ordering_key is not null) into found_ids, left_keys from kept k;
-        changed := changed || found_ids;
-        exit when cardinality(changed) >= cardinality(done_ids);
-        -- Not there, or moved on before this could lock it: where is it now?
-        spots := null;
+        changed := '{}'; tried := null; found_ids := null; left_keys := null; holding := null; failed_ids := null; returned := null;
     end loop;
-
-    -- In both statements: in order of id, so that two callers wait for each other's rows in one order.
-    if ending and not plain then
-        with asked as materialized (
-            select distinct on (u.id, u.generation) u.id, u.generation, u.outcome, nullif(left(u.error, 2048), '') as error
-              from unnest(ids, generations, outcomes, errors) with ordinality as u(id, generation, outcome, error, n)
-             order by u.id, u.generation, u.n),
-        gone as (
-            delete from "{{schema}}"."{{queue}}" m using asked a
-             where m.id = a.id and m.owner = $1 and m.status = 1 and (generations is null or m.generation = a.generation)
-               and a.outcome not in (1, 3) and (a.outcome <> 0 or a.error is not null)
-            returning m.*, a.outcome, a.error),
-        kept as (
-            insert into "{{schema}}"."{{queue}}_history" (
-                seq, created_at, due_at, requested_due_at, processed_at, expires_at, generation, attempts, priority, status, id, message_id,
-                processed_by, hold_on_failure, topic, reason, ordering_key, idempotency_key, correlation_id, last_error, headers, payload)
-            select g.seq, g.created_at, g.due_at, g.requested_due_at, moment, g.expires_at, g.generation,
-                   -- What was never handed to a handler was no delivery.
-                   g.attempts - case when g.outcome in (7, 8) then 1 else 0 end, g.priority,
-                   case g.outcome when 0 then 2 else 3 end, g.id, g.message_id, g.owner, g.hold_on_failure, g.topic,
-                   case g.outcome when 2 then 'handler' when 4 then 'delivery-limit' when 5 then 'expired' when 6 then 'cancelled' when 7 then 'delivery-limit' when 8 then 'expired' end, g.ordering_key, g.idempotency_key, g.correlation_id,
-                   coalesce(g.error, g.last_error), g.headers, case when keep_payload or g.outcome <> 0 then g.payload end
-              from gone g
-            returning id, ordering_key, status, status = 3 and reason <> 'cancelled' and hold_on_failure and ordering_key is not null as holds)
-        select changed || array_agg(k.id), left_keys || array_agg(k.ordering_key) filter (where k.ordering_key is not null), array_agg(k.id) filter (where k.holds),
-               array_agg(k.id) filter (where k.status = 3)
-          into changed, left_keys, holding, failed_ids from kept k;
-
-        if holding is not null then
-            insert into "{{schema}}"."{{queue}}_hold" (ordering_key, work_item_id, held_at)
-            select distinct on (h.ordering_key) h.ordering_key, h.id, moment from "{{schema}}"."{{queue}}_history" h
-             where h.id = any (holding) and h.ordering_key is not null order by h.ordering_key
-            on conflict do nothing;
-        end if;
-    end if;
-    -- A statement of its own: what was parked behind these items while the delete waited is visible only now.
-    if left_keys is not null then
-        perform "{{schema}}"."{{queue}}_advance"(left_keys);
-    end if;
-    -- What has ended is counted for its joins. A statement of its own, for the same reason: an attach that the delete has waited for.
-    if '{{queue:literal}}' = '{{outbox:literal}}' and changed <> '{}' and "{{schema}}"."{{joins}}_waiting"() then
-        perform "{{schema}}"."{{joins}}_ended"(
-            case when failed_ids is null then changed else array(select u.id from unnest(changed) u(id) 
-                                                                            where (u.id in (select f.id from unnest(failed_ids) f(id))) is not true) end,
-            coalesce(failed_ids, '{}'));
-    end if;
-
-    if returning_some then
-        with asked as materialized (
-            select distinct on (u.id, u.generation) u.id, u.generation, u.outcome, u.delay, nullif(left(u.error, 2048), '') as error
-              from unnest(ids, generations, outcomes, delays, errors) with ordinality as u(id, generation, outcome, delay, error, n)
-             order by u.id, u.generation, u.n),
-        back as (
-            update "{{schema}}"."{{queue}}" m
-               set status = 0, owner = null, locked_until = null,
-                   -- A release was no delivery.
-                   attempts = case a.outcome when 3 then greatest(m.attempts - 1, 0) else m.attempts end,
-                   -- 1, 2, 4 … 60 seconds by the number of deliveries before this one; the exponent is capped to stay in range.
-                   -- Not before a reading of the clock that was taken after the transaction had its xid: see floor.
-                   due_at = greatest(case when pg_current_xact_id() is not null then clock_timestamp() end, moment + make_interval(secs => coalesce(
-                       a.delay, case a.outcome when 3 then 0 else least(2 ^ least(greatest(m.attempts - 1, 0), 6), 60) end))),
-                   last_error = coalesce(a.error, m.last_error)
-              from asked a
-             where m.id = a.id and m.owner = $1 and m.status = 1 and (generations is null or m.generation = a.generation) and a.outcome in (1, 3)
-            returning m.id)
-        select array_agg(b.id) into returned from back b;
-        if returned is not null then
-            changed := changed || returned;
-            perform "{{schema}}"."{{queue}}_wake"();
-        end if;
-    end if;
     return case when cardinality(changed) < size then changed end;
 end
 $mainstay$;
 comment on function "{{schema}}"."{{queue}}_end"(uuid, uuid[], bigint[], smallint[], double precision[], text[], boolean, tid[]) is
     'Internal: what settle does, told where the claims have put their rows. Returns the ids that changed, or null if that is all of them.';
+
+-- Each wait is undone, so that this holds no item when it waits for one, nor when it returns.
+create or replace function "{{schema}}"."{{queue}}_await"(ids uuid[]) returns void
+language plpgsql volatile
+set jit = off set enable_seqscan = off set enable_indexscan = off set enable_indexonlyscan = off set enable_hashjoin = off
+set enable_mergejoin = off set enable_bitmapscan = on set plan_cache_mode = force_generic_plan
+set lock_timeout = '4s'
+as $mainstay$
+#variable_conflict use_column
+declare
+    had uuid[];
+    busy uuid;
+begin
+    begin
+        had := array(select m.id from "{{schema}}"."{{queue}}" m where m.id = any ($1) for update skip locked);
+        busy := (select m.id from "{{schema}}"."{{queue}}" m
+                  where m.id = any ($1) and (m.id in (select u.id from unnest(had) u(id))) is not true limit 1);
+        raise exception using errcode = 'MSNOT', message = 'the items are free again';
+    exception when sqlstate 'MSNOT' then
+        null;
+    end;
+    if busy is null then
+        -- It was something else, such as a place of a join. That takes no longer than a commit.
+        perform pg_sleep(random() * 0.02);
+        return;
+    end if;
+    begin
+        perform 1 from (select m.id from "{{schema}}"."{{queue}}" m where m.id = busy for update) l;
+        raise exception using errcode = 'MSNOT', message = 'the item is free again';
+    exception when sqlstate 'MSNOT' then
+        null;
+    end;
+end
+$mainstay$;
+comment on function "{{schema}}"."{{queue}}_await"(uuid[]) is
+    'Internal: waits for one of the items that another transaction has locked, if there is one, and locks none.';
 
 create or replace function "{{schema}}"."{{queue}}_settle"(
     owner uuid,

@@ -2,12 +2,12 @@
 
 use mainstay_core::join::{JoinState, Joins, NewJoin, Step};
 use mainstay_core::outbox::Message;
-use mainstay_core::queue::ClaimHandle;
+use mainstay_core::queue::{ClaimHandle, ClaimRequest};
 use mainstay_core::store::Provider;
 use mainstay_core::{OwnerToken, WorkItemId};
 use tokio_postgres::error::SqlState;
 
-use crate::support::{DEADLINE, Fixture};
+use crate::support::{DEADLINE, Fixture, somebody_waits};
 
 const LEVELS: [&str; 2] = ["repeatable read", "serializable"];
 
@@ -22,7 +22,7 @@ fn ack(owner: OwnerToken, claim: &ClaimHandle) -> String {
 }
 
 async fn claimed(fixture: &Fixture, owner: OwnerToken) -> Vec<ClaimHandle> {
-    let request = mainstay_core::queue::ClaimRequest::new(owner);
+    let request = ClaimRequest::new(owner);
     fixture.outbox.claim(&request).await.unwrap().handles()
 }
 
@@ -149,5 +149,113 @@ async fn attaching_items_while_they_are_settled_is_no_deadlock() {
     assert_eq!((progress.state, progress.completed), (JoinState::Completed, MANY as u32), "each counts once");
     let deadlocks = "select deadlocks from pg_stat_database where datname = current_database()";
     assert_eq!(client.query_one(deadlocks, &[]).await.unwrap().get::<_, i64>(0), 0);
+    fixture.end().await;
+}
+
+/// The end of a join waits for no transaction that has added the id of its continuation: like one that is there, it gets another id.
+#[tokio::test]
+async fn an_open_transaction_with_the_id_of_a_continuation_holds_up_no_settle() {
+    let fixture = Fixture::new().await;
+    let joins = Joins::new(fixture.postgres.joins());
+    let id = WorkItemId::new();
+    let continuation = Message::new("next", "").work_item_id(id);
+    let join = joins.start(NewJoin::new(1).on_completed(continuation)).await.unwrap();
+    let owner = OwnerToken::new();
+    fixture.outbox.enqueue(Message::new("t", "").join(join)).await.unwrap();
+    let claims = claimed(&fixture, owner).await;
+    let (mut client, settler) = (fixture.database.client().await, fixture.database.client().await);
+    let mut elsewhere = client.transaction().await.unwrap();
+    let foreign = Message::new("t", "foreign").work_item_id(id);
+    fixture.outbox.enqueue_in(&mut elsewhere, foreign).await.unwrap();
+    // What it changes for that ends with it.
+    let settle = format!(
+        "begin; set local lock_timeout = '7s'; {}; do $$ begin assert current_setting('lock_timeout') = '7s'; end $$; commit",
+        ack(owner, &claims[0])
+    );
+    settler.batch_execute(&settle).await.expect("the settle goes on");
+    elsewhere.commit().await.unwrap();
+    assert_eq!(joins.get(join).await.unwrap().unwrap().state, JoinState::Completed);
+    let next = claimed(&fixture, owner).await;
+    assert_eq!(next.len(), 2);
+    fixture.end().await;
+}
+
+/// A transaction that attaches items in two calls, and a settle of the same ones, in every order of either.
+#[tokio::test]
+async fn two_attaches_in_one_transaction_and_a_settle_are_no_deadlock() {
+    let fixture = Fixture::new().await;
+    let joins = Joins::new(fixture.postgres.joins());
+    let client = fixture.database.client().await;
+    let (attacher, settler) = (fixture.database.client().await, fixture.database.client().await);
+    let owner = OwnerToken::new();
+    // Done, failed, and each way for one of them.
+    for outcomes in ["0,0", "2,2", "0,2", "2,0"] {
+        for (first, second) in [(0, 1), (1, 0)] {
+            let join = joins.start(NewJoin::new(9)).await.unwrap();
+            for _ in 0..2 {
+                fixture.enqueue("").await;
+            }
+            let claims = claimed(&fixture, owner).await;
+            assert_eq!(claims.len(), 2);
+            let attach = |n: usize| format!("select infra.joins_attach('{join}', '{{{}}}')", claims[n].id());
+            attacher.batch_execute(&format!("begin; {}", attach(first))).await.unwrap();
+            let settle = format!(
+                "select count(*) from infra.outbox_settle('{owner}', '{{{},{}}}', '{{{},{}}}', '{{{outcomes}}}')",
+                claims[0].id(),
+                claims[1].id(),
+                claims[0].generation(),
+                claims[1].generation()
+            );
+            let settling = async { settler.query_one(&settle, &[]).await.map(|row| row.get::<_, i64>(0)) };
+            let attaching = async {
+                mainstay_tests::eventually(DEADLINE, "the settle waits", async || {
+                    somebody_waits(&client).await
+                })
+                .await;
+                attacher.batch_execute(&attach(second)).await?;
+                attacher.batch_execute("commit").await
+            };
+            let (settled, attached) = tokio::join!(settling, attaching);
+            attached.unwrap_or_else(|error| panic!("{outcomes}, {first} first: {error:?}"));
+            let settled = settled.unwrap_or_else(|error| panic!("{outcomes}, {first} first: {error:?}"));
+            assert_eq!(settled, 2);
+            let progress = joins.get(join).await.unwrap().unwrap();
+            assert_eq!(progress.completed + progress.failed, 2, "each counts once");
+        }
+    }
+    fixture.end().await;
+}
+
+/// An attach of what has ended counts it, and so locks a place of the join; the next one of its transaction waits for an item.
+#[tokio::test]
+async fn an_attach_that_counts_and_one_that_waits_are_no_deadlock_with_a_settle() {
+    let fixture = Fixture::new().await;
+    let joins = Joins::new(fixture.postgres.joins());
+    let client = fixture.database.client().await;
+    let (attacher, settler) = (fixture.database.client().await, fixture.database.client().await);
+    let owner = OwnerToken::new();
+    let (one, other) =
+        (joins.start(NewJoin::new(9)).await.unwrap(), joins.start(NewJoin::new(9)).await.unwrap());
+    fixture.enqueue("").await;
+    let ended = claimed(&fixture, owner).await;
+    fixture.outbox.ack(owner, &ended).await.unwrap();
+    fixture.outbox.enqueue(Message::new("t", "").join(one)).await.unwrap();
+    let open = claimed(&fixture, owner).await;
+    let attach = |join, id| format!("select infra.joins_attach('{join}', '{{{id}}}')");
+    attacher.batch_execute(&format!("begin; {}", attach(one, ended[0].id()))).await.unwrap();
+    let settle = ack(owner, &open[0]);
+    let settling = settler.batch_execute(&settle);
+    let attaching = async {
+        mainstay_tests::eventually(DEADLINE, "the settle waits", async || somebody_waits(&client).await)
+            .await;
+        attacher.batch_execute(&attach(other, open[0].id())).await?;
+        attacher.batch_execute("commit").await
+    };
+    let (settled, attached) = tokio::join!(settling, attaching);
+    attached.unwrap();
+    settled.unwrap();
+    for (join, completed) in [(one, 2), (other, 1)] {
+        assert_eq!(joins.get(join).await.unwrap().unwrap().completed, completed);
+    }
     fixture.end().await;
 }
