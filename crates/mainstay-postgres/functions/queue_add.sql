@@ -118,6 +118,9 @@ create or replace function "{{schema}}"."{{queue}}_add_once"(
 language plpgsql volatile
 as $mainstay$
 #variable_conflict use_column
+declare
+    broken text;
+    detail text;
 begin
     perform "{{schema}}"."{{queue}}_refuse_known"(own_ids, false);
     begin
@@ -125,7 +128,15 @@ begin
                                               ordering_keys, holds, priorities, expires_ats, expires_in_seconds, idempotency_keys, fresh);
     exception when unique_violation then
         -- Another transaction has committed the id since.
+        get stacked diagnostics broken = constraint_name, detail = pg_exception_detail;
         perform "{{schema}}"."{{queue}}_refuse_known"(own_ids, false);
+        -- Not visible: the transaction's snapshot is older than the item.
+        if broken = '{{queue:literal}}_pkey' then
+            raise exception using errcode = 'MI001',
+                message = '{{queue:literal}}_enqueue: work_item_id ' || coalesce(substring(detail from '=\(([0-9a-f-]{36})\)') || ' ', '')
+                    || 'belongs to a work item already, whose status this transaction cannot see: it is newer than its snapshot',
+                hint = 'Use every id once, or an idempotency key to enqueue only the first time.';
+        end if;
         raise;
     end;
     -- The insert waits for another transaction with the id. If that settled its item, the place was free: look again at what is settled.

@@ -11,6 +11,7 @@ use mainstay_core::{ErrorKind, OwnerToken, WorkItemId};
 use mainstay_postgres::Postgres;
 use mainstay_tests::eventually;
 use tokio::task::JoinHandle;
+use tokio_postgres::IsolationLevel;
 
 use crate::support::{DEADLINE, Fixture, somebody_waits};
 
@@ -145,5 +146,29 @@ async fn receptions_of_the_message_of_an_open_transaction_leave_connections_to_o
         answer.unwrap().unwrap();
     }
     postgres.close().await;
+    fixture.end().await;
+}
+
+#[tokio::test]
+async fn a_known_id_that_an_old_snapshot_does_not_show_is_told_as_known() {
+    let fixture = Fixture::new().await;
+    let mut client = fixture.database.client().await;
+    for level in [IsolationLevel::RepeatableRead, IsolationLevel::Serializable] {
+        for own_key in [None, Some("key")] {
+            let id = WorkItemId::new();
+            let mut old = client.build_transaction().isolation_level(level).start().await.unwrap();
+            old.batch_execute("select count(*) from infra.outbox").await.unwrap();
+            fixture.outbox.enqueue(Message::new("t", "").work_item_id(id)).await.unwrap();
+            let mut message = Message::new("t", "").work_item_id(id);
+            if let Some(key) = own_key {
+                message = message.idempotency_key(key);
+            }
+            let error = fixture.outbox.enqueue_in(&mut old, message).await.unwrap_err();
+            assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::AlreadyExists, false), "{error}");
+            assert!(error.message().contains(&id.to_string()), "{error}");
+            assert_eq!(error.existing(), None, "its status is not known");
+            old.rollback().await.unwrap();
+        }
+    }
     fixture.end().await;
 }
