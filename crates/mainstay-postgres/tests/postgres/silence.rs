@@ -4,9 +4,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use mainstay_core::lease::LeaseOptions;
+use mainstay_core::outbox::Retention;
 use mainstay_core::queue::Context;
 use mainstay_core::runtime::{Mainstay, OutboxBuilder, RunningMainstay};
 use mainstay_core::store::Provider;
+use mainstay_core::timer::{NewTimer, Timers};
 use mainstay_postgres::Postgres;
 use mainstay_tests::{FaultProxy, PostgresUrl, eventually};
 
@@ -14,12 +16,28 @@ use crate::support::{DEADLINE, Fixture};
 
 const LEASE: Duration = Duration::from_secs(2);
 
-/// A database, a proxy in front of it, and a provider whose connections go through that, in plain text.
-async fn proxied() -> (Fixture, FaultProxy, Arc<dyn Provider>) {
+/// What a pooler or a server between a worker and its database can be.
+#[derive(Debug, Clone, Copy)]
+enum Way {
+    Direct,
+    Bouncer,
+}
+
+const WAYS: [Way; 2] = [Way::Direct, Way::Bouncer];
+
+/// What bounds a call that nothing else bounds as soon.
+const CALL: Duration = Duration::from_secs(3);
+
+/// A database, a proxy in front of it or of its pooler, and a provider whose connections go through that, in plain text.
+async fn proxied(way: Way) -> (Fixture, FaultProxy, Arc<dyn Provider>) {
     let fixture = Fixture::new().await;
-    let proxy = FaultProxy::for_url(&fixture.database.url()).await;
-    let url = PostgresUrl::parse(&proxy.url(&fixture.database.url())).with_parameter("sslmode", "disable");
-    let postgres = Postgres::connect(&url.to_string()).await.unwrap();
+    let target = match way {
+        Way::Direct => fixture.database.url(),
+        Way::Bouncer => fixture.database.bouncer_url(),
+    };
+    let proxy = FaultProxy::for_url(&target).await;
+    let url = PostgresUrl::parse(&proxy.url(&target)).with_parameter("sslmode", "disable");
+    let postgres = Postgres::builder(&url.to_string()).call_timeout(CALL).connect().await.unwrap();
     (fixture, proxy, Arc::new(postgres))
 }
 
@@ -49,8 +67,8 @@ async fn worker(provider: Arc<dyn Provider>) -> (RunningMainstay, Arc<Mutex<Vec<
 }
 
 /// Once the connection is silenced that sends this, the worker goes on over another.
-async fn goes_on_without(statement: &str) {
-    let (fixture, proxy, provider) = proxied().await;
+async fn goes_on_without(statement: &str, way: Way) {
+    let (fixture, proxy, provider) = proxied(way).await;
     let (running, handled) = worker(provider).await;
     let is_handled = |payload: &'static str| {
         let handled = Arc::clone(&handled);
@@ -71,22 +89,88 @@ async fn goes_on_without(statement: &str) {
     // What the claim without an answer took has come back when its lease had lapsed, and no other way.
     let mut handled = handled.lock().unwrap().clone();
     handled.sort();
-    assert_eq!(handled, ["before", "first", "second"]);
+    assert_eq!(handled, ["before", "first", "second"], "{way:?}");
+    assert_eq!(fixture.open().await, 0, "{way:?}");
 }
 
 #[tokio::test]
 async fn a_claim_without_an_answer_does_not_stop_the_worker() {
-    goes_on_without("outbox_take").await;
+    for way in WAYS {
+        goes_on_without("outbox_take", way).await;
+    }
 }
 
 #[tokio::test]
 async fn a_wait_without_an_answer_does_not_stop_the_worker() {
-    goes_on_without("outbox_next_due").await;
+    for way in WAYS {
+        goes_on_without("outbox_next_due", way).await;
+    }
+}
+
+#[tokio::test]
+async fn a_settle_without_an_answer_does_not_stop_the_worker() {
+    for way in WAYS {
+        goes_on_without("outbox_end", way).await;
+    }
+}
+
+/// A process that does everything by the clock, as often as it can.
+async fn scheduler(provider: Arc<dyn Provider>) -> RunningMainstay {
+    let often = Duration::from_millis(100);
+    let retention = Retention::default().interval(often);
+    Mainstay::builder_over(provider)
+        .leases(LeaseOptions::default().duration(LEASE))
+        .outbox(|outbox| quiet(outbox).retention(Some(retention)).reap_every(Some(often)))
+        .inbox(|inbox| inbox.retention(None).reap_every(None).gauges_every(None))
+        .timers(|timers| {
+            let timers = timers.retention(None).reap_every(None).gauges_every(None);
+            timers.options(|options| (options.poll_min, options.poll_max) = (often, often))
+        })
+        .job("every-second", "* * * * * *", |job| job)
+        .jobs(|jobs| {
+            let jobs = jobs.retention(None).reap_every(None).gauges_every(None);
+            jobs.options(|options| (options.poll_min, options.poll_max) = (often, often))
+        })
+        .build()
+        .unwrap()
+        .start()
+        .await
+        .unwrap()
+}
+
+/// Each time the connection is silenced that sends this, it is sent again over another.
+async fn is_repeated_without(statement: &str, way: Way) {
+    let (fixture, proxy, provider) = proxied(way).await;
+    let timers = Timers::new(&fixture.postgres);
+    let running = scheduler(provider).await;
+    for silenced in 1..=3 {
+        proxy.silence(statement);
+        let what = format!("{statement} is sent for the {silenced}th time, {way:?}");
+        eventually(DEADLINE, &what, async || proxy.silenced() == silenced).await;
+    }
+    // And a timer that is due now becomes a message.
+    let timer = timers.schedule(NewTimer::new("t", "", Duration::ZERO)).await.unwrap().work_item;
+    eventually(DEADLINE, "the timer fires", async || {
+        timers.get(timer).await.unwrap().is_none_or(|timer| timer.has_fired())
+    })
+    .await;
+    running.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn timers_jobs_and_maintenance_go_on_without_an_answer() {
+    for statement in
+        ["timers_forward", "jobs_due_jobs", "jobs_dispatch", "outbox_purge", "outbox_reap_expired"]
+    {
+        for way in WAYS {
+            is_repeated_without(statement, way).await;
+        }
+    }
 }
 
 #[tokio::test]
 async fn a_coordinator_whose_pass_gets_no_answer_gives_way_to_another() {
-    let (fixture, proxy, provider) = proxied().await;
+    let (fixture, proxy, provider) = proxied(Way::Direct).await;
     let coordinator = async |provider: Arc<dyn Provider>| {
         Mainstay::builder_over(provider)
             .leases(LeaseOptions::default().duration(LEASE))
