@@ -4,18 +4,21 @@
 //! and keep its backend until then; the next call would take another one. So a connection keeps its place in the pool until the
 //! server has ended the statement, or has not answered for so long that waiting makes no sense.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use deadpool_postgres::{Object, Pool};
+use deadpool_postgres::{ClientWrapper, Object, Pool};
 use futures_util::future::{Either, select};
 use mainstay_core::store::ConnectionPass;
 use tokio::time::timeout;
+use tokio_postgres::Client;
 use tokio_util::task::TaskTracker;
 
 use crate::cancel::Cancel;
 use crate::contention::Permit;
 use crate::error::PoolLimits;
+use crate::lending::Switches;
 
 /// A connection on which nothing is under way answers within this, as a rule. If not, a cancel request too many does no harm.
 const ROUND_TRIP: Duration = Duration::from_millis(50);
@@ -34,6 +37,7 @@ pub(crate) struct Closer {
     pool: Pool,
     cancel: Cancel,
     limits: PoolLimits,
+    switches: Arc<Switches>,
     tasks: TaskTracker,
 }
 
@@ -46,8 +50,8 @@ pub(crate) struct Abandoned {
 }
 
 impl Closer {
-    pub(crate) fn new(pool: Pool, cancel: Cancel, limits: PoolLimits) -> Self {
-        Self { pool, cancel, limits, tasks: TaskTracker::new() }
+    pub(crate) fn new(pool: Pool, cancel: Cancel, limits: PoolLimits, switches: Arc<Switches>) -> Self {
+        Self { pool, cancel, limits, switches, tasks: TaskTracker::new() }
     }
 
     pub(crate) fn limits(&self) -> &PoolLimits {
@@ -77,6 +81,17 @@ impl Closer {
         if timeout(ROUND_TRIP, &mut idle).await.is_ok() {
             return;
         }
+        if !self.cancel(client, idle).await {
+            self.let_go();
+        }
+    }
+
+    /// Cancels what is under way on a connection. `idle` ends when nothing is. False: the connection says nothing at all.
+    async fn cancel(
+        &self,
+        client: &Client,
+        mut idle: Pin<&mut impl Future<Output = Result<(), tokio_postgres::Error>>>,
+    ) -> bool {
         let token = client.cancel_token();
         for _ in 0..ATTEMPTS {
             let sent = std::pin::pin!(self.cancel.send(&token));
@@ -84,20 +99,38 @@ impl Closer {
                 Either::Left((false, _)) => break,
                 Either::Left((true, _)) => {
                     if timeout(ANSWER, &mut idle).await.is_ok() {
-                        return;
+                        return true;
                     }
                 }
                 // Until the request is passed on, a pooler lends the session to no other client.
                 Either::Right((Ok(()), sent)) => {
                     sent.await;
-                    return;
+                    return true;
                 }
-                Either::Right((Err(_), _)) => return,
+                Either::Right((Err(_), _)) => return true,
             }
         }
-        // It says nothing at all. What came between it and the server most likely came between others, too.
+        false
+    }
+
+    /// Lets go of the idle connections. What came between one and the server most likely came between others, too.
+    fn let_go(&self) {
         drop(self.pool.retain(|_, _| false));
         tracing::debug!(store = %self.cancel.store, "a connection without an answer was closed");
+    }
+
+    /// Cancels what is under way on a connection that somebody uses, or closes it.
+    pub(crate) async fn interrupt(
+        &self,
+        connection: &ClientWrapper,
+        idle: Pin<&mut impl Future<Output = Result<(), tokio_postgres::Error>>>,
+    ) {
+        let limit = self.limits.call;
+        tracing::warn!(store = %self.cancel.store, ?limit, "a statement in a handler's transaction got no answer in time and is canceled");
+        if !self.cancel(connection, idle).await {
+            self.switches.close(connection);
+            self.let_go();
+        }
     }
 }
 

@@ -24,6 +24,7 @@ mod inbox;
 mod jobs;
 mod joins;
 mod lease;
+mod lending;
 mod listener;
 mod moment;
 mod operations;

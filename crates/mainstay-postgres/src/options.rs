@@ -83,8 +83,8 @@ impl PostgresBuilder {
     }
 
     /// How long a call may take once it has a connection. Then it fails with `Unavailable`, and the server is asked to cancel its
-    /// statement. Defaults to `call_timeout` of the URL, in seconds, or else 60 s. It bounds each statement, not a whole export, and no deployment of the schema; a handler's own
-    /// statements are bounded by its time limit.
+    /// statement. Defaults to `call_timeout` of the URL, in seconds, or else 60 s. It bounds each statement, not a whole export, and no deployment of the schema. A handler's own
+    /// statements in its transaction are canceled after up to one and a quarter times as long.
     pub fn call_timeout(mut self, limit: Duration) -> Self {
         self.call_timeout = Some(limit);
         self

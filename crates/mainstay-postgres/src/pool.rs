@@ -4,13 +4,14 @@
 //! answer in time, is closed instead ([`closing`](crate::closing)): the server ends what is under way on it and undoes what was
 //! not complete.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use deadpool_postgres::{
-    ClientWrapper, Connect, Manager, ManagerConfig, Object, Pool, PoolError, QueueMode, RecyclingMethod,
-    Runtime, TimeoutType,
+    ClientWrapper, Connect, Hook, Manager, ManagerConfig, Object, Pool, PoolError, QueueMode,
+    RecyclingMethod, Runtime, TimeoutType,
 };
 use futures_util::future::join3;
 use mainstay_core::store::{Allowance, ConnectionPass, CountedConnection};
@@ -24,12 +25,14 @@ use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Config, Connection, Row, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
+use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::cancel::Cancel;
 use crate::closing::{Abandoned, Closer};
 use crate::contention::{Permit, Places, Turn};
 use crate::error::{PoolLimits, closed, from_driver, from_pool, held_up, unanswered};
+use crate::lending::{Lent, Switches};
 use crate::session::{Session, is_stale};
 use crate::url::{Server, Target};
 
@@ -153,6 +156,8 @@ impl Connect for Connector {
                 Err(NoAnswer) => std::future::pending().await,
             };
             let store = Arc::clone(&self.store);
+            let switch = CancellationToken::new();
+            Switches::announce(switch.clone());
             let task = tokio::spawn(async move {
                 tokio::select! {
                     ended = connection => {
@@ -160,6 +165,7 @@ impl Connect for Connector {
                             tracing::debug!(%store, %error, "a connection ended");
                         }
                     }
+                    () = switch.cancelled() => tracing::debug!(%store, "a connection without an answer was closed in use"),
                     () = counted.severed() => tracing::debug!(%store, "a connection that may not be answered was closed"),
                 }
             });
@@ -191,7 +197,13 @@ impl Connections {
         let cancel = connector.cancel();
         let config = ManagerConfig { recycling_method: RecyclingMethod::Fast };
         let manager = Manager::from_connect(Config::new(), connector, config);
+        let switches = Arc::new(Switches::default());
+        let attached = Arc::clone(&switches);
         let pool = Pool::builder(manager)
+            .post_create(Hook::sync_fn(move |connection, _| {
+                attached.attach(connection);
+                Ok(())
+            }))
             .runtime(Runtime::Tokio1)
             .max_size(size)
             // The last used first: the rest can idle in peace.
@@ -202,7 +214,7 @@ impl Connections {
         let pool = pool.map_err(|error| {
             Error::new(ErrorKind::Internal, "postgres.connect", "the pool can't be built").with_source(error)
         })?;
-        let closer = Arc::new(Closer::new(pool.clone(), cancel, limits));
+        let closer = Arc::new(Closer::new(pool.clone(), cancel, limits, switches));
         Ok(Self {
             pool,
             closer,
@@ -498,6 +510,23 @@ impl Lease {
     /// Whether a call on it was given up: only closing it is left to do.
     pub(crate) fn is_given_up(&self) -> bool {
         self.is_given_up.load(Ordering::Relaxed)
+    }
+
+    /// Lends the connection for statements that are not bounded otherwise.
+    pub(crate) fn lend(self) -> Lent {
+        let limit = self.closer.limits().call;
+        Lent::new(self, limit)
+    }
+
+    /// Gives up what is under way on it, although somebody waits for that. `idle` ends when nothing is.
+    pub(crate) async fn give_up(
+        &self,
+        idle: Pin<&mut impl Future<Output = Result<(), tokio_postgres::Error>>>,
+    ) {
+        if let Ok(connection) = self.wrapper() {
+            self.is_given_up.store(true, Ordering::Relaxed);
+            self.closer.interrupt(connection, idle).await;
+        }
     }
 
     fn wrapper(&self) -> Result<&ClientWrapper> {

@@ -18,6 +18,7 @@ use tokio_postgres::Client;
 
 use crate::adapter;
 use crate::error::from_driver;
+use crate::lending::Lent;
 use crate::parameters::Settlements;
 use crate::pool::Lease;
 use crate::queue::PostgresQueue;
@@ -27,7 +28,7 @@ use crate::statements::QueueStatements;
 
 /// A transaction on a connection of the pool. Dropping it rolls back.
 pub struct PostgresTransaction {
-    lease: Lease,
+    lease: Lent,
     /// Of the queue whose claims it ends.
     statements: Arc<QueueStatements>,
     /// Of the outbox, where its messages go.
@@ -50,11 +51,20 @@ impl PostgresTransaction {
         // Whatever the database's default is: settling looks again at what others have committed meanwhile.
         let begin = "begin isolation level read committed read write";
         execute("transaction.begin", &lease, begin).await?;
-        Ok(Self { lease, statements, outbox, keep_done_payloads, identifier, counted: Vec::new() })
+        Ok(Self {
+            lease: lease.lend(),
+            statements,
+            outbox,
+            keep_done_payloads,
+            identifier,
+            counted: Vec::new(),
+        })
     }
 
     /// The connection, for the handler's own statements. Don't end the transaction on it: commit and rollback are
     /// the dispatcher's part, and what is done after an end of one's own is not in the transaction any more.
+    ///
+    /// A statement that takes longer than `call_timeout` (60 s by default) is canceled, and the transaction can only be rolled back.
     pub fn client(&self) -> Result<&Client> {
         self.lease.client()
     }
@@ -107,7 +117,7 @@ impl StoreTransaction for PostgresTransaction {
         // statement in front of it fails then, and the commit is never reached.
         execute("transaction.commit", &self.lease, "select 1; commit").await?;
         joins_counted(&self.identifier, &self.counted);
-        self.lease.give_back();
+        self.lease.give_back().await;
         Ok(())
     }
 
@@ -115,7 +125,7 @@ impl StoreTransaction for PostgresTransaction {
         // Closing the connection rolls back as well.
         if !self.lease.is_given_up() {
             execute("transaction.rollback", &self.lease, "rollback").await?;
-            self.lease.give_back();
+            self.lease.give_back().await;
         }
         Ok(())
     }

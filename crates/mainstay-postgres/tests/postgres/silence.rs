@@ -1,18 +1,20 @@
 //! Connections that stay open and never answer: they delay work for a while, and stop nothing.
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mainstay_core::lease::LeaseOptions;
 use mainstay_core::outbox::Retention;
-use mainstay_core::queue::Context;
+use mainstay_core::queue::{Context, HandlerError};
 use mainstay_core::runtime::{Mainstay, OutboxBuilder, RunningMainstay};
 use mainstay_core::store::Provider;
 use mainstay_core::timer::{NewTimer, Timers};
-use mainstay_postgres::Postgres;
+use mainstay_postgres::{Postgres, PostgresTransaction};
 use mainstay_tests::{FaultProxy, PostgresUrl, eventually};
+use tokio::time::timeout;
+use tokio_postgres::error::SqlState;
 
-use crate::support::{DEADLINE, Fixture};
+use crate::support::{DEADLINE, Fixture, somebody_waits};
 
 const LEASE: Duration = Duration::from_secs(2);
 
@@ -201,4 +203,82 @@ async fn a_coordinator_whose_pass_gets_no_answer_gives_way_to_another() {
     eventually(DEADLINE, "the other one takes over", async || done().await >= before + 2).await;
     other.stop().await.unwrap();
     hung.stop().await.unwrap();
+}
+
+/// A handler's own statement fails once its connection has said nothing for the time limit of calls.
+#[tokio::test]
+async fn a_statement_of_a_handler_without_an_answer_fails() {
+    for way in WAYS {
+        let (fixture, proxy, provider) = proxied(way).await;
+        let outbox = provider.outbox();
+        let mut tx = outbox.begin().await.unwrap();
+        let own = tx.as_any_mut().downcast_mut::<PostgresTransaction>().unwrap();
+        // One that works, slowly, for longer than that is left alone.
+        let began = Instant::now();
+        while began.elapsed() < 2 * CALL {
+            own.client().unwrap().batch_execute("select pg_sleep(0.2)").await.unwrap();
+        }
+        proxy.silence("of a handler");
+        let statement = own.client().unwrap().batch_execute("select 'of a handler'");
+        let error = timeout(DEADLINE, statement).await.expect("it does not wait for ever").unwrap_err();
+        assert!(error.is_closed(), "{way:?}: {error:?}");
+        assert_eq!(proxy.silenced(), 1);
+        let error = own.client().expect_err("nothing more can be done on it");
+        assert!(error.is_retryable(), "{error}");
+        tx.rollback().await.unwrap();
+        // The pool is as good as new.
+        fixture.enqueue("afterwards").await;
+        assert_eq!(outbox.stats().await.unwrap().open(), 1);
+    }
+}
+
+/// One that waits for a lock is canceled, and so holds no backend.
+#[tokio::test]
+async fn a_statement_of_a_handler_that_waits_too_long_is_canceled() {
+    for way in WAYS {
+        let (fixture, _proxy, provider) = proxied(way).await;
+        let (observer, locker) = (fixture.database.client().await, fixture.database.client().await);
+        locker.batch_execute("begin; lock table infra.outbox in access exclusive mode").await.unwrap();
+        let mut tx = provider.outbox().begin().await.unwrap();
+        let own = tx.as_any_mut().downcast_mut::<PostgresTransaction>().unwrap();
+        let statement = own.client().unwrap().batch_execute("select count(*) from infra.outbox");
+        let error = timeout(DEADLINE, statement).await.expect("it does not wait for ever").unwrap_err();
+        assert_eq!(error.code(), Some(&SqlState::QUERY_CANCELED), "{way:?}: {error:?}");
+        eventually(DEADLINE, "nobody waits", async || !somebody_waits(&observer).await).await;
+        assert!(own.client().is_err());
+        tx.rollback().await.unwrap();
+        locker.batch_execute("commit").await.unwrap();
+        fixture.enqueue("afterwards").await;
+        assert_eq!(provider.outbox().stats().await.unwrap().open(), 1);
+    }
+}
+
+/// As many handlers as there can be at once hang on connections without an answer; the worker handles their messages again.
+#[tokio::test]
+async fn handlers_without_an_answer_do_not_stop_the_worker() {
+    let (fixture, proxy, provider) = proxied(Way::Direct).await;
+    let handled = Arc::new(Mutex::new(Vec::new()));
+    let notes = Arc::clone(&handled);
+    let handler = move |context: Context| {
+        let notes = Arc::clone(&notes);
+        async move {
+            let payload = context.message().payload.clone();
+            let mut tx = context.transaction::<PostgresTransaction>().await?;
+            tx.driver().client()?.batch_execute(&format!("select 'handling {payload}'")).await?;
+            tx.complete().await?;
+            notes.lock().unwrap().push(payload);
+            Ok::<_, HandlerError>(())
+        }
+    };
+    let worker = Mainstay::builder_over(provider)
+        .outbox(|outbox| quiet(outbox).options(|options| options.concurrency = 1).raw_handler("t", handler))
+        .build()
+        .unwrap();
+    let running = worker.start().await.unwrap();
+    proxy.silence("handling first");
+    fixture.enqueue("first").await;
+    eventually(DEADLINE, "a connection is silenced", async || proxy.silenced() == 1).await;
+    fixture.enqueue("second").await;
+    eventually(DEADLINE, "both are handled", async || handled.lock().unwrap().len() == 2).await;
+    running.stop().await.unwrap();
 }
