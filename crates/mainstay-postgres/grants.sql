@@ -13,7 +13,7 @@ grant select, insert, update, delete on
 {{tables}}
 to "{{role}}";
 -- A lease is never deleted: its numbers would begin again.
-revoke delete on "{{schema}}"."{{lease}}" from "{{role}}";
+revoke delete on "{{schema}}"."{{lease}}", "{{schema}}"."{{lease}}_floor" from "{{role}}";
 -- The audit trail is only added to. Whoever wants the application to purge it grants it delete.
 revoke update, delete on "{{schema}}"."{{audit}}", "{{schema}}"."{{audit}}_anchor" from "{{role}}";
 grant select on

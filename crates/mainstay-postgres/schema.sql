@@ -560,6 +560,16 @@ create table infra.lease (
     constraint lease_times CHECK ((isfinite(acquired_at) AND isfinite(renewed_at) AND isfinite(expires_at))),
 ) with (fillfactor=50, autovacuum_vacuum_scale_factor=0.01, autovacuum_vacuum_threshold=1000);
 
+create table infra.lease_floor (
+    server bigint not null,
+    height bigint not null,
+    timeline integer not null,
+    only_row boolean not null default true,
+    constraint lease_floor_height CHECK (((height >= '-1'::integer) AND (height <= 1048575))),
+    constraint lease_floor_only_row CHECK (only_row),
+    constraint lease_floor_pkey PRIMARY KEY (only_row),
+);
+
 create table infra.mainstay_migration (
     outbox text not null,
     version integer not null,

@@ -13,7 +13,7 @@ select current_user::text,
                       cross join unnest(array['SELECT', 'INSERT', 'UPDATE', 'DELETE']) p(privilege)
                       where n.nspname = '{{schema:literal}}'
                         and (c.relname = any ($1)
-                             and (c.relname <> '{{lease:literal}}' or p.privilege <> 'DELETE')
+                             and (c.relname not in ('{{lease:literal}}', '{{lease:literal}}_floor') or p.privilege <> 'DELETE')
                              and (c.relname not in ('{{audit:literal}}', '{{audit:literal}}_anchor') or p.privilege in ('SELECT', 'INSERT'))
                              or c.relname = any ($2) and p.privilege = 'SELECT')
                         and not has_table_privilege(c.oid, p.privilege)

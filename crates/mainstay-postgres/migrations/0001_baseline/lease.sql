@@ -31,3 +31,19 @@ comment on column "{{schema}}"."{{lease}}".fencing_token is 'How often it was ac
 comment on column "{{schema}}"."{{lease}}".expires_at is 'Until when it is held, or when it ended.';
 comment on column "{{schema}}"."{{lease}}".owner is 'Who holds it, or was the last to if it lapsed. Null once it was released.';
 comment on column "{{schema}}"."{{lease}}".context is 'What its holder says about itself.';
+
+-- One row: where the numbers of a timeline begin. See lease_numbers.sql.
+create table "{{schema}}"."{{lease}}_floor" (
+    server        bigint      not null,
+    height        bigint      not null,
+    timeline      integer     not null,
+    only_row      boolean     not null default true,
+
+    constraint "{{lease}}_floor_pkey" primary key (only_row),
+    constraint "{{lease}}_floor_only_row" check (only_row),
+    constraint "{{lease}}_floor_height" check (height between -1 and 1048575)
+);
+insert into "{{schema}}"."{{lease}}_floor" (server, height, timeline) values (0, -1, 0);
+comment on table "{{schema}}"."{{lease}}_floor" is 'What epochs and fencing tokens have above 32 bits that count. After a restore, an operator may raise the height.';
+comment on column "{{schema}}"."{{lease}}_floor".server is 'The system identifier of the server that gave numbers last.';
+comment on column "{{schema}}"."{{lease}}_floor".timeline is 'Its timeline then.';
