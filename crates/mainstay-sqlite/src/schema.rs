@@ -24,21 +24,29 @@ const DEPLOY: &str = "schema.deploy";
 const DEPLOYMENT: Duration = Duration::from_secs(3_600);
 
 /// Every step of the schema.
-pub const MIGRATIONS: &[Migration] = &[Migration {
-    version: 1,
-    name: "baseline",
-    oldest_program: 1,
-    templates: &[
-        Template::of_every_queue(include_str!("../migrations/0001_baseline/queue.sql")),
-        Template::once(include_str!("../migrations/0001_baseline/lease.sql")),
-        Template::once(include_str!("../migrations/0001_baseline/inbox.sql")),
-        Template::once(include_str!("../migrations/0001_baseline/jobs.sql")),
-        Template::once(include_str!("../migrations/0001_baseline/joins.sql")),
-        Template::once(include_str!("../migrations/0001_baseline/fanout.sql")),
-        Template::once(include_str!("../migrations/0001_baseline/audit.sql")),
-        Template::once(include_str!("../migrations/0001_baseline/operations.sql")),
-    ],
-}];
+pub const MIGRATIONS: &[Migration] = &[
+    Migration {
+        version: 1,
+        name: "baseline",
+        oldest_program: 1,
+        templates: &[
+            Template::of_every_queue(include_str!("../migrations/0001_baseline/queue.sql")),
+            Template::once(include_str!("../migrations/0001_baseline/lease.sql")),
+            Template::once(include_str!("../migrations/0001_baseline/inbox.sql")),
+            Template::once(include_str!("../migrations/0001_baseline/jobs.sql")),
+            Template::once(include_str!("../migrations/0001_baseline/joins.sql")),
+            Template::once(include_str!("../migrations/0001_baseline/fanout.sql")),
+            Template::once(include_str!("../migrations/0001_baseline/audit.sql")),
+            Template::once(include_str!("../migrations/0001_baseline/operations.sql")),
+        ],
+    },
+    Migration {
+        version: 2,
+        name: "schema_view",
+        oldest_program: 1,
+        templates: &[Template::once(include_str!("../migrations/0002_schema_view/view.sql"))],
+    },
+];
 
 /// The steps taken, by outbox, made by the runner and not by a step. Names of tables are not case-sensitive, so the
 /// outbox's is not either.

@@ -26,22 +26,30 @@ const STATUS: &str = "schema.status";
 const DEPLOY: &str = "schema.deploy";
 
 /// Every step of the schema.
-pub const MIGRATIONS: &[Migration] = &[Migration {
-    version: 1,
-    name: "baseline",
-    oldest_program: 1,
-    templates: &[
-        Template::once(include_str!("../migrations/0001_baseline/basics.sql")),
-        Template::of_every_queue(include_str!("../migrations/0001_baseline/queue.sql")),
-        Template::once(include_str!("../migrations/0001_baseline/lease.sql")),
-        Template::once(include_str!("../migrations/0001_baseline/audit.sql")),
-        Template::once(include_str!("../migrations/0001_baseline/inbox.sql")),
-        Template::once(include_str!("../migrations/0001_baseline/operations.sql")),
-        Template::once(include_str!("../migrations/0001_baseline/jobs.sql")),
-        Template::once(include_str!("../migrations/0001_baseline/joins.sql")),
-        Template::once(include_str!("../migrations/0001_baseline/fanout.sql")),
-    ],
-}];
+pub const MIGRATIONS: &[Migration] = &[
+    Migration {
+        version: 1,
+        name: "baseline",
+        oldest_program: 1,
+        templates: &[
+            Template::once(include_str!("../migrations/0001_baseline/basics.sql")),
+            Template::of_every_queue(include_str!("../migrations/0001_baseline/queue.sql")),
+            Template::once(include_str!("../migrations/0001_baseline/lease.sql")),
+            Template::once(include_str!("../migrations/0001_baseline/audit.sql")),
+            Template::once(include_str!("../migrations/0001_baseline/inbox.sql")),
+            Template::once(include_str!("../migrations/0001_baseline/operations.sql")),
+            Template::once(include_str!("../migrations/0001_baseline/jobs.sql")),
+            Template::once(include_str!("../migrations/0001_baseline/joins.sql")),
+            Template::once(include_str!("../migrations/0001_baseline/fanout.sql")),
+        ],
+    },
+    Migration {
+        version: 2,
+        name: "schema_view",
+        oldest_program: 1,
+        templates: &[Template::once(include_str!("../migrations/0002_schema_view/view.sql"))],
+    },
+];
 
 const CREATE_SCHEMA: &str =
     "IF SCHEMA_ID(N'{{schema:literal}}') IS NULL EXEC(N'CREATE SCHEMA \"{{schema:nested}}\"');";
