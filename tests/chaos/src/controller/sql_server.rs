@@ -77,12 +77,12 @@ impl ServerUrl {
 }
 
 fn find_server() -> Result<ServerUrl> {
-    let url = std::env::var(SERVER).with_context(|| {
-        format!(
+    let Ok(url) = std::env::var(SERVER) else {
+        bail!(
             "set {SERVER} to the URL of a SQL Server with a login that may create databases, \
              like mssql://sa:password@127.0.0.1:1433/master?encrypt=disabled"
-        )
-    })?;
+        );
+    };
     ServerUrl::parse(&url).context(SERVER)
 }
 
