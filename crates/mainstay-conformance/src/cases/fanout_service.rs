@@ -148,10 +148,11 @@ async fn r23_another_coordinator_takes_over(fx: &dyn Fixture) {
     let other = World::over(fx, fx.second().await, mainstay_core::store::Names::default());
     let set_up =
         |work: FanoutWorkBuilder| work.every(Duration::from_secs(1)).shards(["a"]).handler(async |_, _| {});
-    let first: RunningMainstay = process(&world, set_up, |outbox| outbox).start().await.unwrap();
-    let second = process(&other, set_up, |outbox| outbox).start().await.unwrap();
     let leases = mainstay_core::lease::Leases::new(world.provider.leases());
     let epoch = async || leases.get(&key().lease_name()).await.unwrap().map_or(0, |record| record.epoch);
+    let first: RunningMainstay = process(&world, set_up, |outbox| outbox).start().await.unwrap();
+    world.until("the first one coordinates", async |_| epoch().await == 1).await;
+    let second = process(&other, set_up, |outbox| outbox).start().await.unwrap();
     world.until("slices are made", async |world| done(world).await >= 2).await;
     assert_eq!(epoch().await, 1, "one of them, all the time");
     // Dies without a word; its lease lapses.
