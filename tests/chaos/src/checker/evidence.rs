@@ -35,6 +35,7 @@ pub(crate) struct Evidence<'a> {
     /// Open items that were left when the time for all work was over.
     pub settled: Option<Noted<'a, u64>>,
     pub clock_steps: Windows,
+    pub lost_tails: Windows,
     /// Calls that may have requeued any failed message: their process died before it learned which.
     pub blind_requeues: Vec<&'a Operation<'a>>,
     /// When rows of Done messages may have been deleted.
@@ -79,6 +80,7 @@ impl<'a> Evidence<'a> {
             conditions: Vec::new(),
             settled: None,
             clock_steps,
+            lost_tails: lost_tails.clone(),
             blind_requeues: Vec::new(),
             purges,
             audit,

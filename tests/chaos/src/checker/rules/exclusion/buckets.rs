@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use super::violation;
 use crate::checker::evidence::Evidence;
 use crate::checker::operations::Operation;
-use crate::checker::versions::{Numbered, backwards, unless_lost};
+use crate::checker::versions::{Conflict, Numbered, backwards, unless_lost};
 use crate::history::Answer;
 use crate::verdict::{Rule, Violation};
 
@@ -17,6 +17,8 @@ pub(super) fn judge(evidence: &Evidence<'_>) -> Vec<Violation> {
             owned.entry(*bucket).or_default().push(Numbered { operation, number: *epoch });
         }
     }
+    // A lease that was granted in a tail that is lost is unknown to the new server, and is held until it lapses.
+    let lease_ns = evidence.run.map_or(0, |run| run.what.lease_ms * 1_000_000);
     let mut violations = Vec::new();
     for (bucket, numbers) in &owned {
         let mut owners: HashMap<i64, &Operation<'_>> = HashMap::new();
@@ -28,7 +30,11 @@ pub(super) fn judge(evidence: &Evidence<'_>) -> Vec<Violation> {
                 violations.push(violation(Rule::Exclusion, text, [format!("bucket {bucket}")], lines));
             }
         }
-        for conflict in backwards(numbers, unless_lost) {
+        let known = |conflict: &Conflict<'_>| {
+            let looked = conflict.second.operation.invoked;
+            !evidence.lost_tails.touch(looked.saturating_sub(lease_ns), looked)
+        };
+        for conflict in backwards(numbers, unless_lost).into_iter().filter(known) {
             let text = format!(
                 "a node owned bucket {bucket} under epoch {} after another had it under epoch {}",
                 conflict.second.number, conflict.first.number
@@ -43,7 +49,7 @@ pub(super) fn judge(evidence: &Evidence<'_>) -> Vec<Violation> {
 mod tests {
     use super::*;
     use crate::checker::testing::{Book, found};
-    use crate::history::Call;
+    use crate::history::{Call, LOST_TAIL};
 
     /// Nodes that look, one after the other, what they own of bucket 3.
     fn looked(looks: &[(&str, (u64, u64), Option<i64>)]) -> Vec<Violation> {
@@ -54,6 +60,21 @@ mod tests {
             book.ok(node, *at, call, Answer::Owned { buckets });
         }
         found(Rule::Exclusion, &book.history())
+    }
+
+    #[test]
+    fn a_lease_of_a_lost_tail_is_held_until_it_lapses() {
+        let looked = |tail: (u64, u64)| {
+            let mut book = Book::new();
+            for (node, at, epoch) in [("node-1.1", 10, 1), ("node-2.1", 2_000, 2), ("node-1.1", 2_500, 1)] {
+                let answer = Answer::Owned { buckets: [(3, epoch)].into() };
+                book.ok(node, (at, at + 1), Call::Own { lease_ms: 1_000 }, answer);
+            }
+            book.fault(LOST_TAIL, tail);
+            found(Rule::Exclusion, &book.history()).len()
+        };
+        assert_eq!(looked((1_000, 1_900)), 0);
+        assert_eq!(looked((1_000, 1_400)), 1);
     }
 
     #[test]
