@@ -4,6 +4,7 @@
 //! those who fill and drain it nothing.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, mpsc};
 use std::time::{Duration, Instant};
 
@@ -65,17 +66,25 @@ impl Readers {
     {
         let (reply, answer) = oneshot::channel();
         let limit = self.statement_limit;
+        let begun = Arc::new(AtomicBool::new(false));
+        let begins = Arc::clone(&begun);
         let job = move |connection: &Connection| {
             if !reply.is_closed() {
+                begins.store(true, Ordering::SeqCst);
                 drop(reply.send(on_one_snapshot(connection, limit, work)));
             }
         };
         let jobs = self.jobs.read().unwrap_or_else(PoisonError::into_inner).clone();
         let jobs = jobs.ok_or_else(|| self.place.closed(operation))?;
         jobs.send(Box::new(job)).map_err(|_| self.place.closed(operation))?;
-        // One that has not begun by then is never begun.
-        let answer = timeout(self.call_timeout, answer).await;
-        let answer = answer.map_err(|_| self.place.unanswered(operation, self.call_timeout))?;
+        tokio::pin!(answer);
+        let answer = match timeout(self.call_timeout, &mut answer).await {
+            Ok(answer) => answer,
+            // Its statements are interrupted at their limit.
+            Err(_) if begun.load(Ordering::SeqCst) => answer.await,
+            // It is never begun.
+            Err(_) => return Err(self.place.unanswered(operation, self.call_timeout)),
+        };
         // Without an answer, the job panicked.
         let result = answer.map_err(|_| self.place.panicked(operation))?;
         result.map_err(|fault| limit::error(&self.place, operation, limit, fault))
@@ -114,4 +123,41 @@ fn on_one_snapshot<T>(
         connection.execute_batch("ROLLBACK")?;
     }
     result
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use crate::Sqlite;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_read_that_has_begun_is_waited_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let limit = Duration::from_millis(20);
+        let builder = Sqlite::builder(directory.path().join("test.db")).readers(1).call_timeout(limit);
+        let sqlite = builder.open().await.unwrap();
+        let open = sqlite.database().open("test").await.unwrap();
+        let readers = open.get("test").unwrap().readers.as_ref().unwrap();
+        let (begun, has_begun) = std::sync::mpsc::channel();
+        let (go, may_go) = std::sync::mpsc::channel::<()>();
+        let work = move |_: &Connection| {
+            begun.send(()).unwrap();
+            may_go.recv().unwrap();
+            Ok(7)
+        };
+        let call = readers.run("test", work);
+        let behind = async {
+            tokio::task::spawn_blocking(move || has_begun.recv()).await.unwrap().unwrap();
+            // It can't begin, and is given up at the limit, which the first one is past then.
+            let late = readers.run("test", |_| Ok(())).await.unwrap_err();
+            go.send(()).unwrap();
+            late
+        };
+        let (first, late) = tokio::join!(call, behind);
+        assert_eq!(first.unwrap(), 7);
+        assert!(late.is_unanswered(), "{late}");
+    }
 }
