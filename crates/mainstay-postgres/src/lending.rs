@@ -4,31 +4,56 @@
 //! message is renewed over other connections. So a task watches each lent connection. Now and then it sends an empty statement,
 //! which is answered once all is over that was sent before. If that takes longer than a call may, what is under way is canceled,
 //! and a connection that does not answer even then is closed, so that the handler's call fails.
+//!
+//! On an idle connection the task stops soon, until the handler takes the client again: each empty statement would put the server's
+//! `idle_in_transaction_session_timeout` off.
 
 use std::cell::Cell;
 use std::ops::Deref;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use deadpool_postgres::{ClientWrapper, StatementCache};
+use mainstay_core::Result;
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
+use tokio_postgres::Client;
 use tokio_util::sync::CancellationToken;
 
 use crate::pool::Lease;
 
+/// Empty statements that are sent after a use.
+const CHECKS: u32 = 2;
+
 /// A lease that is watched. Dropped, it drops the lease.
 pub(crate) struct Lent {
     lease: Arc<Lease>,
+    uses: Arc<Uses>,
     watch: JoinHandle<()>,
+}
+
+/// How often the client of a lent connection was taken.
+#[derive(Debug, Default)]
+struct Uses {
+    count: AtomicU64,
+    next: Notify,
 }
 
 impl Lent {
     /// Lends a connection whose statements may take as long as a call.
     pub(crate) fn new(lease: Lease, limit: Duration) -> Self {
-        let lease = Arc::new(lease);
-        let watch = tokio::spawn(watch(Arc::downgrade(&lease), limit));
-        Self { lease, watch }
+        let (lease, uses) = (Arc::new(lease), Arc::new(Uses::default()));
+        let watch = tokio::spawn(watch(Arc::downgrade(&lease), Arc::clone(&uses), limit));
+        Self { lease, uses, watch }
+    }
+
+    /// The client, for a statement of the handler's own.
+    pub(crate) fn client(&self) -> Result<&Client> {
+        self.uses.count.fetch_add(1, Ordering::SeqCst);
+        self.uses.next.notify_one();
+        self.lease.client()
     }
 
     /// Gives the connection back to the pool: nothing is under way on it.
@@ -36,6 +61,10 @@ impl Lent {
         self.watch.abort();
         // It ended, however it did, and with it its hold of the lease.
         let _ = (&mut self.watch).await;
+        // What was canceled may have been over: the request can still be on its way.
+        if self.lease.is_given_up() {
+            return;
+        }
         let lease = Arc::clone(&self.lease);
         drop(self);
         if let Some(lease) = Arc::into_inner(lease) {
@@ -58,9 +87,18 @@ impl Drop for Lent {
     }
 }
 
-async fn watch(lease: Weak<Lease>, limit: Duration) {
+async fn watch(lease: Weak<Lease>, uses: Arc<Uses>, limit: Duration) {
+    let (mut seen, mut checks) = (0, 0);
     loop {
         sleep(limit / 4).await;
+        let count = uses.count.load(Ordering::SeqCst);
+        if count != seen {
+            (seen, checks) = (count, 0);
+        } else if checks == CHECKS {
+            uses.next.notified().await;
+            continue;
+        }
+        checks += 1;
         let Some(lease) = lease.upgrade() else { return };
         let Ok(client) = lease.client() else { return };
         let idle = client.batch_execute("");

@@ -176,6 +176,33 @@ async fn a_transaction_whose_call_is_given_up_can_only_be_rolled_back() {
     assert_eq!(fixture.open().await, 1);
 }
 
+/// The watch of a lent connection leaves it alone when it is idle.
+#[tokio::test]
+async fn a_handler_that_hangs_in_a_transaction_is_ended_by_the_server() {
+    let fixture = Fixture::new().await;
+    let admin = fixture.database.client().await;
+    let url = PostgresUrl::parse(&fixture.database.url())
+        .with_parameter("application_name", "hangs")
+        .with_parameter("options", "-c%20idle_in_transaction_session_timeout%3D1s");
+    // An empty statement every 100 ms, if there were no end to them.
+    let limit = Duration::from_millis(400);
+    let postgres = Postgres::builder(&url.to_string()).pool_size(1).listen(false).call_timeout(limit);
+    let postgres = postgres.connect().await.unwrap();
+    let mut tx = postgres.outbox().begin().await.unwrap();
+    let own = tx.as_any_mut().downcast_mut::<PostgresTransaction>().unwrap();
+    own.client().unwrap().batch_execute("select 1").await.unwrap();
+    let open =
+        "select from pg_stat_activity where application_name = 'hangs' and state = 'idle in transaction'";
+    eventually(DEADLINE, "the server has ended it", async || {
+        admin.query(open, &[]).await.unwrap().is_empty()
+    })
+    .await;
+    assert!(own.client().unwrap().batch_execute("select 1").await.is_err());
+    drop(tx);
+    postgres.close().await;
+    fixture.end().await;
+}
+
 /// What a worker calls by itself waits for a lock for less long than the worker waits for it, also when that is gone.
 #[tokio::test]
 async fn functions_of_workers_do_not_wait_for_locks_without_end() {
