@@ -211,10 +211,10 @@ pub(crate) fn unanswered(operation: &'static str, limit: std::time::Duration) ->
     Error::unanswered(operation, text)
 }
 
-/// Another call of this process with the same id or key did not end in time.
+/// Other calls of this process that wait for a transaction did not end in time.
 pub(crate) fn held_up(operation: &'static str, limit: std::time::Duration) -> Error {
     let text = format!(
-        "another call with the same id or key has waited for {limit:?}, most likely for a transaction that is open elsewhere: look for that in pg_stat_activity"
+        "did not get its turn within {limit:?}: other calls of this process with the same id or key, or as many as may wait at once, most likely wait for a transaction that is open elsewhere; look for that in pg_stat_activity"
     );
     Error::new(ErrorKind::Unavailable, operation, text)
 }

@@ -107,7 +107,7 @@ impl InboxStore for PostgresInbox {
         let (source, message_id) = (text(key.source()), text(key.message_id()));
         let arguments = [source, message_id, Some(owner.to_string()), seconds(lease), hex(hash)];
         let (sql, keys) = (&self.statements.begin, vec![received(key)]);
-        answer::begun(&self.texts.ask_in_turn("inbox.begin", sql, arguments, keys).await?)
+        answer::begun(&self.texts.ask_briefly_in_turn("inbox.begin", sql, arguments, keys).await?)
     }
 
     async fn renew(&self, reservation: &Reservation, lease: Duration) -> Result<Option<Timestamp>> {

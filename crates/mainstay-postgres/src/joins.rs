@@ -121,7 +121,7 @@ impl JoinStore for PostgresJoins {
     }
 
     async fn run(&self, call: StoreCall) -> Result<Vec<String>> {
-        self.texts.run(call).await
+        self.texts.run(call, true).await
     }
 
     async fn get(&self, join: JoinId) -> Result<Option<Join>> {

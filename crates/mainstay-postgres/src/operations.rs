@@ -87,7 +87,7 @@ impl OperationStore for PostgresOperations {
     }
 
     async fn run(&self, call: StoreCall) -> Result<Vec<String>> {
-        self.texts.run(call).await
+        self.texts.run(call, false).await
     }
 
     async fn get(&self, id: OperationId) -> Result<Option<Operation>> {

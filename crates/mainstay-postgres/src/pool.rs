@@ -368,7 +368,7 @@ impl Connections {
     }
 
     /// The same for a statement that can wait for a transaction of another client: see [`contention`](crate::contention). The
-    /// turn is waited for as long as a call may take, for it stands for that wait.
+    /// turn and the permit are waited for as long as a call may take, for they stand for that wait.
     pub(crate) async fn query_in_turn(
         &self,
         operation: &'static str,
@@ -377,9 +377,24 @@ impl Connections {
         turn: impl Future<Output = Turn>,
     ) -> Result<Vec<Row>> {
         let limit = self.limits().call;
-        let _turn = timeout_at(Instant::now() + limit, turn).await.map_err(|_| held_up(operation, limit))?;
-        let permit = self.permit(operation, self.places.for_waiting()).await?;
+        let leave = async { (turn.await, self.places.for_waiting().await) };
+        let (_turn, permit) =
+            tokio::time::timeout(limit, leave).await.map_err(|_| held_up(operation, limit))?;
+        let permit = permit.map_err(|_| closed(operation))?;
         self.query_with(operation, sql, parameters, Some(permit)).await
+    }
+
+    /// The same for a statement that waits for a lock only as long as its function allows: it takes its turn, and no permit.
+    pub(crate) async fn query_briefly_in_turn(
+        &self,
+        operation: &'static str,
+        sql: &str,
+        parameters: &[Parameter<'_>],
+        turn: impl Future<Output = Turn>,
+    ) -> Result<Vec<Row>> {
+        let limit = self.limits().call;
+        let _turn = tokio::time::timeout(limit, turn).await.map_err(|_| held_up(operation, limit))?;
+        self.query_with(operation, sql, parameters, None).await
     }
 
     async fn query_with(
