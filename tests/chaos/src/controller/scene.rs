@@ -54,7 +54,12 @@ pub(super) struct Servers {
 
 /// Settings of a server, for failovers too.
 pub(super) fn cluster_options(provider: ProviderName) -> ClusterOptions {
-    let options = ClusterOptions::default().setting("max_connections", "200");
+    // A client that dies while its packets are lost can't tell the server, whose default is to ask after two hours.
+    let options = ClusterOptions::default()
+        .setting("max_connections", "200")
+        .setting("tcp_keepalives_idle", "5")
+        .setting("tcp_keepalives_interval", "2")
+        .setting("tcp_keepalives_count", "3");
     if provider != ProviderName::Failover {
         return options;
     }
