@@ -22,6 +22,9 @@ const AGAIN: Duration = Duration::from_millis(100);
 /// How long a process may take to start, on a slow machine too.
 const STARTING: Duration = Duration::from_secs(5);
 
+/// How long after the last fault a process may still end of what that fault broke.
+const LATE: Duration = Duration::from_secs(20);
+
 /// How old a process is at least when it is killed or paused: one that has done nothing yet can lose nothing.
 const GROWN: Duration = Duration::from_millis(300);
 
@@ -100,8 +103,8 @@ pub(super) struct Children {
     program: PathBuf,
     /// The network namespace of each place, if they have some.
     namespaces: Vec<String>,
-    /// The faults are over: no child kills itself from now on, and none ends with an error.
-    quiet: bool,
+    /// Since when the faults are over: no child kills itself from then on, and none ends with an error for long.
+    quiet: Option<Instant>,
 }
 
 impl Children {
@@ -133,13 +136,13 @@ impl Children {
             options: options.clone(),
             program,
             namespaces: namespaces.unwrap_or_default(),
-            quiet: false,
+            quiet: None,
         })
     }
 
     /// Notes that the faults are over.
     pub(super) fn quiet(&mut self) {
-        self.quiet = true;
+        self.quiet = Some(Instant::now());
     }
 
     /// Starts all that are dead and are to live, with the database's URL for each. Returns what has ended.
@@ -148,7 +151,8 @@ impl Children {
     pub(super) fn tend(&mut self, url: impl Fn(&Slot) -> String) -> Result<Vec<Ended>> {
         let mut ended = Vec::new();
         for index in 0..self.slots.len() {
-            ended.extend(self.slots[index].look(self.quiet)?);
+            let quiet = self.quiet.is_some_and(|since| since.elapsed() > LATE);
+            ended.extend(self.slots[index].look(quiet)?);
             let slot = &self.slots[index];
             if slot.process.is_none() && !slot.over && slot.again_at <= Instant::now() {
                 self.start(index, &url)?;
@@ -161,7 +165,7 @@ impl Children {
         let slot = &mut self.slots[index];
         slot.life += 1;
         (slot.paused, slot.killed, slot.started_at) = (false, false, Instant::now());
-        slot.step = step(&self.options, &slot.name, slot.life).filter(|_| !self.quiet);
+        slot.step = step(&self.options, &slot.name, slot.life).filter(|_| self.quiet.is_none());
         let log = self.options.out.join("logs").join(format!("{}.log", slot.name));
         let log = File::options().create(true).append(true).open(&log).context("cannot write a log")?;
         let mut command = Command::new(&self.program);
@@ -238,7 +242,8 @@ impl Slot {
         // While there are faults, a child whose database is down ends with an error, and is started again. A panic or another signal is a fault of ours.
         let wrong = match (status.code(), status.signal()) {
             (Some(101), _) => Some("panicked".to_owned()),
-            (Some(code), _) if quiet && code != 0 => {
+            // The worker in plain SQL ends at any error, such as a deadlock.
+            (Some(code), _) if quiet && code != 0 && self.kind != Kind::SqlWorker => {
                 Some(format!("ended with code {code} although the faults were over"))
             }
             // It was told to stop before it could listen.
