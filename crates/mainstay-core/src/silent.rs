@@ -1,4 +1,4 @@
-//! A provider for tests whose database answers nothing but what it is told to.
+//! A provider for tests whose database answers only what a test sets. All other calls hang.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
+use tokio::sync::Notify;
 
 use crate::audit::Actor;
 use crate::error::{Error, Result};
@@ -23,7 +24,9 @@ use crate::store::*;
 #[derive(Default)]
 pub(crate) struct Silent {
     calls: Mutex<Vec<&'static str>>,
-    /// What a fan-out is told about itself: its policy, or why there was no answer. Hangs without it.
+    /// Wakes those that wait for a call.
+    made: Notify,
+    /// The answer to a fan-out's first call: its policy, or an error. Hangs without it.
     pub(crate) standing: Mutex<Option<Result<FanoutPolicy, &'static str>>>,
     /// What the next claim brings. Hangs without it.
     pub(crate) claimable: Mutex<Vec<Claimed>>,
@@ -34,6 +37,7 @@ pub(crate) struct Silent {
 impl Silent {
     fn note(&self, call: &'static str) {
         self.calls.lock().unwrap().push(call);
+        self.made.notify_waiters();
     }
 
     async fn asked<T>(&self, call: &'static str) -> T {
@@ -53,8 +57,12 @@ impl Silent {
 
     /// Waits until a call was made so often. With a paused clock the time passes until it is.
     pub(crate) async fn reaches(&self, call: &str, count: usize) {
-        while self.count(call) < count {
-            tokio::time::sleep(Duration::from_millis(10)).await;
+        loop {
+            let made = self.made.notified();
+            if self.count(call) >= count {
+                return;
+            }
+            made.await;
         }
     }
 }
