@@ -4,7 +4,7 @@ use mainstay_core::Result;
 use mainstay_core::outbox::{Enqueued, PreparedMessage};
 use tokio_postgres::Row;
 
-use crate::contention::{Key, Turns};
+use crate::contention::{Key, Turns, Wait};
 use crate::error::from_driver;
 use crate::parameters::{Many, One};
 use crate::pool::{Connections, Parameter};
@@ -46,7 +46,7 @@ impl<'a> Addition<'a> {
             true => connections.query(ENQUEUE, sql, &parameters).await?,
             false => {
                 let keys = self.messages.iter().flat_map(keys).collect();
-                connections.query_in_turn(ENQUEUE, sql, &parameters, turns.take(keys)).await?
+                connections.query_in_turn(ENQUEUE, sql, &parameters, turns.take(keys), Wait::Long).await?
             }
         };
         self.enqueued(&rows)

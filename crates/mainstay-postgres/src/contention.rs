@@ -21,6 +21,15 @@ pub(crate) enum Key {
     Received(String, String),
 }
 
+/// How long a statement can wait for a transaction of another client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// As long as the `lock_timeout` of its function allows.
+    Brief,
+    /// As long as that transaction lasts.
+    Long,
+}
+
 /// The keys of calls under way. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Turns {

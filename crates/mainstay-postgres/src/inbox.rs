@@ -17,7 +17,7 @@ use mainstay_core::store::{InboxStore, Names, StoreCall};
 use mainstay_core::{OwnerToken, Result};
 
 use crate::audit::actor;
-use crate::contention::Key;
+use crate::contention::{Key, Wait};
 use crate::parameters::{array, incoming_as_text};
 use crate::pool::Connections;
 use crate::statements::InboxStatements;
@@ -107,7 +107,7 @@ impl InboxStore for PostgresInbox {
         let (source, message_id) = (text(key.source()), text(key.message_id()));
         let arguments = [source, message_id, Some(owner.to_string()), seconds(lease), hex(hash)];
         let (sql, keys) = (&self.statements.begin, vec![received(key)]);
-        answer::begun(&self.texts.ask_briefly_in_turn("inbox.begin", sql, arguments, keys).await?)
+        answer::begun(&self.texts.ask_in_turn("inbox.begin", sql, arguments, keys, Wait::Brief).await?)
     }
 
     async fn renew(&self, reservation: &Reservation, lease: Duration) -> Result<Option<Timestamp>> {
@@ -136,7 +136,8 @@ impl InboxStore for PostgresInbox {
         }
         let arguments = incoming_as_text(messages);
         let (sql, keys) = (&self.statements.enqueue, messages.iter().map(|message| received(message.key())));
-        let answers = self.texts.ask_in_turn("inbox.enqueue", sql, arguments, keys.collect()).await?;
+        let answers =
+            self.texts.ask_in_turn("inbox.enqueue", sql, arguments, keys.collect(), Wait::Long).await?;
         answer::received(&answers)
     }
 

@@ -18,6 +18,7 @@ use mainstay_core::{JoinId, Result, WorkItemId};
 use uuid::Uuid;
 
 use crate::audit::actor;
+use crate::contention::Wait;
 use crate::moment::Moment;
 use crate::parameters::array;
 use crate::pool::Connections;
@@ -121,7 +122,7 @@ impl JoinStore for PostgresJoins {
     }
 
     async fn run(&self, call: StoreCall) -> Result<Vec<String>> {
-        self.texts.run(call, true).await
+        self.texts.run(call, Wait::Long).await
     }
 
     async fn get(&self, join: JoinId) -> Result<Option<Join>> {

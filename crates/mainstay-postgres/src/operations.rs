@@ -16,6 +16,7 @@ use mainstay_core::operation::{
 use mainstay_core::store::{Names, OperationStore, StoreCall};
 
 use crate::audit::actor;
+use crate::contention::Wait;
 use crate::moment::Moment;
 use crate::parameters::array;
 use crate::pool::Connections;
@@ -87,7 +88,7 @@ impl OperationStore for PostgresOperations {
     }
 
     async fn run(&self, call: StoreCall) -> Result<Vec<String>> {
-        self.texts.run(call, false).await
+        self.texts.run(call, Wait::Brief).await
     }
 
     async fn get(&self, id: OperationId) -> Result<Option<Operation>> {

@@ -30,7 +30,7 @@ use uuid::Uuid;
 
 use crate::cancel::Cancel;
 use crate::closing::{Abandoned, Closer};
-use crate::contention::{Permit, Places, Turn};
+use crate::contention::{Permit, Places, Turn, Wait};
 use crate::error::{PoolLimits, closed, from_driver, from_pool, held_up, unanswered};
 use crate::lending::{Lent, Switches};
 use crate::session::{Session, is_stale};
@@ -367,34 +367,28 @@ impl Connections {
         self.query_with(operation, sql, parameters, None).await
     }
 
-    /// The same for a statement that can wait for a transaction of another client: see [`contention`](crate::contention). The
-    /// turn and the permit are waited for as long as a call may take, for they stand for that wait.
+    /// The same for a statement that can wait for a transaction of another client: see [`contention`](crate::contention). It waits
+    /// for its turn, and for a permit if its wait can be long, for as long as a call may take.
     pub(crate) async fn query_in_turn(
         &self,
         operation: &'static str,
         sql: &str,
         parameters: &[Parameter<'_>],
         turn: impl Future<Output = Turn>,
+        wait: Wait,
     ) -> Result<Vec<Row>> {
         let limit = self.limits().call;
-        let leave = async { (turn.await, self.places.for_waiting().await) };
-        let (_turn, permit) =
-            tokio::time::timeout(limit, leave).await.map_err(|_| held_up(operation, limit))?;
-        let permit = permit.map_err(|_| closed(operation))?;
-        self.query_with(operation, sql, parameters, Some(permit)).await
-    }
-
-    /// The same for a statement that waits for a lock only as long as its function allows: it takes its turn, and no permit.
-    pub(crate) async fn query_briefly_in_turn(
-        &self,
-        operation: &'static str,
-        sql: &str,
-        parameters: &[Parameter<'_>],
-        turn: impl Future<Output = Turn>,
-    ) -> Result<Vec<Row>> {
-        let limit = self.limits().call;
-        let _turn = tokio::time::timeout(limit, turn).await.map_err(|_| held_up(operation, limit))?;
-        self.query_with(operation, sql, parameters, None).await
+        let leave = async {
+            let turn = turn.await;
+            let permit = match wait {
+                Wait::Brief => None,
+                Wait::Long => Some(self.places.for_waiting().await.map_err(|_| closed(operation))?),
+            };
+            Ok((turn, permit))
+        };
+        let leave = tokio::time::timeout(limit, leave).await;
+        let (_turn, permit) = leave.unwrap_or_else(|_| Err(held_up(operation, limit)))?;
+        self.query_with(operation, sql, parameters, permit).await
     }
 
     async fn query_with(
@@ -533,7 +527,7 @@ impl Lease {
         Lent::new(self, limit)
     }
 
-    /// Gives up what is under way on it, although somebody waits for that. `idle` ends when nothing is.
+    /// Gives up what is under way on it, although its user waits for that. `idle` ends when nothing is.
     pub(crate) async fn give_up(
         &self,
         idle: Pin<&mut impl Future<Output = Result<(), tokio_postgres::Error>>>,

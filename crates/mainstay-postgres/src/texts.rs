@@ -9,7 +9,7 @@ use mainstay_core::store::{Argument, Names, Step, StoreCall};
 use tokio_postgres::types::{ToSql, Type};
 
 use crate::adapter::Origin;
-use crate::contention::{Key, Turns};
+use crate::contention::{Key, Turns, Wait};
 use crate::pool::{Connections, Parameter};
 use crate::rows;
 
@@ -63,30 +63,17 @@ impl Texts {
         sql: &str,
         arguments: impl AsRef<[Option<String>]> + Send,
         keys: Vec<Key>,
+        wait: Wait,
     ) -> Result<Vec<String>> {
         let parameters = parameters(arguments.as_ref());
         let turn = self.turns.take(keys);
-        let rows = self.connections.query_in_turn(operation, sql, &parameters, turn).await?;
+        let rows = self.connections.query_in_turn(operation, sql, &parameters, turn, wait).await?;
         rows::answers(operation, &rows)
     }
 
-    /// The same for a function that waits for a lock only as long as its own limit allows.
-    pub(crate) async fn ask_briefly_in_turn(
-        &self,
-        operation: &'static str,
-        sql: &str,
-        arguments: impl AsRef<[Option<String>]> + Send,
-        keys: Vec<Key>,
-    ) -> Result<Vec<String>> {
-        let parameters = parameters(arguments.as_ref());
-        let turn = self.turns.take(keys);
-        let rows = self.connections.query_briefly_in_turn(operation, sql, &parameters, turn).await?;
-        rows::answers(operation, &rows)
-    }
-
-    /// A call in transactions of its own, one for each of its statements. With `waits` it can wait for transactions of
-    /// applications, which call the same functions, as long as they last.
-    pub(crate) async fn run(&self, call: StoreCall, waits: bool) -> Result<Vec<String>> {
+    /// A call in transactions of its own, one for each of its statements. It can wait for transactions of applications, which call
+    /// the same functions.
+    pub(crate) async fn run(&self, call: StoreCall, wait: Wait) -> Result<Vec<String>> {
         let mut answers = Vec::new();
         for Step { sql, arguments } in call.steps {
             let texts: Vec<Option<String>> = arguments
@@ -97,10 +84,7 @@ impl Texts {
                     Argument::Null | Argument::Integer(_) | Argument::Bytes(_) => None,
                 })
                 .collect();
-            answers.extend(match waits {
-                true => self.ask_in_turn(call.operation, &sql, texts, Vec::new()).await?,
-                false => self.ask(call.operation, &sql, texts).await?,
-            });
+            answers.extend(self.ask_in_turn(call.operation, &sql, texts, Vec::new(), wait).await?);
         }
         Ok(answers)
     }
