@@ -1,6 +1,6 @@
 //! A provider that passes everything on and keeps what a worker asks for: its waits, with how they ended, and its settles.
 //!
-//! The worker under it works on the real database. It changes no answer, unless it is told to refuse to settle a message. It can hold up a
+//! The worker under it works on the real database. It changes no answer, unless a test makes it refuse to settle a message. It can hold up a
 //! purge between two pages.
 
 use std::any::Any;

@@ -119,7 +119,7 @@ impl Closer {
         tracing::debug!(store = %self.cancel.store, "a connection without an answer was closed");
     }
 
-    /// Cancels what is under way on a connection that somebody uses, or closes it.
+    /// Cancels the statement on a connection that is in use, or closes the connection.
     pub(crate) async fn interrupt(
         &self,
         connection: &ClientWrapper,

@@ -54,7 +54,7 @@ async fn a_live_claim_that_a_renewal_could_not_extend_is_not_lost() {
 
     let renewed = renewal.await.unwrap().unwrap();
     assert_eq!(renewed.changed, [awaited.id()]);
-    assert_eq!(renewed.stale, [], "a live claim is told to be lost");
+    assert_eq!(renewed.stale, [], "a live claim is reported as lost");
     drop((other, locker));
     server.close().await;
     database.end().await;
